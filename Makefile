@@ -20,11 +20,12 @@ PIPELINE_ROUNDS := $(if $(filter file,$(origin ROUNDS)),10,$(ROUNDS))
 # Of interop, and of test: many tests wait, so there are more processes than cores. 0: one by one. A
 # file of tests stays in one process, with its broker and its JVM.
 PROCESSES ?= 3
-TEST_PROCESSES ?= 4
+TEST_PROCESSES ?= 6
 # Of services, whose tests wait most of the time, each for processes of its own.
 SERVICE_PROCESSES ?= 5
 # Tests marked `full` run in `make full` only (which empties this).
 MARKED ?= not full
+EFFORT := $(if $(MARKED),part,full)
 PYTEST_ARGS = -m "$(MARKED)" $(ARGS)
 # Spark is large (0.5 GB), so it has an environment of its own.
 SPARK_BIN := .cache/pipelines-python/bin
@@ -70,24 +71,70 @@ wheel: $(RUN_STAMP) ## build dist/headrace-VERSION-py3-none-any.whl
 	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/*.whl
 
+# VERSION=1.2.3; DRY=1 shows everything and changes nothing.
+VERSION ?=
+DRY ?=
+
+.PHONY: release
+release: $(DEV_STAMP) ## build and check both archives, write the changelog, tag: VERSION=1.2.3 DRY=1
+	@[ -n "$(VERSION)" ] || { echo 'Name it: make release VERSION=1.2.3 (DRY=1 changes nothing)' >&2; exit 1; }
+	@$(BIN)/python -m release $(VERSION) $(if $(DRY),--dry-run)
+
+.PHONY: archives
+archives: $(DEV_STAMP) ## build and check the source archive and the wheel of this checkout, into dist
+	@$(BIN)/python -m release.archives
+
+.PHONY: changelog
+changelog: $(DEV_STAMP) ## move the fragments of changelog.d into CHANGELOG.md, under Unreleased
+	@$(BIN)/python -m release.changelog
+
 # In the order of pyproject.toml: what computes or waits for long first, many short ones at the end,
 # so that no process is alone with a long file.
 .PHONY: test
 test: $(DEV_STAMP) ## run the tests that need Python only
-	$(IN_TESTS_TMPDIR) $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile \
+	$(IN_TESTS_TMPDIR) EFFORT=$(EFFORT) $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile \
 	  --no-loadscope-reorder $(PYTEST_ARGS)
 
 .PHONY: full
 full: ## everything that CI runs and the tests marked full; docs/reliability.md keeps the last good run
 	.ci/run --full
 
+DOCS_STAMP := .venv/.installed-docs
+
+$(DOCS_STAMP): requirements/docs.txt $(DEV_STAMP)
+	@echo 'Installing what requirements/docs.txt locks'
+	@$(PIP_INSTALL) --require-hashes -r requirements/docs.txt
+	@touch $@
+
+# With --quiet MkDocs would count no warning, and so refuse nothing.
+.PHONY: docs
+docs: $(DOCS_STAMP) ## build the site of the docs, with all links checked: build/docs/index.html
+	@set -o pipefail; NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict $(ARGS) 2>&1 \
+	  | { grep -v '^INFO' || true; }
+
 .PHONY: check
-check: $(DEV_STAMP) ## format, lint, strict types, layers, generated code up to date
+check: $(DEV_STAMP) docs ## format, lint, strict types, layers, generated code up to date, links, deploy files
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m headrace.protocol.generator --check
+	@$(MAKE) --no-print-directory check-deploy
+
+# Linters of what is no Python. systemd looks for the program that a unit names: any will do here.
+.PHONY: check-deploy
+check-deploy: $(DOCS_STAMP)
+	$(BIN)/hadolint Dockerfile
+	$(BIN)/shellcheck deploy/*.sh
+	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec deploy/*.yaml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/[dw]*.yml
+	$(BIN)/zizmor --quiet --offline .github/workflows
+	@if command -v systemd-analyze >/dev/null; then folder=$$(mktemp -d) && \
+	  sed 's#/opt/headrace/bin/headrace#/bin/true#' deploy/headrace.service > "$$folder/headrace.service" && \
+	  echo 'systemd-analyze verify deploy/headrace.service' && \
+	  systemd-analyze verify "$$folder/headrace.service" && rm -r "$$folder"; \
+	else echo 'systemd-analyze is not here: deploy/headrace.service was not checked'; fi
 
 .PHONY: format
 format: $(DEV_STAMP) ## let ruff format and repair what it can
@@ -163,7 +210,7 @@ $(SPARK_STAMP): requirements/spark.txt requirements/dev.txt $(DEV_STAMP)
 .PHONY: develop spark packages
 develop: $(DEV_STAMP)
 spark: $(SPARK_STAMP)
-	@$(SPARK_BIN)/python -c 'from headrace.pipelines import jars as j; j.jars(j.user_cache(), print)'
+	@$(SPARK_BIN)/python -c 'from headrace.pipelines.spark import jars as j; j.jars(j.user_cache(), print)'
 packages: ## install what the other targets run, if it is missing (Debian, as root)
 	@missing=$$($(missing_programs); $(missing_servers); $(missing_browser)); \
 	missing=$$(echo $$missing | tr ' ' '\n' | sort -u | tr '\n' ' '); \
@@ -232,7 +279,7 @@ map: $(DEV_STAMP) ## draw the map in docs/architecture.md anew from the tree
 
 .PHONY: lock
 lock: $(DEV_STAMP) ## write requirements/*.txt anew from requirements/*.in
-	@for name in run app dev spark fuzz console; do \
+	@for name in run app dev spark fuzz console docs; do \
 	  $(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras \
 	    --no-annotate --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
 	    --output-file requirements/$$name.txt requirements/$$name.in || exit 1; \

@@ -29,8 +29,8 @@ import confluent_kafka
 from headrace import App
 from headrace.app.names import retry_topic, wide_topic
 from headrace.client import Admin, Producer
-from headrace.client.connection import Connection
-from headrace.client.groups import Groups, Move
+from headrace.client.admin.groups import Groups, Move
+from headrace.client.connection import ClientSettings
 from headrace.services.backlog.parking import Parking
 from headrace.services.backlog.widening import Widening
 from headrace.services.replay.pace import Pace
@@ -60,7 +60,7 @@ class Handled:
                 self.done.set()
 
 
-def a_backlog(at: Connection, topic: str, group: str, records: int, value: bytes) -> None:
+def a_backlog(at: ClientSettings, topic: str, group: str, records: int, value: bytes) -> None:
     Admin(at).topics.create(topic, partitions=PARTITIONS)
     with Producer(at) as producer:
         for number in range(records):
@@ -70,7 +70,7 @@ def a_backlog(at: Connection, topic: str, group: str, records: int, value: bytes
 
 @contextmanager
 def consumers(
-    at: Connection, topic: str, group: str, count: int, handled: Handled
+    at: ClientSettings, topic: str, group: str, count: int, handled: Handled
 ) -> Iterator[None]:
     stop = threading.Event()
 
@@ -96,8 +96,8 @@ def consumers(
             thread.join()
 
 
-def by_hand(count: int) -> Callable[[Connection, str, str, int], None]:
-    def drain(at: Connection, topic: str, group: str, records: int) -> None:
+def by_hand(count: int) -> Callable[[ClientSettings, str, str, int], None]:
+    def drain(at: ClientSettings, topic: str, group: str, records: int) -> None:
         handled = Handled(records)
         with consumers(at, topic, group, count, handled):
             assert handled.done.wait(600)
@@ -105,7 +105,7 @@ def by_hand(count: int) -> Callable[[Connection, str, str, int], None]:
     return drain
 
 
-def widened(at: Connection, topic: str, group: str, records: int) -> None:
+def widened(at: ClientSettings, topic: str, group: str, records: int) -> None:
     widening = Widening(at, few_left=0)
     steps = widening.run(widening.plan(topic, group, TIMES), by="benchmark")
     next(steps)  # the wide topic is there, and a part is forwarded
@@ -123,7 +123,7 @@ def _until_forwarded(steps: Iterator[object]) -> None:
             return
 
 
-def concurrent(at: Connection, topic: str, group: str, records: int) -> None:
+def concurrent(at: ClientSettings, topic: str, group: str, records: int) -> None:
     app = App(at, group=group, delay="off")
     handled = Handled(records)
 
@@ -143,7 +143,7 @@ WAYS = {
 }
 
 
-def measure_drains(at: Connection, records: int, rounds: int) -> None:
+def measure_drains(at: ClientSettings, records: int, rounds: int) -> None:
     rates: dict[str, list[float]] = {name: [] for name in WAYS}
     for number in range(rounds):
         for place, (name, drain) in enumerate(WAYS.items()):
@@ -160,7 +160,7 @@ def measure_drains(at: Connection, records: int, rounds: int) -> None:
               f"  {median / first:5.1f}x")  # fmt: skip
 
 
-def measure_parking(at: Connection, megabytes: int, rounds: int) -> None:
+def measure_parking(at: ClientSettings, megabytes: int, rounds: int) -> None:
     print(f"\n{megabytes} MB of records of 1,000 bytes, {rounds} rounds: MB/s (processor s per GB)")
     for kind in ("sqlite", "parquet"):
         speeds: dict[str, list[tuple[float, float]]] = {"park": [], "bring back": []}
@@ -204,7 +204,7 @@ def main() -> None:
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         node = stack.enter_context(HeadraceNode(Path(folder)))
-        at = Connection({"bootstrap.servers": node.bootstrap})
+        at = ClientSettings({"bootstrap.servers": node.bootstrap})
         if "drain" in what:
             measure_drains(at, asked.records, asked.rounds)
         if "park" in what:

@@ -13,6 +13,7 @@ import compileall
 import contextlib
 import functools
 import os
+import random
 import secrets
 import shutil
 import signal
@@ -86,11 +87,25 @@ def _end_what_is_left() -> None:
             process.kill()
 
 
-def free_port() -> int:
+# Below those that the system gives to outgoing connections, which come and go while we start.
+PORTS = range(20_000, 32_000)
+
+
+def free_port(count: int = 1) -> int:
+    """The first of so many ports in a row on which nobody listens now."""
+    while True:
+        port = random.SystemRandom().choice(PORTS)
+        if all(_is_free(port + number) for number in range(count)):
+            return port
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
 
 
 def answers_api_versions(port: int) -> bool:

@@ -55,7 +55,7 @@ def started(run: Run, brokers: int) -> Iterator[int]:
         shutil.rmtree(folder.parent)
     folder.parent.mkdir()
     # As in `headrace start --brokers`, each broker has the next port.
-    port = free_port()
+    port = free_port(brokers)
     where = ["--data", str(folder), "--listen", f"{HOST}:{port}", "--json"]
     command = [program(), "start", "--brokers", str(brokers), *where]
     with (folder.parent / "broker.log").open("wb") as log:
@@ -83,7 +83,7 @@ def loads(run: Run, port: int, replicas: int) -> dict[str, float]:
         ports = leaders(port, topic, replicas)
         batch = wire.batch_of(records, size)
         lines = [
-            open_line(leader, wire.produce_frame(topic, index, batch))
+            Line.open_once_led(leader, wire.produce_frame(topic, index, batch))
             for index, leader in enumerate(ports)
         ]
         send(lines, run.amount(10.0, 1.0))
@@ -95,18 +95,6 @@ def loads(run: Run, port: int, replicas: int) -> dict[str, float]:
         per_request = lines[0].frame_size / 1e6 if records > 1 else 1
         rates[kind] = done * per_request / seconds
     return rates
-
-
-def open_line(port: int, frame: bytes) -> Line:
-    """Asked again: the leader may hear of the topic later than the broker that told of it."""
-    deadline = time.perf_counter() + READY_WITHIN_S
-    while True:
-        try:
-            return Line.open(port, frame)
-        except wire.Refused:
-            if time.perf_counter() > deadline:
-                raise
-            time.sleep(0.02)
 
 
 def send(lines: list[Line], seconds: float) -> int:

@@ -61,7 +61,7 @@ class ClusterLoad:
         cluster.create_topic(topic, PARTITIONS)
         batch = wire.batch_of(records, VALUE_SIZE)
         self.lines = [
-            Line.open(
+            Line.open_once_led(
                 cluster.port_of(topic, index, PARTITIONS), wire.produce_frame(topic, index, batch)
             )
             for index in range(PARTITIONS)

@@ -21,10 +21,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from headrace.contract.delay_instructions import RecordFields
-from headrace.services.delay.limits import Limits
-from headrace.services.delay.progress import Progress
-from headrace.services.delay.store import Store
-from headrace.services.delay.timeline import Timeline, resume
+from headrace.services.delay.timeline.limits import DelayLimits
+from headrace.services.delay.timeline.progress import IntakeProgress
+from headrace.services.delay.timeline.store import Store
+from headrace.services.delay.timeline.timeline import Timeline, resume
 
 TOPIC = "orders.delay"
 NOW_MS = 1_800_000_000_000
@@ -65,7 +65,7 @@ def resident_mb() -> float:
     return pages * resource.getpagesize() / 2**20
 
 
-def begin(store: Store, progress: Progress, end: int) -> Timeline:
+def begin(store: Store, progress: IntakeProgress, end: int) -> Timeline:
     pending = store.partition(TOPIC, 0, "bench")
     resumed = resume(pending, progress, 0)
     return Timeline(
@@ -75,7 +75,7 @@ def begin(store: Store, progress: Progress, end: int) -> Timeline:
         pending,
         read_from=resumed.read_from,
         ready_at=end,
-        limits=Limits(),
+        limits=DelayLimits(),
     )
 
 
@@ -86,18 +86,18 @@ def main(count: int) -> None:
             for _ in records(count):
                 pass
         store = Store(folder / "store")
-        timeline = begin(store, Progress(), 0)
+        timeline = begin(store, IntakeProgress(), 0)
         with measured("accept: take, settle, store", count):
             for batch in records(count):
                 timeline.take(batch, NOW_MS)
                 if not timeline.wants_more():
-                    settlement = timeline.settle(NOW_MS)
-                    assert settlement is not None
-                    timeline.committed(settlement)
-            timeline.settle(NOW_MS)
-            settlement = timeline.settle(NOW_MS + Limits().overlay_age_ms)
-            if settlement is not None:
-                timeline.committed(settlement)
+                    plan = timeline.plan(NOW_MS)
+                    assert plan is not None
+                    timeline.committed(plan)
+            timeline.plan(NOW_MS)
+            plan = timeline.plan(NOW_MS + DelayLimits().overlay_age_ms)
+            if plan is not None:
+                timeline.committed(plan)
         sys.stdout.write(f"memory {resident_mb():.0f} MB with {store.count_pending():,} pending\n")
         progress = timeline.progress
         store.close()
@@ -111,9 +111,9 @@ def main(count: int) -> None:
             assert timeline.next_wake_ms() is not None
         with measured("deliver: scan, settle, store", count):
             delivered = 0
-            while (settlement := timeline.settle(NOW_MS + 2 * DAY_MS)) is not None:
-                delivered += len(settlement.deliveries)
-                timeline.committed(settlement)
+            while (plan := timeline.plan(NOW_MS + 2 * DAY_MS)) is not None:
+                delivered += len(plan.deliveries)
+                timeline.committed(plan)
         sys.stdout.write(f"delivered {delivered:,}; memory {resident_mb():.0f} MB\n")
         store.close()
 

@@ -22,9 +22,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median, quantiles
 
+from headrace.client.admin.topics import Topics
 from headrace.client.connection import connection
-from headrace.client.producer import Producer
-from headrace.client.topics import Topics
+from headrace.client.producer.producer import Producer
 from tests.interop.brokers import HeadraceNode, free_port
 
 from .http_callers import Fleet, request

@@ -21,6 +21,7 @@ from .processes import machine_busy_seconds, own_processor_seconds
 
 IN_FLIGHT = 5  # max.in.flight.requests.per.connection of the Java client
 STALLED_AFTER_S = 30.0
+LED_WITHIN_S = 120.0
 
 
 @dataclass(slots=True)
@@ -70,6 +71,18 @@ class Line:
         connection.setblocking(False)
         frames = memoryview(frame * (IN_FLIGHT + 1))
         return cls(connection, len(frame), frames, 4 + len(reply))
+
+    @classmethod
+    def open_once_led(cls, port: int, frame: bytes) -> Line:
+        """The leader may hear of the topic later than the broker that told of it."""
+        deadline = time.perf_counter() + LED_WITHIN_S
+        while True:
+            try:
+                return cls.open(port, frame)
+            except wire.Refused:
+                if time.perf_counter() > deadline:
+                    raise
+                time.sleep(0.02)
 
     def begin(self, requests: int) -> None:
         """Send so many more requests, as far as there are any left."""

@@ -21,7 +21,7 @@ from rich.console import Console
 
 from headrace.server.garbage import THRESHOLDS, QuietCollection
 from headrace.server.loop import SLICE_NS
-from tests.unit.broker.group_bench import GroupBench
+from tests.unit.broker.groups.group_rig import GroupRig
 
 from .large_requests import GROUP, Counts, LargeRequest, large_requests
 from .loop_stalls import FULL, QUICK
@@ -51,9 +51,9 @@ class Collections:
             self.spent_s += clock() - self._began
 
 
-def measure(bench: Any, request: LargeRequest, collections: Collections) -> Hold:
+def measure(rig: Any, request: LargeRequest, collections: Collections) -> Hold:
     hold = Hold()
-    node, session = bench.node, bench.connect()
+    node, session = rig.node, rig.connect()
 
     def timed(do: Callable[..., Any], *arguments: Any) -> None:
         begin, collected = clock(), collections.spent_s
@@ -67,36 +67,36 @@ def measure(bench: Any, request: LargeRequest, collections: Collections) -> Hold
     def turn() -> None:
         end = clock() + SLICE_NS / 1e9
         node.work(lambda: clock() >= end)
-        node.purgatory.settle()
+        node.purgatory.try_woken()
         node.end_turn()
 
     frame = bytearray(request.frame())
     timed(node.dispatch.feed, session, memoryview(frame), len(frame))
     while not session.outbox:
         timed(turn)
-        if bench.background:
-            work, done = bench.background.popleft()
+        if rig.background:
+            work, done = rig.background.popleft()
             work()
             timed(done, None)
     session.outbox.clear()
-    bench.settle()
+    rig.until_idle()
     return hold
 
 
 def main() -> None:
     counts: Counts = QUICK if "--quick" in sys.argv else FULL
     with tempfile.TemporaryDirectory() as folder:
-        bench = GroupBench(Path(folder) / "data", open_files=5_000)
-        bench.find(GROUP)
+        rig = GroupRig(Path(folder) / "data", open_files=5_000)
+        rig.find(GROUP)
         gc.collect()
         gc.freeze()
         gc.set_threshold(*THRESHOLDS)
         collections = Collections()
-        quiet = QuietCollection(lambda: bench.node.broker.partitions.count)
+        quiet = QuietCollection(lambda: rig.node.broker.partitions.count)
         console = Console(width=100)
         console.print(f"{'milliseconds of processor time':50} longest turn  of it gc      all")
         for request in large_requests(counts, small_only="--quick" in sys.argv):
-            hold = measure(bench, request, collections)
+            hold = measure(rig, request, collections)
             console.print(
                 f"{request.title:50} {1e3 * hold.longest_s:12.0f} "
                 f"{1e3 * hold.of_it_collection_s:9.0f} {1e3 * hold.all_s:8.0f}",

@@ -6,13 +6,15 @@ tests) is not looked at by each garbage collection anew, which was a tenth of th
 """
 
 import gc
+import logging
 import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
-from headrace.server.real_disk import raise_open_files_limit
+from headrace.log_lines import ToStderr
+from headrace.server.folders.real_disk import raise_open_files_limit
 
 settings.register_profile(
     "headrace", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -28,8 +30,13 @@ gc.disable()  # while tests are collected, nothing is garbage
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """A command that a test before ran in this process may have left its own handler."""
+    """A command that a test before ran in this process may have left its handlers: of Ctrl-C, and
+    of its log with the level of it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    root = logging.getLogger()
+    for handler in [each for each in root.handlers if isinstance(each, ToStderr)]:
+        root.removeHandler(handler)
+        root.setLevel(logging.WARNING)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -32,7 +32,7 @@ def is_everywhere(host: str) -> bool:
 def our_names(
     host: str, port: int, more: Iterable[str] = (), *, tls: bool = False
 ) -> frozenset[str]:
-    """What a browser may say in `Host`."""
+    """The values of `Host` that a browser may send."""
     given = (*more, *(() if is_everywhere(host) else (host,)))
     names = {*LOOPBACK_NAMES, *(f"[{name}]" if ":" in name else name.lower() for name in given)}
     return frozenset(f"{name}:{port}" for name in names) | (

@@ -1,4 +1,4 @@
-"""How this copy of Headrace was installed, and the command that adds what it lacks.
+"""How this copy of Headrace was installed, and the command that adds a missing package.
 
 A message that names a missing package ends with a command. That command must work where it is read:
 in a `.venv` that `make setup` made, make installs the locked versions; everywhere else pip installs

@@ -1,8 +1,8 @@
 """The form of a process's log: one message is one line, whatever others put into it.
 
-What clients call themselves and their things goes into messages as they sent it. The node and the
-services all log in this form, so nobody writes lines of his own into a log or steers the terminal
-that shows it.
+Names of clients and their resources go into messages as they were sent. The node and the services
+all log in this form, so nobody writes lines of his own into a log or steers the terminal that shows
+it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 from headrace.foreign_text import escaped, escaped_json
 
@@ -50,10 +50,19 @@ class JsonLines(logging.Formatter):
         return escaped_json(json.dumps(line, ensure_ascii=False))
 
 
+class ToStderr(logging.StreamHandler[TextIO]):
+    """Writes to what standard error is now: another one than at the start, in a program that runs
+    a command and gives it a standard error of its own."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
+
+
 def log_to_stderr(
     *, level: int | str = logging.INFO, as_json: bool = False, anew: bool = False
 ) -> None:
     """The log of this process goes to standard error; `anew` replaces what was set up before."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = ToStderr()
     handler.setFormatter(JsonLines() if as_json else OneLine())
     logging.basicConfig(level=level, handlers=[handler], force=anew)

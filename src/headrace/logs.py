@@ -9,6 +9,7 @@ again. A program that is killed loses what is in the buffer. Records have the fo
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
@@ -19,23 +20,34 @@ import time
 import traceback
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import KafkaError
 
-from headrace.client.connection import Connection, Setting
+from headrace.client.connection import ClientSettings, Setting
 from headrace.client.errors import ClientError
-from headrace.client.producer import Producer
+from headrace.client.producer.producer import Producer
 from headrace.contract.headers import MESSAGE_ID
-from headrace.contract.logs import DEBUG, ERROR, FATAL, INFO, TOPIC, TRACE, WARN
+from headrace.contract.logs import (
+    DEBUG,
+    ERROR,
+    FATAL,
+    INFO,
+    LONGEST_SERVICE,
+    TOPIC,
+    TRACE,
+    WARN,
+)
 from headrace.contract.tracking import time_text
 
 MOST_RECORDS, MOST_KIB = 10_000, 16 * 1024
 LONGEST_MESSAGE = 64 * 1024  # characters; the rest is cut, and the record says so
 TELL_EVERY_S = 10.0
-# What the client itself logs while it sends would be sent, and be logged.
+OPEN_EVERY_S = 10.0  # a producer, after one that failed for good
+# Log lines of the client itself would be sent, and be logged again.
 OWN = ("headrace.client", "headrace.logs")
-# What every record of logging has; the others were given with `extra=`.
+# The attributes of every logging record; the others were given with `extra=`.
 USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str).encode
 
@@ -45,7 +57,7 @@ class Handler(logging.Handler):
 
     def __init__(
         self,
-        bootstrap: str | Connection | None = None,
+        bootstrap: str | ClientSettings | None = None,
         *,
         topic: str = TOPIC,
         service: str | None = None,
@@ -57,18 +69,19 @@ class Handler(logging.Handler):
     ) -> None:
         super().__init__(level)
         self.topic, self.close_s = topic, close_s
-        self.service = service or os.path.basename(sys.argv[0] or "python").partition(".")[0]
+        named = service or os.path.basename(sys.argv[0] or "python").partition(".")[0]
+        self.service = named[:LONGEST_SERVICE]
         self.host = host or socket.gethostname()
         self.dropped = 0  # no room
         self.lost = 0  # the cluster did not take them
         self._told, self._told_s = 0, 0.0
         self._reported = 0
-        self._tell = tell or (lambda text: sys.stderr.write(text + "\n"))
+        self._tell = tell or _on_standard_error
         self._bootstrap, self._settings = bootstrap, dict(settings or {})
-        self._counting = threading.Lock()
         self._open()
 
     def _open(self) -> None:
+        self._next_open_s = time.monotonic() + OPEN_EVERY_S
         bounds: dict[str, Setting] = {
             "queue.buffering.max.messages": MOST_RECORDS,
             "queue.buffering.max.kbytes": MOST_KIB,
@@ -78,7 +91,12 @@ class Handler(logging.Handler):
         self._producer = Producer[bytes, bytes](
             self._bootstrap, max_block_s=0, settings={**bounds, **self._settings}
         )
-        self._run, self._number, self._process = uuid.uuid4().hex[:16], 0, os.getpid()
+        # Counts without a lock: one that another thread holds during a fork is never given back.
+        self._run, self._numbers, self._process = (
+            uuid.uuid4().hex[:16],
+            itertools.count(1),
+            os.getpid(),
+        )
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.name.startswith(OWN):
@@ -89,6 +107,7 @@ class Handler(logging.Handler):
             self._report_drops()
             self._send(self._fields(record), record.created)
         except Exception:  # noqa: BLE001 - as logging's own handlers: a log breaks no program
+            self.dropped += 1
             self.handleError(record)
 
     def _fields(self, record: logging.LogRecord) -> dict[str, Any]:
@@ -98,7 +117,7 @@ class Handler(logging.Handler):
         if record.stack_info:
             message += f"\n{record.stack_info}"
         extra = {
-            name: value if isinstance(value, str) else _dumps(value)
+            name: value if isinstance(value, str) else _as_text(value)
             for name, value in vars(record).items()
             if name not in USUAL
         }
@@ -108,9 +127,7 @@ class Handler(logging.Handler):
         return {**found, "fields": {"logger": record.name, **extra}}
 
     def _send(self, fields: dict[str, Any], created_s: float) -> None:
-        with self._counting:
-            self._number += 1
-            of_record = f"{self._run}:{self._number}"
+        of_record = f"{self._run}:{next(self._numbers)}"
         value = {
             "id": of_record,
             "time": time_text(int(created_s * 1000)),
@@ -126,6 +143,14 @@ class Handler(logging.Handler):
         except ClientError as refusal:
             self.dropped += 1
             self._tell_of_drops(str(refusal))
+            self._begin_anew_if_failed()
+
+    def _begin_anew_if_failed(self) -> None:
+        """Such a producer takes nothing any more, though its reason may be over: a right that was
+        missing, a topic that was made anew. The old one ends on a thread of its own."""
+        if self._producer.failed_for_good and time.monotonic() >= self._next_open_s:
+            threading.Thread(target=self._producer.close, args=(0,), daemon=True).start()
+            self._open()
 
     def _ended(self, error: KafkaError | None, message: Any) -> None:
         if error is not None:
@@ -135,8 +160,15 @@ class Handler(logging.Handler):
     def _tell_of_drops(self, why: str) -> None:
         now_s, gone = time.monotonic(), self.dropped + self.lost
         if gone > self._told and now_s - self._told_s >= TELL_EVERY_S:
-            self._tell(f"headrace: {gone - self._told:,} log records were dropped: {why}")
+            said = f"headrace: {gone - self._told:,} log records were dropped: {why}"
+            # Before it is said: it may come back as a record, if standard error is logged too.
             self._told, self._told_s = gone, now_s
+            self._say(said)
+
+    def _say(self, text: str) -> None:
+        """On the thread that hears the ends of records too, which a failure would end."""
+        with suppress(Exception):  # the program's own, and nobody is left to be told
+            self._tell(text)
 
     def _report_drops(self) -> None:
         """In the topic, once there is room."""
@@ -159,6 +191,19 @@ class Handler(logging.Handler):
             self._told_s = -TELL_EVERY_S
             self._tell_of_drops("they could not be written before the end")
         super().close()
+
+
+def _on_standard_error(text: str) -> None:
+    if sys.stderr is not None:  # a program without a terminal may have none
+        sys.stderr.write(text + "\n")
+
+
+def _as_text(value: Any) -> str:
+    """As JSON, or as Python shows it; a value that has no text costs no record."""
+    for written in (_dumps, repr):
+        with suppress(Exception):  # the program's own: circles, keys that are no text
+            return written(value)
+    return f"<{type(value).__name__} that cannot be shown>"
 
 
 def level_of(number: int) -> str:

@@ -1,4 +1,4 @@
-"""What somebody meant who mistyped a name: of a command, an option, a setting.
+"""Suggestions for a mistyped name: of a command, an option, a setting.
 
 Nothing is ever done on a guess: a suggestion ends a sentence that refuses.
 """

@@ -69,9 +69,10 @@ class Running:
 
 
 @contextmanager
-def started(data: Path, *words: str, listen: str = "127.0.0.1:0") -> Iterator[Running]:
-    """Not waited for: `wait_until_ready`."""
-    command = [*START, "--data", str(data), "--listen", listen, *words]
+def started(data: Path | None, *words: str, listen: str = "127.0.0.1:0") -> Iterator[Running]:
+    """Not waited for: `wait_until_ready`. `data` None: the words say where the data lie."""
+    where = [] if data is None else ["--data", str(data)]
+    command = [*START, *where, "--listen", listen, *words]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
         try:

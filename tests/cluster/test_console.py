@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace.client.admin import Admin
+from headrace.client.admin.admin import Admin
+from headrace.client.admin.topics import Topics
 from headrace.client.connection import connection
-from headrace.client.producer import Producer
-from headrace.client.topics import Topics
+from headrace.client.producer.producer import Producer
 from headrace.testing import Cluster
 from tests.console.full_cluster import fill
 from tests.console.served import Served

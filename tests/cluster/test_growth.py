@@ -17,9 +17,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
-from headrace.client.cluster import Cluster, Quorum
-from headrace.client.connection import Connection
-from headrace.client.replicas import PartitionReplicas, Replicas
+from headrace.client.admin.cluster import Cluster, Quorum
+from headrace.client.admin.placement.replicas import PartitionReplicas, Replicas
+from headrace.client.connection import ClientSettings
 from headrace.consensus.batches import batches_in, whole_batches
 from headrace.protocol.messages.voters_record import VotersRecord
 from tests.cluster.started import refusal_of, started
@@ -74,7 +74,7 @@ def begin_transaction(bootstrap: str, topic: str, value: int) -> Producer:
 
 
 def quorum_of(bootstrap: str) -> Quorum:
-    return Cluster(Connection({"bootstrap.servers": bootstrap})).quorum()
+    return Cluster(ClientSettings({"bootstrap.servers": bootstrap})).quorum()
 
 
 def await_true(what: Callable[[], bool]) -> None:
@@ -206,7 +206,7 @@ def spread(bootstrap: str) -> None:
 
 
 def replicas_of(bootstrap: str) -> list[PartitionReplicas]:
-    return Replicas(Connection({"bootstrap.servers": bootstrap})).all()
+    return Replicas(ClientSettings({"bootstrap.servers": bootstrap})).all()
 
 
 def headrace(*words: str) -> dict[str, Any]:
@@ -253,7 +253,7 @@ def is_filled(bootstrap: str, node: int, before: dict[int, str]) -> bool:
         voters = directories(bootstrap)
         missing = [
             each
-            for each in Replicas(Connection({"bootstrap.servers": bootstrap})).all()
+            for each in Replicas(ClientSettings({"bootstrap.servers": bootstrap})).all()
             if each.missing
         ]
     except Exception as away:  # noqa: BLE001  (any node may be away for a moment)

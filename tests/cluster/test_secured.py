@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from headrace.client.connection import Connection, read_config_file
+from headrace.client.connection import ClientSettings, read_config_file
 from headrace.client.errors import ClientError
 from headrace.client.wire import Wire
 from headrace.protocol.errors import ErrorCode
@@ -90,7 +90,7 @@ def test_nobody_gets_in_to_the_controllers(secured: Secured, login: dict[str, st
     request = describe_quorum.DescribeQuorumRequest(topics=[])
     with (
         pytest.raises(ClientError),
-        Wire(Connection(secured.client(**login)), secured.controller()) as wire,
+        Wire(ClientSettings(secured.client(**login)), secured.controller()) as wire,
     ):
         wire.ask(describe_quorum, request, version=2)
 
@@ -101,7 +101,7 @@ def test_a_client_cannot_pose_as_a_broker(secured: Secured) -> None:
     added = subprocess.run([*users, *at], input="of-mallory\n", capture_output=True, text=True)
     assert added.returncode == 0, added.stderr
     login = {"sasl.username": "mallory", "sasl.password": "of-mallory"}
-    with Wire(Connection(secured.client(**login)), secured.broker()) as wire:
+    with Wire(ClientSettings(secured.client(**login)), secured.broker()) as wire:
         follower = fetch.FetchRequest(
             replica_state=fetch.ReplicaState(replica_id=2, replica_epoch=1),
             topics=[
@@ -116,6 +116,6 @@ def test_a_client_cannot_pose_as_a_broker(secured: Secured) -> None:
     heartbeat = broker_heartbeat.BrokerHeartbeatRequest(broker_id=2, want_fence=True)
     with (
         pytest.raises(ClientError),
-        Wire(Connection(secured.client()), secured.broker()) as wire,
+        Wire(ClientSettings(secured.client()), secured.broker()) as wire,
     ):
         wire.ask(broker_heartbeat, heartbeat, version=1)

@@ -6,6 +6,8 @@ import os
 import signal
 from pathlib import Path
 
+from confluent_kafka.admin import AdminClient, NewTopic
+
 from tests.cluster.started import refusal_of, started
 
 
@@ -23,4 +25,23 @@ def test_a_killed_broker_is_told_of_and_comes_back_and_ctrl_c_ends_all(tmp_path:
         assert (tmp_path / name / ".kafka_cleanshutdown").exists()
     with started(data) as again:
         assert len(again.wait_until_ready().pids) == 3, "the folder knows how many"
+        again.stop()
+
+
+def test_every_broker_may_have_several_data_folders(tmp_path: Path) -> None:
+    """Those of the first are named, the others' lie beside them."""
+    folders = f"log.dirs={tmp_path}/data,{tmp_path}/more"
+    with started(None, "--brokers", "3", "--set", folders) as running:
+        address = running.wait_until_ready().bootstrap
+        admin = AdminClient({"bootstrap.servers": address})
+        admin.create_topics([NewTopic("orders", 4, 3)])["orders"].result(60)
+        running.stop()
+    for node in ("", "-2", "-3"):
+        held = [
+            len(list((tmp_path / f"{name}{node}").glob("orders-*"))) for name in ("data", "more")
+        ]
+        assert held == [2, 2], node
+    assert "name the data folders once" in refusal_of(tmp_path / "data", "--set", folders)
+    with started(tmp_path / "data") as again:
+        assert len(again.wait_until_ready().pids) == 3, "the first folder knows the others"
         again.stop()

@@ -16,7 +16,7 @@ from typing import Any
 from headrace.coordination.group import records as group_records
 from headrace.coordination.records import Encoded, Record
 from headrace.coordination.transaction import transaction as transactions
-from headrace.coordination.transaction.states import State
+from headrace.coordination.transaction.states import TransactionState
 from headrace.coordination.transaction.transaction import NO_ID, Partition, Transaction
 from headrace.protocol.java_hash import partition_for_group
 from headrace.protocol.messages import produce
@@ -53,7 +53,7 @@ class Seeds:
         producer_id: int,
         epoch: int,
         *,
-        state: State = State.EMPTY,
+        state: TransactionState = TransactionState.EMPTY,
         partitions: Iterable[Partition] = (),
         timeout_ms: int = 60_000,
         age_ms: int = 0,
@@ -61,7 +61,7 @@ class Seeds:
     ) -> None:
         """What is known of a transactional id, as of so long ago."""
         then = now_ms() - age_ms
-        began = -1 if state is State.EMPTY else then
+        began = -1 if state is TransactionState.EMPTY else then
         found = Transaction(
             name, producer_id, epoch, timeout_ms, state, frozenset(partitions), began, then, 2
         )

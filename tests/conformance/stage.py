@@ -7,7 +7,6 @@ A story is a function `story(stage)`. It is played once on Apache Kafka and once
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -51,6 +50,7 @@ from headrace.protocol.messages.produce import (
     TopicProduceData,
 )
 from headrace.protocol.primitives import Message
+from tests import patience
 from tests.conformance.plain import Surroundings, plain
 from tests.conformance.wire import Connection, ConnectionClosed, NoAnswer
 from tests.interop.brokers import Node
@@ -212,10 +212,7 @@ class Stage:
 
     def until(self, is_so: Callable[[], bool], within_s: float = 180.0) -> None:
         """Wait for what a cluster does after it has answered."""
-        deadline = time.monotonic() + within_s
-        while not is_so():
-            assert time.monotonic() < deadline, "it never came to be"
-            time.sleep(0.02)
+        patience.until(is_so, "it never came to be", within_s=within_s)
 
 
 def play(

@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import time
 
-from headrace.app.dead_letters import why_headers
-from headrace.client.admin import Admin
+from headrace.app.retries.dead_letters import why_headers
+from headrace.client.admin.admin import Admin
+from headrace.client.admin.groups import Groups, Move
 from headrace.client.connection import connection
-from headrace.client.delay_instances import DelayInstances, NoDelayService
-from headrace.client.groups import Groups, Move
-from headrace.client.producer import Producer
+from headrace.client.delay.instances import DelayInstances, NoDelayService
+from headrace.client.producer.producer import Producer
 
 LONGEST_START_S = 120
 # What somebody may put wherever a client may write.

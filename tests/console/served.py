@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import urlencode
 
-from headrace.client.connection import Connection, connection
+from headrace.client.connection import ClientSettings, connection
 from headrace.console.main import Settings, Site
 
 LONGEST_START_S = 120
@@ -23,7 +23,7 @@ LONGEST_START_S = 120
 class Served:
     """`with Served(bootstrap) as console:` serves until the block ends."""
 
-    def __init__(self, cluster: str | Connection, **settings: Any) -> None:
+    def __init__(self, cluster: str | ClientSettings, **settings: Any) -> None:
         at = connection(bootstrap=cluster) if isinstance(cluster, str) else cluster
         self.site = Site(at, Settings("localhost", 0, **settings))
         self.address = ""

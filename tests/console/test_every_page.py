@@ -37,6 +37,8 @@ FULL = {
     "reset": "/groups/reset?name=billing&way=beginning",
     "backlog": "/groups/backlog?name=billing&way=replay&topic=orders&offset=0",
     "hostile backlog": f"/groups/backlog?name={quote(HOSTILE_GROUP)}",
+    "hostile widening": f"/groups/backlog?name={quote(HOSTILE_GROUP)}&way=widen&topic=payments",
+    "parking": "/groups/backlog?name=billing&way=park&topic=orders",
     "dead letters": "/dead-letters",
     "letters": LETTERS,
     "letter": f"{LETTERS}/letter?at=0/1",

@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
+from headrace.client.admin.group_lags import GroupLag, TopicLag
 from headrace.client.connection import connection
-from headrace.client.group_lags import GroupLag, TopicLag
-from headrace.client.producer import Producer
+from headrace.client.producer.producer import Producer
+from headrace.pipelines.report.day import Day
+from headrace.pipelines.report.day_report import drawn
+from headrace.pipelines.report.drawings import DRAWINGS
 from headrace.testing import Broker
 from tests.console.full_cluster import fill
 from tests.console.served import Served
@@ -41,6 +45,39 @@ def test_the_pictures_of_the_guide(visit: Visit, pictures: Path) -> None:
             _write_while_somebody_looks(page, broker)
             page.screenshot(path=pictures / "console-overview.png")
             page.close()  # before its stream is cut
+
+
+def test_the_picture_of_a_report(chromium: Browser, pictures: Path, tmp_path: Path) -> None:
+    """An example with made-up numbers; it must open without a network and without a fault."""
+    faults: list[str] = []
+    file = tmp_path / "day.html"
+    file.write_text(_day_of_views(), "utf-8")
+    context = chromium.new_context(viewport={"width": 1100, "height": 640}, offline=True)
+    page = context.new_page()
+    page.on("console", lambda said: faults.append(said.text))
+    page.goto(file.as_uri())
+    expect(page.get_by_role("img", name="Views and visitors by the minute")).to_be_visible()
+    page.screenshot(path=pictures / "report-page-views.png")
+    page.get_by_text("As numbers").first.click()
+    expect(page.get_by_role("cell", name="23:59").first).to_be_visible()
+    context.close()
+    assert not faults
+
+
+def _day_of_views() -> str:
+    day = Day(date(2026, 11, 16), "UTC")
+    midnight = datetime(2026, 11, 16, tzinfo=UTC)
+    minutes = []
+    for minute in range(1440):
+        views = int(70 - 55 * math.cos(minute / 1440 * 2 * math.pi) + 7 * math.sin(minute * 1.7))
+        numbers = {"m0": views, "m1": views * 2 // 3, "m2": views // 5}
+        minutes.append({"at": midnight + timedelta(minutes=minute), **numbers})
+    pages = [{"at": one["at"], "m0": 12} for one in minutes]
+    total = sum(int(str(one["m0"])) for one in minutes)
+    facts = [{"rows": 1440, "f0": total, "f1": 132, "f2": 88}]
+    answers = iter([facts, minutes, pages])
+    drawing = DRAWINGS["page-views"]
+    return drawn("page-views", "views-by-minute", drawing, day, lambda _: next(answers)).html
 
 
 def _show_lag(page: Page, served: Served) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from playwright.sync_api import Page, expect
 
 from headrace.client.connection import connection
-from headrace.client.producer import Producer
+from headrace.client.producer.producer import Producer
 from tests.console.conftest import SLOWEST_MS
 from tests.console.served import Served
 

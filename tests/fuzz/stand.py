@@ -15,7 +15,7 @@ from itertools import count
 from typing import Any
 
 from headrace.environment import FileSlice, Now
-from headrace.node import Node
+from headrace.node.node import Node
 from headrace.protocol.framing import decode_response, encode_request
 from headrace.protocol.messages import (
     alter_client_quotas,
@@ -24,8 +24,8 @@ from headrace.protocol.messages import (
     produce,
 )
 from headrace.protocol.record_batch import Record, build
-from headrace.server.settings import load_settings
-from headrace.serving.api import Refused
+from headrace.server.settings.settings import load_settings
+from headrace.serving.api import ClosesConnection
 from headrace.serving.route import Route
 from headrace.serving.session import Session
 from tests.fuzz.memory_disk import MemoryDisk
@@ -94,7 +94,7 @@ class Stand:
             open_files=1_000,
             request_clock=lambda: next(ticks),
         )
-        self.settle()
+        self.until_idle()
         if not self.node.ready:
             raise Failure("the node does not come up")
         if disk is None:
@@ -138,7 +138,7 @@ class Stand:
         stream = bytearray(b"".join(bytes(piece) for piece in pieces))  # type: ignore[arg-type]
         try:
             tally, said = self.feed(session, stream)
-        except Refused as refusal:
+        except ClosesConnection as refusal:
             raise Failure(f"another connection was ended: {refusal}") from None
         finally:
             self.forget(session)
@@ -170,7 +170,7 @@ class Stand:
             before = self.marks()
             self.pass_time(LONGEST_LEAP_MS)
             self.node.broker.coordinators_tick()
-            self.settle()
+            self.until_idle()
 
     # As the loop does
 
@@ -187,11 +187,11 @@ class Stand:
             for key in _frames_in(view[:taken]):
                 tally.asked += 1
                 tally.silent += key == PRODUCE_KEY
-            self.settle()
+            self.until_idle()
             self._wait_for(session)
             said += self._read(session, tally)
             if dispatch.failed:
-                raise Refused(dispatch.failed.pop()[1])
+                raise ClosesConnection(dispatch.failed.pop()[1])
             view = view[taken:]
             if not taken or not view or session.closing:
                 break
@@ -217,18 +217,18 @@ class Stand:
             if due_ms > self.now.monotonic_ms:
                 self.pass_time(min(due_ms - self.now.monotonic_ms, LONGEST_LEAP_MS))
             self.node.broker.coordinators_tick()
-            self.settle()
+            self.until_idle()
 
     def pass_time(self, passed_ms: int) -> None:
         self.now.monotonic_ms += passed_ms
         self.now.wall_ms += passed_ms
 
-    def settle(self) -> None:
+    def until_idle(self) -> None:
         purgatory = self.node.purgatory
         while True:
             self.node.work(lambda: False)
             purgatory.expire(self.now.monotonic_ms)
-            purgatory.settle()
+            purgatory.try_woken()
             if not self.node.end_turn():
                 raise Failure("the disk refused what was to be written")
             if not self._background:

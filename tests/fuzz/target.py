@@ -21,7 +21,7 @@ import resource
 from struct import Struct
 from time import process_time
 
-from headrace.serving.api import Refused
+from headrace.serving.api import ClosesConnection
 from headrace.serving.principal import ANONYMOUS
 from headrace.serving.route import Route
 from headrace.serving.session import Session
@@ -51,7 +51,9 @@ class Watch(logging.Handler):
         self.seen: list[logging.LogRecord] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.seen.append(record)
+        # The node here has no client: one that another test left behind may miss its own node.
+        if not record.name.startswith("headrace.client"):
+            self.seen.append(record)
 
 
 class Scene:
@@ -155,7 +157,7 @@ class Target:
             else:
                 raw = data[0] & RAW
                 self._feed(stand, session, bytearray(data[1:]) if raw else self.framed(data[1:]))
-        except Refused:
+        except ClosesConnection:
             self.refused += 1
         finally:
             stand.forget(session)
@@ -172,7 +174,7 @@ class Target:
     def _log_in(self, stand: Stand, session: Session, wanted: logins.Dialogue) -> None:
         def send(frame: bytes) -> bytes:
             if session.closing:
-                raise Refused("the connection has ended")
+                raise ClosesConnection("the connection has ended")
             return self._feed(stand, session, bytearray(frame))[4:]
 
         try:

@@ -52,7 +52,12 @@ ON_SPARK = (
     "docs/guide/metrics.md",
 )
 # Nothing to type from top to bottom.
-REFERENCE = ("docs/guide/command-line.md", "docs/guide/pipelines-sizing.md")
+REFERENCE = (
+    "docs/guide/command-line.md",
+    "docs/guide/deploy.md",
+    "docs/guide/headers.md",
+    "docs/guide/pipelines-sizing.md",
+)
 
 
 def test_every_guide_is_walked() -> None:

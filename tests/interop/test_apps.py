@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import Engine, create_engine
 
 from headrace.client import Admin
-from headrace.client.groups import GroupIsActive
+from headrace.client.admin.groups import GroupIsActive
 from tests.interop.brokers import Node, make_node
 from tests.services.app_rounds import (
     OUT,
@@ -29,7 +29,7 @@ from tests.services.app_rounds import (
     wait_for_all,
 )
 from tests.services.app_worker import GROUP
-from tests.services.effects import BillingWorkers, Ledger, empty, rounds, settled
+from tests.services.effects import BillingWorkers, Ledger, empty, rounds, until_done
 from tests.services.servers import Postgres, postgres
 from tests.soak.delay_instances import wait_until
 
@@ -106,7 +106,7 @@ def test_long_waits_pass_through_delayed_messages(node: Node, tmp_path: Path) ->
         wait_for_all(node.bootstrap, workers, fed)
         workers.stop_all()
         assert sorted(workers.seen()) == sorted(fed.handled())
-        started = "nobody serves delayed messages" in workers.log_text()
+        started = "no delay service runs on this cluster" in workers.log_text()
     assert started == (node.name == "apache")
     assert set(dead(node.bootstrap)) == fed.parked()
     assert len(topic_values(node.bootstrap, f"{TOPIC}.{GROUP}.retry")) >= len(fed.parked())
@@ -133,7 +133,7 @@ def test_each_effect_is_in_the_database_once_and_in_order_over_kills(
     words = ["--database", postgres.async_url, "--slow-ms", "60"]
     with BillingWorkers(node.bootstrap, tmp_path, *words) as workers:
         killed = rounds(node, workers, ledger, fed, kills=3, every_s=3, most=3, seed=34)
-        settled(node.bootstrap, workers, ledger, fed, within_s=150)
+        until_done(node.bootstrap, workers, ledger, fed, within_s=150)
     assert killed == (2, 1)
     assert ledger.wrong(fed) == []
     assert set(dead(node.bootstrap)) == fed.parked()
@@ -157,6 +157,6 @@ def test_a_worker_that_stands_still_past_its_session_has_no_second_effect(
         workers.until(lambda: workers.taken() > taken)  # the other one has them all
         workers.until(lambda: ledger.count() == len(fed.handled()))
         halted.send_signal(signal.SIGCONT)
-        settled(node.bootstrap, workers, ledger, fed, within_s=150)
+        until_done(node.bootstrap, workers, ledger, fed, within_s=150)
     assert ledger.wrong(fed) == []
     assert set(dead(node.bootstrap)) == fed.parked()

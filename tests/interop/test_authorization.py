@@ -7,8 +7,7 @@ Apache's kafka-acls and the files that both write.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +45,7 @@ from tests.conformance.wire import Connection, ConnectionClosed, NoAnswer
 from tests.interop.brokers import TARGET, Node, make_node
 from tests.interop.java_session import JavaSession
 from tests.interop.secured import ADMIN, STANDARD, java_client_file, log_in, secured_node
-from tests.sockets.server.a_secured_server import until
+from tests.patience import until
 
 USERS = [f"user{number}" for number in range(len(CASES))]
 SETTINGS = {"node.id": "1", "group.consumer.assignment.interval.ms": "0"}
@@ -62,17 +61,11 @@ class Guarded:
         self.scene = Scene()
         self.restore()
         request = init_producer_id.InitProducerIdRequest(TRANSACTIONAL_ID, 60_000)
-        self.until(lambda: self._coordinator_is_there(TRANSACTIONAL_ID, 1))
-        self.until(lambda: self.ask(init_producer_id, 5, request).error_code == 0)
+        until(lambda: self._coordinator_is_there(TRANSACTIONAL_ID, 1))
+        until(lambda: self.ask(init_producer_id, 5, request).error_code == 0)
 
     def ask(self, api: Any, version: int, request: Message) -> Any:
         return self.admin.ask(api, version, request)
-
-    def until(self, is_so: Callable[[], bool], within_s: float = 120.0) -> None:
-        deadline = time.monotonic() + within_s
-        while not is_so():
-            assert time.monotonic() < deadline, "it never came to be"
-            time.sleep(0.02)
 
     def restore(self) -> None:
         """What a case may have deleted or made is as it was."""
@@ -83,21 +76,19 @@ class Guarded:
         self.ask(delete_groups, 2, delete_groups.DeleteGroupsRequest([GROUP]))
         gone = [delete_topics.DeleteTopicState(NEW_TOPIC)]
         self.ask(delete_topics, 6, delete_topics.DeleteTopicsRequest(gone, [], 30_000))
-        self.until(lambda: self._topic(NEW_TOPIC).error_code != 0)
+        until(lambda: self._topic(NEW_TOPIC).error_code != 0)
         wanted = create_topics.CreatableTopic("orders", 1, 1)
         request = create_topics.CreateTopicsRequest([wanted], 30_000)
         [made] = self.ask(create_topics, 7, request).topics
         if made.error_code == 0:  # and is not there already
             self.scene.topic_id = made.topic_id
         # Metadata may still know one that was deleted: it has another id.
-        self.until(lambda: self._topic("orders").topic_id == self.scene.topic_id)
-        self.until(lambda: self._coordinator_is_there(GROUP, 0))
+        until(lambda: self._topic("orders").topic_id == self.scene.topic_id)
+        until(lambda: self._coordinator_is_there(GROUP, 0))
         part = offset_commit.OffsetCommitRequestPartition(0, 1, -1, "")
         topic = offset_commit.OffsetCommitRequestTopic("orders", bytes(16), [part])
         commit = offset_commit.OffsetCommitRequest(GROUP, -1, "", None, -1, [topic])
-        self.until(
-            lambda: self.ask(offset_commit, 9, commit).topics[0].partitions[0].error_code == 0
-        )
+        until(lambda: self.ask(offset_commit, 9, commit).topics[0].partitions[0].error_code == 0)
 
     def _topic(self, name: str) -> Any:
         wanted = [metadata.MetadataRequestTopic(name=name)]
@@ -126,7 +117,7 @@ class Guarded:
                 for entry in found.acls
             }
 
-        self.until(lambda: set(needs) <= known())
+        until(lambda: set(needs) <= known())
 
     def story(self, case: Case, user: str, versions: list[int]) -> dict[str, Any]:
         """What the user was answered, step by step."""
@@ -283,7 +274,7 @@ def test_filters_find_and_delete_alike(apache: Guarded, ours: Guarded) -> None:
         ]
         guarded.ask(create_acls, 3, create_acls.CreateAclsRequest(wanted))
         everything = describe_acls.DescribeAclsRequest(ResourceType.ANY, *nothing)
-        guarded.until(
+        until(
             lambda: (
                 sum(len(r.acls) for r in guarded.ask(describe_acls, 3, everything).resources)
                 == len(entries)

@@ -22,9 +22,9 @@ from sqlalchemy import Engine, create_engine, text
 
 from headrace.app.names import retry_topic
 from headrace.client import Admin, Producer
-from headrace.client.connection import Connection
-from headrace.client.groups import Groups, Move
-from headrace.client.reading import RecordReader
+from headrace.client.admin.groups import Groups, Move
+from headrace.client.connection import ClientSettings
+from headrace.client.lookup.record_reader import RecordReader
 from tests.interop.brokers import Node, make_node
 from tests.services.servers import Postgres, postgres
 from tests.soak.delay_instances import wait_until
@@ -94,7 +94,7 @@ def billed(engine: Engine) -> int:
 
 
 def a_group_behind(node: Node, size: Size) -> None:
-    cluster = Connection({"bootstrap.servers": node.bootstrap}, timeout_s=PATIENCE_S)
+    cluster = ClientSettings({"bootstrap.servers": node.bootstrap}, timeout_s=PATIENCE_S)
     Admin(node.bootstrap).topics.create("orders", partitions=2)
     with Producer(node.bootstrap) as producer:
         for number in range(size.records):
@@ -171,7 +171,7 @@ def test_a_widening_whose_every_part_is_killed_bills_each_order_once_and_in_orde
     node: Node, engine: Engine, postgres: Postgres, tmp_path: Path, size: Size
 ) -> None:
     chance = random.Random(7)
-    cluster = Connection({"bootstrap.servers": node.bootstrap}, timeout_s=PATIENCE_S)
+    cluster = ClientSettings({"bootstrap.servers": node.bootstrap}, timeout_s=PATIENCE_S)
     within_s = 180 if size is SMALL else MILLION_TAKES_S
     a_group_behind(node, size)
     processes = Processes(node, tmp_path, postgres.url, size)
@@ -244,7 +244,7 @@ def test_a_parking_and_a_return_that_are_killed_bring_each_record_back_once_and_
     folder = str(tmp_path / "parked")
     group = ["orders", "--group", "billing"]
     killed_until_done(node, ["backlog", "park", *group, "--to", folder, "--execute"], KILLS, chance)
-    cluster = Connection({"bootstrap.servers": node.bootstrap}, timeout_s=PATIENCE_S)
+    cluster = ClientSettings({"bootstrap.servers": node.bootstrap}, timeout_s=PATIENCE_S)
     committed = Groups(cluster).committed("billing")
     assert sum(committed["orders", p] for p in range(2)) == size.records
     node.kill()

@@ -33,10 +33,10 @@ from headrace.client import (
     TopicPartition,
     TransactionAborted,
 )
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientSettings
 from headrace.client.wire import Wire
 from tests.interop.brokers import ApacheNode, Node, make_node
-from tests.sockets.server.a_secured_server import until
+from tests.patience import until
 
 _names = (f"name-{number}" for number in itertools.count())
 
@@ -404,8 +404,8 @@ def test_our_own_codecs_log_in_as_librdkafka_does(guarded: str) -> None:
         until(lambda: gets_in(bob))  # noqa: B023
         assert bob.cluster.quorum().leader == 1
         address = bob.cluster.describe().brokers[0].address
-        wrong = Connection(bob.connection.settings | {"sasl.password": "guess"})
+        wrong = ClientSettings(bob.connection.settings | {"sasl.password": "guess"})
         with pytest.raises(ClientError, match="[Aa]uthentication failed"):
             Wire(wrong, address)
     with pytest.raises(ClientError, match="does not take OTHER|cannot be made with SASL"):
-        Wire(Connection(login("OTHER", "ann", "a-secret")), address)
+        Wire(ClientSettings(login("OTHER", "ann", "a-secret")), address)

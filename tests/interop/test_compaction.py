@@ -18,7 +18,7 @@ from tests.interop.clients import ALL_COMPRESSIONS
 from tests.interop.java_session import JavaSession
 from tests.interop.test_files import DUMP, TROUBLE, files
 from tests.interop.topics import create_topic
-from tests.sockets.server.a_secured_server import until
+from tests.patience import until
 
 QUICK = {
     "log.cleaner.backoff.ms": "100",

@@ -9,7 +9,8 @@ import pytest
 
 from tests.interop.brokers import ApacheNode, HeadraceNode, Node, free_port
 from tests.interop.java_session import JavaSession
-from tests.sockets.server.a_secured_server import Certificates, until
+from tests.patience import until
+from tests.sockets.server.a_secured_server import Certificates
 
 QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 CONFIGS = "kafka.admin.ConfigCommand"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientSettings
 from headrace.client.wire import Wire
 from headrace.environment import Now
 from headrace.metadata.features import SUPPORTED_FEATURES
@@ -220,7 +220,7 @@ def ours() -> tuple[Any, Any]:
 
 
 def apaches(node: ApacheNode) -> tuple[Any, Any]:
-    at = Connection({"bootstrap.servers": "never used"})
+    at = ClientSettings({"bootstrap.servers": "never used"})
 
     def ask(messages: Any, request: Any) -> Any:
         with Wire(at, ("127.0.0.1", node.controller_port)) as wire:

@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.cli.dump.internal_topics import OTHER_GROUPS
 from headrace.client import Admin
-from headrace.client.transactional_ids import TransactionDescription
+from headrace.client.admin.transactional_ids import TransactionDescription
 from headrace.protocol import record_batch
 from tests.interop.brokers import Node
 from tests.interop.ecosystem import EcosystemSession, properties

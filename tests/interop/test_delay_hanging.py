@@ -1,6 +1,7 @@
 """Offsets that Apache Kafka holds in a transaction which its coordinator has closed.
 
-The stories of tests/sockets/services/delay/test_hanging.py, told to the broker that has this fault.
+The stories of tests/sockets/services/delay/test_hanging_transactions.py, told to the broker that
+has this fault.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import pytest
 
 from headrace.server.clock import MovableClock
 from tests.interop.brokers import Node, make_node
-from tests.sockets.services.delay import test_hanging as stories
+from tests.sockets.services.delay import test_hanging_transactions as stories
 
 impatient = stories.impatient
 

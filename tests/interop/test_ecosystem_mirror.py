@@ -32,7 +32,7 @@ from confluent_kafka.admin import (
 
 from tests.interop.brokers import Node, free_port, make_node
 from tests.interop.ecosystem import ecosystem_java, properties, running, wait_until
-from tests.sockets.server.a_secured_server import until
+from tests.patience import until
 
 Record = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes], ...], int]
 
@@ -138,7 +138,7 @@ class Cluster:
             places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
             for place in places:
                 place.offset = consumer.get_watermark_offsets(place, timeout=60)[1]
-            until(lambda: is_committed(consumer, places), 120)
+            until(lambda: is_committed(consumer, places), within_s=120)
 
     def committed(self, group: str, topic: str) -> list[int]:
         with self.consumer(group) as consumer:

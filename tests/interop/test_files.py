@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from headrace.cli.dump.rows import Row
 from headrace.cli.failure import Failure
-from headrace.cli.segment import rows_of
+from headrace.cli.node.segment import rows_of
 from tests.interop.brokers import Node, make_node
 from tests.interop.clients import ALL_COMPRESSIONS
 from tests.interop.java_session import JavaSession

@@ -15,8 +15,8 @@ from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.conformance.wire import Connection
 from tests.interop.brokers import make_node
 from tests.interop.topics import create_topic
-from tests.unit.broker.group_crowd import Crowd
-from tests.unit.broker.group_readers import Reader
+from tests.unit.broker.groups.group_crowd import Crowd
+from tests.unit.broker.groups.group_readers import Reader
 
 MEMBERS = 200
 PARTITIONS = 120
@@ -44,7 +44,7 @@ class CrowdOnSockets(Crowd):
     def crash(self, count: int = 1) -> None:
         super().crash(count)
         for reader, _ in self.crashed:
-            reader.bench.connection.close()
+            reader.rig.connection.close()
 
 
 def now_ms() -> int:
@@ -78,7 +78,7 @@ def test_no_partition_has_two_owners_while_200_members_come_go_and_crash(
             crowd.round()
         crowd.comes_to_rest(PARTITIONS)
         for reader in crowd.alive:
-            reader.bench.connection.close()
+            reader.rig.connection.close()
 
 
 def keep_alive(crowd: Crowd) -> None:

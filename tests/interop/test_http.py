@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace.client.admin.groups import Groups
+from headrace.client.admin.topics import Topics
 from headrace.client.connection import connection
-from headrace.client.groups import Groups
-from headrace.client.topics import Topics
 from tests.interop import http_kills
 from tests.interop.brokers import ApacheNode, Node, make_node
 from tests.interop.logins import (

@@ -11,7 +11,7 @@ import pytest
 from tests.interop.brokers import Node
 from tests.interop.java_session import JavaSession
 from tests.interop.topics import create_topic
-from tests.sockets.server.a_secured_server import until
+from tests.patience import until
 
 TOOLS = "org.apache.kafka.tools"
 

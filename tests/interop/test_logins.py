@@ -36,7 +36,8 @@ from tests.interop.logins import (
 )
 from tests.interop.tools import tool
 from tests.interop.topics import create_topic
-from tests.sockets.server.a_secured_server import LASTS, Certificates, until
+from tests.patience import until
+from tests.sockets.server.a_secured_server import LASTS, Certificates
 
 CLIENTS = ("librdkafka", "java", "franz-go", "kafkajs")
 CONFIGS = "kafka.admin.ConfigCommand"
@@ -67,7 +68,7 @@ def apache(
     with ApacheOfAllProtocols(folder, settings(certificates)) as node:
         assert isinstance(node, ApacheOfAllProtocols)
         add_users(node, java)
-        until(lambda: coordinates(node), 180)
+        until(lambda: coordinates(node))
         yield node
 
 

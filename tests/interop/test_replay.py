@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from headrace.client import Admin, Consumer, Producer
-from headrace.client.connection import Connection
-from headrace.client.reading import RecordReader
+from headrace.client.connection import ClientSettings
+from headrace.client.lookup.record_reader import RecordReader
 from headrace.services.replay.journal import read_journal
 from tests.interop.brokers import Node, make_node
 from tests.soak.delay_instances import wait_until
@@ -47,7 +47,7 @@ def answered(node: Node, *words: str) -> Any:
 
 
 def copied(node: Node) -> int:
-    found = read_journal(Connection({"bootstrap.servers": node.bootstrap})).copies.get("killed")
+    found = read_journal(ClientSettings({"bootstrap.servers": node.bootstrap})).copies.get("killed")
     return 0 if found is None else found.copied
 
 
@@ -73,7 +73,7 @@ def test_a_copy_that_is_killed_again_and_again_is_whole(node: Node) -> None:
 
     last: dict[bytes, int] = {}
     seen: list[int] = []
-    reader = RecordReader(Connection({"bootstrap.servers": node.bootstrap}), "seats-copy")
+    reader = RecordReader(ClientSettings({"bootstrap.servers": node.bootstrap}), "seats-copy")
     for record in reader.records():
         number = int(record.value or b"-1")
         assert last.get(record.key or b"", -1) < number

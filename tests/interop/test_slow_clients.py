@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from headrace.protocol.messages import metadata
-from headrace.server.newcomers import LONGEST_LOGIN_MS
+from headrace.server.listeners.newcomers import LONGEST_LOGIN_MS
 from tests.conformance.batches import R, build
 from tests.conformance.stage import Stage, Topic
 from tests.conformance.wire import Connection

@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from headrace.client import Admin
+from tests import patience
 from tests.interop.brokers import HeadraceNode
 from tests.interop.small_disk import fill, small_disk
 
@@ -120,10 +121,7 @@ def seen(node: HeadraceNode) -> Counter[int]:
 
 
 def until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
+    patience.until(holds, what, within_s=WITHIN_S, every_s=0.1)
 
 
 def test_all_that_is_decided_ends_when_there_is_room(node: HeadraceNode) -> None:

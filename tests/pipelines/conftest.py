@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.client.connection import Connection
-from headrace.pipelines import session
+from headrace.client.connection import ClientSettings
 from headrace.pipelines.declaration import Pipeline
-from headrace.pipelines.running import Runner
+from headrace.pipelines.spark import session
+from headrace.pipelines.stream.runner import Runner
 from headrace.testing import Broker
 from tests.pipelines.orders import MASTER, QUICK
 from tests.services.servers import postgres
@@ -33,14 +33,14 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def connection(broker: Broker) -> Connection:
-    return Connection({"bootstrap.servers": broker.bootstrap})
+def connection(broker: Broker) -> ClientSettings:
+    return ClientSettings({"bootstrap.servers": broker.bootstrap})
 
 
 class Run:
     """Makes runners of pipelines in this test's folder; what they note is in `notes`."""
 
-    def __init__(self, connection: Connection, data: Path) -> None:
+    def __init__(self, connection: ClientSettings, data: Path) -> None:
         self.connection, self.data = connection, data
         self.notes: list[str] = []
         self.said: list[str] = []
@@ -58,5 +58,5 @@ class Run:
 
 
 @pytest.fixture
-def run(spark: SparkSession, connection: Connection, tmp_path: Path) -> Run:
+def run(spark: SparkSession, connection: ClientSettings, tmp_path: Path) -> Run:
     return Run(connection, tmp_path)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from headrace.pipelines.folder import Folder
+from headrace.pipelines.stream.folder import Folder
 from tests.pipelines.orders import MASTER, QUICK
 
 START_WITHIN_S = 400.0

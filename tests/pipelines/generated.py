@@ -43,6 +43,7 @@ class Case:
     columns: list[str]
     bad: int
     repeats: bool  # the last batch of a run is done again by the next one
+    anew: bool  # the topic is deleted and made anew at the end, with the same records
     steps: list[str] = field(default_factory=list)
 
 
@@ -85,6 +86,7 @@ def case(seed: int, topic: str) -> Case:
         columns=columns,
         bad=sum(1 for value, _ in values if value in BAD or b'"t"' not in value),
         repeats=chance.random() < 0.5,
+        anew=chance.random() < 0.3,
         steps=[name for name, _, _ in steps],
     )
 

@@ -17,13 +17,13 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientSettings
 from tests.interop.brokers import Node
 from tests.pipelines.driver import START_WITHIN_S, Driver
 from tests.pipelines.orders import BEGAN_MS, HOUR_MS, SCHEMA, new_topic, order
@@ -177,6 +177,7 @@ class Rounds:
     batch: int = -1  # the one under way when last looked
     before: int = 0  # the sink's commits when it was first seen
     may_give_up: bool = False
+    kills: Sequence[tuple[str, str]] = KILLS
 
     # ---- what is under way
 
@@ -230,7 +231,7 @@ class Rounds:
     # ---- a round
 
     def round(self, number: int) -> None:
-        whom, when = KILLS[number % len(KILLS)]
+        whom, when = self.kills[number % len(self.kills)]
         first, half = self.killed.orders, self.killed.orders + PER_ROUND // 2
         end = self.killed.orders = first + PER_ROUND
         self.sender.one_that_is_broken(number)
@@ -303,11 +304,21 @@ class Rounds:
         self.killed.broken = self.sender.broken
 
 
-def rounds(node: Node, sink: Sink, folder: Path, count: int, seed: int) -> Killed:
+def rounds(
+    node: Node,
+    sink: Sink,
+    folder: Path,
+    count: int,
+    seed: int,
+    *,
+    kills: Sequence[tuple[str, str]] = KILLS,
+) -> Killed:
     """`node` runs; afterwards the topic and the dead letters hold what they must."""
-    new_topic(Connection({"bootstrap.servers": node.bootstrap}), NAME)
+    new_topic(ClientSettings({"bootstrap.servers": node.bootstrap}), NAME)
     with Driver(folder, node.bootstrap, sink.program(), NAME) as driver:
-        all_of_them = Rounds(node, sink, driver, random.Random(seed), Sender(node.bootstrap))
+        all_of_them = Rounds(
+            node, sink, driver, random.Random(seed), Sender(node.bootstrap), kills=kills
+        )
         for number in range(count):
             all_of_them.round(number)
         all_of_them.end()

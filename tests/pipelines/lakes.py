@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headrace.client.connection import Connection
-from headrace.pipelines.running import Runner
+from headrace.client.connection import ClientSettings
 from headrace.pipelines.shipped.topic_to_lake import Lake
+from headrace.pipelines.stream.runner import Runner
 from tests.pipelines.orders import MASTER, QUICK
 
 
-def fill(lake: Lake, connection: Connection, data: Path) -> Runner:
+def fill(lake: Lake, connection: ClientSettings, data: Path) -> Runner:
     runner = Runner(
         growth=lake.growth(),
         pipeline=lake.pipeline(),

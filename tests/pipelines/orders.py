@@ -10,11 +10,11 @@ from typing import Any
 from confluent_kafka import Consumer, Producer
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.client.connection import Connection
-from headrace.client.topics import Topics
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings
 from headrace.pipelines import Topic, pipeline
 from headrace.pipelines.declaration import Pipeline, Sink
-from headrace.pipelines.folder import Folder
+from headrace.pipelines.stream.folder import Folder
 
 # It runs for seconds on tables of a few rows: compiling well costs more than it gives, and so does
 # looking again at each class of Spark's own (3 of 23 s of processor time of a small run).
@@ -52,7 +52,7 @@ def orders(bootstrap: str, topic: str, numbers: range) -> None:
     put(bootstrap, topic, [json.dumps(order(n)).encode() for n in numbers], numbers.start)
 
 
-def new_topic(connection: Connection, name: str) -> str:
+def new_topic(connection: ClientSettings, name: str) -> str:
     # The records carry made-up times; retention by time would remove them.
     Topics(connection).create(name, partitions=2, settings={"retention.ms": "-1"})
     return name

@@ -14,10 +14,10 @@ from typing import Any
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from headrace.client.connection import Connection
-from headrace.pipelines.running import Runner
+from headrace.client.connection import ClientSettings
 from headrace.pipelines.shipped import SHIPPED
 from headrace.pipelines.shipped.generator import Made
+from headrace.pipelines.stream.runner import Runner
 from headrace.services.tracking.topics import make_topics
 from tests.pipelines import plain_tracking as plain
 from tests.pipelines.orders import MASTER, QUICK
@@ -39,7 +39,7 @@ class Site:
     """A broker with the topics of web tracking, and a folder for tables."""
 
     def __init__(self, bootstrap: str, data: Path, spark: SparkSession) -> None:
-        self.connection = Connection({"bootstrap.servers": bootstrap})
+        self.connection = ClientSettings({"bootstrap.servers": bootstrap})
         self.data, self.spark = data, spark
         self.written: dict[str, list[plain.Event]] = {}
         self.notes: list[str] = []

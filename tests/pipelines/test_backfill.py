@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.client.connection import Connection
-from headrace.pipelines import Table, backfill
+from headrace.client.connection import ClientSettings
+from headrace.pipelines import Table
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.folder import Folder
+from headrace.pipelines.stream import backfill
+from headrace.pipelines.stream.folder import Folder
 from tests.pipelines.conftest import Run
 from tests.pipelines.orders import expected, new_topic, orders, put, read, rows_into, table
 from tests.pipelines.test_pipelines import daily, revenue_of
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.timeout(1200)
 
 
 def test_what_was_there_before_the_stream_began_is_added_once(
-    spark: SparkSession, connection: Connection, run: Run, tmp_path: Path
+    spark: SparkSession, connection: ClientSettings, run: Run, tmp_path: Path
 ) -> None:
     topic = new_topic(connection, "before")
     made = rows_into(Table("all"), topic, starting="latest")
@@ -39,7 +40,7 @@ def test_what_was_there_before_the_stream_began_is_added_once(
 def test_a_new_stream_goes_on_where_the_batch_ended_also_after_a_kill(
     form: str,
     spark: SparkSession,
-    connection: Connection,
+    connection: ClientSettings,
     run: Run,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -67,7 +68,7 @@ def test_a_new_stream_goes_on_where_the_batch_ended_also_after_a_kill(
 
 
 def test_state_goes_on_where_rows_are_replaced_by_key(
-    spark: SparkSession, connection: Connection, run: Run, tmp_path: Path
+    spark: SparkSession, connection: ClientSettings, run: Run, tmp_path: Path
 ) -> None:
     topic = new_topic(connection, "keyed")
     orders(connection.bootstrap, topic, range(90))  # 40 in a batch, but for backfills
@@ -81,7 +82,7 @@ def test_state_goes_on_where_rows_are_replaced_by_key(
 
 
 def test_a_stream_with_state_that_has_run_cannot_take_in_older_records(
-    connection: Connection, run: Run
+    connection: ClientSettings, run: Run
 ) -> None:
     topic = new_topic(connection, "has-run")
     orders(connection.bootstrap, topic, range(5))

@@ -13,12 +13,13 @@ from confluent_kafka import Producer, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.client.connection import Connection
-from headrace.client.topics import Topics
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings
 from headrace.pipelines import Table, Topic, pipeline
 from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.folder import Folder
+from headrace.pipelines.stream.folder import Folder
+from headrace.pipelines.stream.queries import Streaming
 from tests.pipelines.conftest import Run
 from tests.pipelines.orders import SCHEMA, expected, new_topic, orders, put, read, rows_into, table
 from tests.pipelines.test_pipelines import daily
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.timeout(1200)
 
 
 def test_a_topic_that_was_made_anew_is_not_read_from_the_middle(
-    spark: SparkSession, connection: Connection, run: Run, tmp_path: Path
+    spark: SparkSession, connection: ClientSettings, run: Run, tmp_path: Path
 ) -> None:
     topic = new_topic(connection, "made-anew")
     made = rows_into(Table("anew"), topic)
@@ -36,7 +37,9 @@ def test_a_topic_that_was_made_anew_is_not_read_from_the_middle(
     Topics(connection).delete(topic)
     new_topic(connection, topic)
     orders(connection.bootstrap, topic, range(100, 140))  # more than the old one had
-    with pytest.raises(PipelineError, match=f"{topic} was deleted and made anew .*reset {topic}"):
+    with pytest.raises(
+        PipelineError, match=f"{topic} was deleted and created again .*reset {topic}"
+    ):
         run(made).stream(once=True)
     Folder(tmp_path, topic).reset(table=False)
     run(made).stream(once=True)
@@ -45,7 +48,7 @@ def test_a_topic_that_was_made_anew_is_not_read_from_the_middle(
 
 
 def test_records_that_went_before_they_were_read_are_missed(
-    connection: Connection, run: Run
+    connection: ClientSettings, run: Run
 ) -> None:
     topic = new_topic(connection, "expired")
     made = rows_into(Table("expired"), topic)
@@ -61,7 +64,7 @@ def test_records_that_went_before_they_were_read_are_missed(
 
 
 def test_partitions_that_are_added_while_it_runs_are_read(
-    spark: SparkSession, connection: Connection, run: Run, tmp_path: Path
+    spark: SparkSession, connection: ClientSettings, run: Run, tmp_path: Path
 ) -> None:
     topic = new_topic(connection, "growing")
     orders(connection.bootstrap, topic, range(10))
@@ -108,7 +111,7 @@ def by_kind(topic: str) -> Pipeline:
 
 
 def test_a_checkpoint_of_another_function_or_schema(
-    connection: Connection, run: Run, tmp_path: Path
+    connection: ClientSettings, run: Run, tmp_path: Path
 ) -> None:
     topic = new_topic(connection, "other-state")
     orders(connection.bootstrap, topic, range(5))
@@ -129,7 +132,7 @@ def test_a_checkpoint_of_another_function_or_schema(
 
 @pytest.mark.parametrize("kind", ["offsets", "commits"])
 def test_a_file_of_the_checkpoint_that_is_cut_off(
-    kind: str, spark: SparkSession, connection: Connection, run: Run, tmp_path: Path
+    kind: str, spark: SparkSession, connection: ClientSettings, run: Run, tmp_path: Path
 ) -> None:
     topic = new_topic(connection, f"torn-{kind}")
     made = rows_into(Table("torn"), topic)
@@ -152,7 +155,7 @@ def test_a_file_of_the_checkpoint_that_is_cut_off(
 
 
 def test_dead_letters_begin_where_the_rows_do(
-    connection: Connection, run: Run, tmp_path: Path
+    connection: ClientSettings, run: Run, tmp_path: Path
 ) -> None:
     topic = new_topic(connection, "from-the-end")
     orders(connection.bootstrap, topic, range(4))
@@ -160,9 +163,31 @@ def test_dead_letters_begin_where_the_rows_do(
     assert isinstance(made.source, Topic)
     made = replace(made, source=replace(made.source, starting="latest"))
     run(made).stream(once=True)  # begins at the end: it has seen nothing
-    # As if it had been killed before the second query, the one for dead letters, began.
-    shutil.rmtree(Folder(tmp_path, topic).dead_checkpoint)
+    assert not Folder(tmp_path, topic).dead_checkpoint.exists()
     put(connection.bootstrap, topic, [b"{broken"])
     run(made).stream(once=True)
     [letter] = read(connection.bootstrap, made.dead_topic, 1)
     assert letter["value"] == b"{broken"
+
+
+def test_a_stream_that_had_a_second_query_for_its_letters_goes_on_without(
+    connection: ClientSettings, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(connection, "second-query")
+    made, folder = daily(topic), Folder(tmp_path, topic)
+    with monkeypatch.context() as before:
+        before.setattr(Streaming, "counts_bad_records", lambda *_: False)
+        put(connection.bootstrap, topic, [b"{first"])
+        run(made).stream(once=True)
+        kept = shutil.copytree(folder.dead_checkpoint, tmp_path / "kept")
+        put(connection.bootstrap, topic, [b"{second"])
+        run(made).stream(once=True)
+    # As if it had been killed when the rows were written and the letters were not.
+    shutil.rmtree(folder.dead_checkpoint)
+    shutil.move(kept, folder.dead_checkpoint)
+    put(connection.bootstrap, topic, [b"{third"])
+    run(made).stream(once=True)
+    letters = read(connection.bootstrap, made.dead_topic, 4)
+    values = sorted(one["value"] for one in letters)
+    assert values == [b"{first", b"{second", b"{second", b"{third"]
+    assert not folder.dead_checkpoint.exists()

@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.client.connection import Connection
-from headrace.client.topics import Topics
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings
 from headrace.pipelines import Table, Topic, pipeline
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.folder import Folder
+from headrace.pipelines.stream.backfill import Offsets
+from headrace.pipelines.stream.counted import CountedBadRecords
+from headrace.pipelines.stream.folder import Folder
+from headrace.pipelines.stream.queries import Streaming
 from tests.pipelines.conftest import Run
 from tests.pipelines.orders import SCHEMA, expected, new_topic, orders, put, read, rows_into, table
 from tests.pipelines.test_pipelines import daily
@@ -34,10 +37,17 @@ BAD: dict[bytes | None, str] = {
 }
 
 
-@pytest.mark.parametrize("way", ["one pass", "two queries"])
+@pytest.mark.parametrize("way", ["one pass", "counted", "two queries"])
 def test_what_cannot_be_a_row_lies_in_the_dead_letters_and_the_rest_goes_on(
-    way: str, spark: SparkSession, connection: Connection, run: Run, tmp_path: Path
+    way: str,
+    spark: SparkSession,
+    connection: ClientSettings,
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if way == "two queries":
+        monkeypatch.setattr(Streaming, "counts_bad_records", lambda *_: False)
     topic = new_topic(connection, f"bad-{way.replace(' ', '-')}")
     put(connection.bootstrap, topic, list(BAD))
     orders(connection.bootstrap, topic, range(len(BAD), 60))
@@ -63,16 +73,42 @@ def test_what_cannot_be_a_row_lies_in_the_dead_letters_and_the_rest_goes_on(
         assert reason in by_offset[n]["headrace-dead-message"].decode()
     assert runner.dead == len(BAD)
     assert (Folder(tmp_path, topic).progress() or {})["dead"] == len(BAD)
+    assert Folder(tmp_path, topic).dead_checkpoint.exists() == (way == "two queries")
     if way == "one pass":
-        assert not Folder(tmp_path, topic).dead_checkpoint.exists()
         assert table(spark, tmp_path / "tables" / "good") == expected(range(len(BAD), 60))
     else:
         total = sum(amount for _, amount in table(spark, tmp_path / "tables" / "revenue"))
         assert total == sum(n % 7 for n in range(len(BAD), 60))
 
 
+def test_a_batch_with_state_is_read_again_only_for_its_bad_records(
+    connection: ClientSettings, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(connection, "read-again")
+    again: list[tuple[object, object]] = []
+    bury = CountedBadRecords._bury_between
+
+    def noted(counted: CountedBadRecords, first: Offsets, last: Offsets) -> None:
+        if first != last:  # a batch without records, which only moves the watermark
+            again.append((first, last))
+        bury(counted, first, last)
+
+    monkeypatch.setattr(CountedBadRecords, "_bury_between", noted)
+    made = daily(topic)
+    orders(connection.bootstrap, topic, range(20))
+    run(made).stream(once=True)
+    assert not again
+    put(connection.bootstrap, topic, [b"{broken"])
+    run(made).stream(once=True)
+    [(first, last)] = again
+    before = {"0": 10, "1": 10}
+    assert first == {topic: before} and last != first
+    [letter] = read(connection.bootstrap, made.dead_topic, 1)
+    assert letter["value"] == b"{broken"
+
+
 def test_times_of_the_years_1_and_9999_are_kept_where_they_are_no_event_times(
-    spark: SparkSession, connection: Connection, run: Run, tmp_path: Path
+    spark: SparkSession, connection: ClientSettings, run: Run, tmp_path: Path
 ) -> None:
     topic = new_topic(connection, "far-times")
     times = ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"]
@@ -85,7 +121,7 @@ def test_times_of_the_years_1_and_9999_are_kept_where_they_are_no_event_times(
 
 
 def test_a_topic_that_is_deleted_while_it_is_read(
-    connection: Connection, run: Run, tmp_path: Path
+    connection: ClientSettings, run: Run, tmp_path: Path
 ) -> None:
     topic = new_topic(connection, "deleted")
     orders(connection.bootstrap, topic, range(30))
@@ -106,11 +142,11 @@ def test_a_topic_that_is_deleted_while_it_is_read(
         run(rows_into(Table("deleted"), topic)).stream()
     new_topic(connection, topic)  # another one of the same name: its offsets mean other records
     orders(connection.bootstrap, topic, range(4))
-    with pytest.raises(PipelineError, match=f"{topic} was deleted and made anew"):
+    with pytest.raises(PipelineError, match=f"{topic} was deleted and created again"):
         run(rows_into(Table("deleted"), topic)).stream(once=True)
 
 
-def test_a_checkpoint_of_another_topic_is_refused(connection: Connection, run: Run) -> None:
+def test_a_checkpoint_of_another_topic_is_refused(connection: ClientSettings, run: Run) -> None:
     first, second = (new_topic(connection, name) for name in ("checkpoint-1", "checkpoint-2"))
     orders(connection.bootstrap, first, range(4))
     one, other = rows_into(Table("all"), first), rows_into(Table("all"), second)
@@ -121,7 +157,7 @@ def test_a_checkpoint_of_another_topic_is_refused(connection: Connection, run: R
 
 
 def test_a_function_that_does_not_fit_is_said_before_anything_is_written(
-    connection: Connection, run: Run, tmp_path: Path
+    connection: ClientSettings, run: Run, tmp_path: Path
 ) -> None:
     topic = new_topic(connection, "wrong-function")
     orders(connection.bootstrap, topic, range(4))

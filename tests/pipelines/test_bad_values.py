@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.pipelines import Topic, reading
+from headrace.pipelines import Topic
+from headrace.pipelines.rows import record_rows
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -139,9 +140,9 @@ def looked_at(
 ) -> list[tuple[str | None, dict[str, Any] | None]]:
     """Of each value the reason why it is bad, or the row, its times as text."""
     rows = [(None, value, "t", 0, n, WRITTEN, None) for n, value in enumerate(values)]
-    found = reading.parsed(spark.createDataFrame(rows, RECORDS), topic).orderBy("offset")
-    bad = [row[0] for row in found.select(reading.reason(found)).collect()]
-    kept = reading.good(found, topic)
+    found = record_rows.parsed(spark.createDataFrame(rows, RECORDS), topic).orderBy("offset")
+    bad = [row[0] for row in found.select(record_rows.reason(found)).collect()]
+    kept = record_rows.good(found, topic)
     if "at" in kept.columns:  # Python has no time so early
         kept = kept.withColumn("at", kept["at"].cast("string"))
     columns = [name for name in kept.columns if name != "record"]

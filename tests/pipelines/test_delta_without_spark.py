@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.folder import table_held
 from headrace.pipelines.shipped import delta_without_spark, lake_tables
 from headrace.pipelines.shipped.delta_without_spark import DeltaFiles
+from headrace.pipelines.stream.folder import table_held
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -106,3 +106,40 @@ def test_what_deltalake_would_read_wrong_is_left_to_spark(
     )
     for place in (mapped, deleted, str(tmp_path / "none"), "s3://bucket/table"):
         assert delta_without_spark.found(place) is None
+
+
+def test_times_that_deltalake_would_change_are_spark_s(spark: SparkSession, tmp_path: Path) -> None:
+    """Compacting such a table wrote the year 1816 for 9999."""
+    setting = "spark.sql.parquet.outputTimestampType"
+    ours = spark.conf.get(setting)
+    far, near = "TIMESTAMP '9999-12-31 00:00:00 UTC'", "TIMESTAMP '2026-01-01 00:00:00 UTC'"
+    asked = {
+        "far": f"SELECT {far} AS t",
+        "nested": f"SELECT named_struct('t', {far}) AS s",
+        "listed": f"SELECT array({near}) AS l",  # nobody knows how far they reach
+        "near": f"SELECT {near} AS t",
+        "null": "SELECT CAST(NULL AS TIMESTAMP) AS t",
+    }
+    for kind, found in (("INT96", {"near", "null"}), ("TIMESTAMP_MICROS", set(asked))):
+        spark.conf.set(setting, kind)
+        try:
+            for name, query in asked.items():
+                place = str(tmp_path / kind / name)
+                spark.sql(query).write.format("delta").save(place)
+                assert (delta_without_spark.found(place) is not None) == (name in found), name
+        finally:
+            spark.conf.set(setting, ours)
+
+
+def test_a_partition_that_the_two_name_differently_is_compacted_by_spark(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """By deltalake the files of such a partition stayed for Spark, and each row came twice."""
+    for name, by_spark in (("tea", False), ("tee mit süßem", True)):
+        place = str(tmp_path / str(by_spark))
+        rows = spark.sql(f"SELECT '{name}' AS p, 1 AS n").coalesce(1)
+        for _ in range(2):
+            rows.write.format("delta").partitionBy("p").mode("append").save(place)
+        done = without_spark(place).compact_if_free(forget_hours=None)
+        assert (done is None) == by_spark
+        assert spark.read.format("delta").load(place).count() == 2

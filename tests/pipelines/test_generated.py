@@ -1,5 +1,7 @@
 """Pipelines and records made up from seeds: stream, history and plain Python make the same table.
 
+Of some the topic is then deleted and made anew: the checkpoint is refused, and after a reset the
+table is the same again.
 A few seeds that were chosen for their different ends run always; `PIPELINE_SEEDS=100` runs so many
 from `PIPELINE_SEED` on. A seed that fails is its own report: run it again with `PIPELINE_SEED=n`.
 """
@@ -16,10 +18,11 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from headrace.client.connection import Connection
-from headrace.client.topics import Topics
-from headrace.pipelines.folder import Folder
-from headrace.pipelines.span import parse
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings
+from headrace.pipelines.failure import PipelineError
+from headrace.pipelines.stream.folder import Folder
+from headrace.pipelines.stream.span import parse
 from tests.pipelines.conftest import Run
 from tests.pipelines.generated import PARTITIONS, Case, case
 from tests.pipelines.orders import forget_last_batch, read
@@ -32,7 +35,11 @@ COUNT = int(os.environ.get("PIPELINE_SEEDS", "1" if BEGIN else "0"))
 SEEDS = tuple(range(BEGIN, BEGIN + COUNT)) or FIXED
 
 
-def put(connection: Connection, topic: str, part: list[tuple[bytes, int]], first: int) -> None:
+def make(connection: ClientSettings, topic: str) -> None:
+    Topics(connection).create(topic, partitions=PARTITIONS, settings={"retention.ms": "-1"})
+
+
+def put(connection: ClientSettings, topic: str, part: list[tuple[bytes, int]], first: int) -> None:
     producer = Producer({"bootstrap.servers": connection.bootstrap})
     for number, (value, at_ms) in enumerate(part, first):
         producer.produce(topic, value, partition=number % PARTITIONS, timestamp=at_ms)
@@ -51,10 +58,10 @@ def _plain(value: Any) -> Any:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_stream_history_and_plain_python_agree(
-    seed: int, spark: SparkSession, connection: Connection, run: Run, tmp_path: Path
+    seed: int, spark: SparkSession, connection: ClientSettings, run: Run, tmp_path: Path
 ) -> None:
     topic = f"generated-{seed}"
-    Topics(connection).create(topic, partitions=PARTITIONS, settings={"retention.ms": "-1"})
+    make(connection, topic)
     one: Case = case(seed, topic)
     first = 0
     for part in one.parts:
@@ -76,3 +83,24 @@ def test_stream_history_and_plain_python_agree(
     places = Counter(letter["headrace-message-id"].decode() for letter in letters)
     assert len(places) == one.bad, said
     assert one.repeats or runner.dead == one.bad, (said, letters)
+    if one.anew:
+        assert_that_the_topic_is_known_to_be_another(one, spark, connection, run, tmp_path)
+
+
+def assert_that_the_topic_is_known_to_be_another(
+    one: Case, spark: SparkSession, connection: ClientSettings, run: Run, tmp_path: Path
+) -> None:
+    """Its offsets mean other records: nothing is written of them until the pipeline begins anew,
+    and then all of them are."""
+    topic, said = one.made.name, f"seed {one.seed}, made anew"
+    Topics(connection).delete(topic)
+    make(connection, topic)
+    put(connection, topic, [record for part in one.parts for record in part], 0)
+    with pytest.raises(PipelineError, match=f"{topic} was deleted and created again"):
+        run(one.made).stream(once=True)
+    assert held(spark, tmp_path / "tables" / topic, one.columns) == one.wanted, said
+    Folder(tmp_path, topic).reset(table=True)
+    again = run(one.made)
+    again.stream(once=True)
+    assert held(spark, tmp_path / "tables" / topic, one.columns) == one.wanted, said
+    assert again.dead == one.bad, said  # those of the topic before are not counted

@@ -17,11 +17,11 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientSettings
 from headrace.pipelines import Table, Topic, pipeline
 from headrace.pipelines.declaration import Pipeline
-from headrace.pipelines.folder import Folder
-from headrace.pipelines.span import parse
+from headrace.pipelines.stream.folder import Folder
+from headrace.pipelines.stream.span import parse
 from tests.pipelines.conftest import Run
 from tests.pipelines.orders import BEGAN_MS, HOUR_MS, SCHEMA, new_topic, table
 
@@ -31,7 +31,7 @@ EACH = 40
 STEPS_MS = (HOUR_MS // 10, HOUR_MS)  # of partition 0 and 1: one is dense, one is not
 
 
-def uneven(connection: Connection, topic: str) -> list[tuple[str, int]]:
+def uneven(connection: ClientSettings, topic: str) -> list[tuple[str, int]]:
     """Fills the topic; orders by the hour."""
     producer, hours = Producer({"bootstrap.servers": connection.bootstrap}), Counter[str]()
     for partition, step_ms in enumerate(STEPS_MS):
@@ -59,7 +59,7 @@ def hourly(topic: str, name: str, per_batch: int | None) -> Pipeline:
 
 
 def test_small_batches_over_uneven_partitions_lose_rows_and_say_so(
-    spark: SparkSession, connection: Connection, run: Run, tmp_path: Path
+    spark: SparkSession, connection: ClientSettings, run: Run, tmp_path: Path
 ) -> None:
     topic = new_topic(connection, "uneven")
     wanted = uneven(connection, topic)

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.client import Producer
-from headrace.client.topics import Topics
+from headrace.client.admin.topics import Topics
 from headrace.pipelines import Topic, pipeline
 from headrace.pipelines.shipped import lake_tables
 from headrace.pipelines.shipped.topic_to_lake import Lake

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.pipelines.loading import load
+from headrace.pipelines.pipeline_names import load
 from headrace.pipelines.testing import run
 from headrace.services.shipping.formats import parsed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,3 +79,31 @@ def in_plain(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         )
         for row in rows
     ]
+
+
+def test_a_service_that_is_no_folders_name_gets_another_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A file system takes 255 bytes and no zero; Delta takes an empty one for none."""
+    services = ["shop", "", "s" * 300, "\0zero\0", "\U0001f600" * 300, "a/b=c%d:e *'\"\\", "."]
+    lines = [
+        {"id": str(n), "time": "2026-01-01T00:00:00Z", "service": service, "message": "m"}
+        for n, service in enumerate(services)
+    ]
+    lines[0]["fields"] = {"service": "kept", "n": "1"}
+    rows = run(SHIPPED["logs"], lines, spark).rows
+    frame = spark.createDataFrame(
+        [(o["id"], o["service"], o["fields"], o["day"]) for o in rows],
+        "id STRING, service STRING, fields MAP<STRING, STRING>, day DATE",
+    )
+    place = str(tmp_path / "logs")
+    frame.write.format("delta").partitionBy("day", "service").save(place)
+    found = {row.id: row for row in spark.read.format("delta").load(place).collect()}
+    names = [found[str(n)].service for n in range(len(services))]
+    assert names == [
+        "shop", "unnamed", "s" * 60, "zero", "\U0001f600" * 60, services[5], ".",
+    ]  # fmt: skip
+    assert found["0"].fields == {"service": "kept", "n": "1"}
+    for number in (1, 2, 3, 4):
+        assert found[str(number)].fields == {"service": services[number]}
+    assert found["5"].fields is None

@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientSettings
 from headrace.pipelines import Console, Table, Topic, pipeline
 from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.span import parse
+from headrace.pipelines.stream.span import parse
 from tests.interop.brokers import make_node
 from tests.pipelines.conftest import Run
 from tests.pipelines.orders import (
@@ -50,7 +50,7 @@ def revenue_of(numbers: range) -> list[tuple[str, int]]:
 
 
 def test_a_stream_and_history_make_the_same_table(
-    spark: SparkSession, connection: Connection, run: Run, tmp_path: Path
+    spark: SparkSession, connection: ClientSettings, run: Run, tmp_path: Path
 ) -> None:
     topic = new_topic(connection, "both-ways")
     orders(connection.bootstrap, topic, range(90))
@@ -69,7 +69,7 @@ def test_a_stream_and_history_make_the_same_table(
 
 
 def test_a_span_of_history_is_taken_by_the_times_of_records(
-    spark: SparkSession, connection: Connection, run: Run, tmp_path: Path
+    spark: SparkSession, connection: ClientSettings, run: Run, tmp_path: Path
 ) -> None:
     topic = new_topic(connection, "a-day")
     orders(connection.bootstrap, topic, range(60))
@@ -81,7 +81,7 @@ def test_a_span_of_history_is_taken_by_the_times_of_records(
 
 
 def test_a_stream_starts_where_it_is_told_and_reads_all_topics_of_a_pattern(
-    connection: Connection, run: Run
+    connection: ClientSettings, run: Run
 ) -> None:
     for name in ("shop.north", "shop.south", "shop-other"):
         orders(connection.bootstrap, new_topic(connection, name), range(8))
@@ -103,7 +103,7 @@ def test_a_stream_starts_where_it_is_told_and_reads_all_topics_of_a_pattern(
 
 def test_apache_kafka_is_read_alike(spark: SparkSession, tmp_path: Path) -> None:
     with make_node("apache", tmp_path / "kafka") as node:
-        connection = Connection({"bootstrap.servers": node.bootstrap})
+        connection = ClientSettings({"bootstrap.servers": node.bootstrap})
         run = Run(connection, tmp_path)
         topic = new_topic(connection, "at-apache")
         made = rows_into(Table("all"), topic)
@@ -116,3 +116,7 @@ def test_apache_kafka_is_read_alike(spark: SparkSession, tmp_path: Path) -> None
         assert len(read(node.bootstrap, made.dead_topic, 1)) == 1
     assert table(spark, tmp_path / "tables" / "all") == expected(range(1, 60))
     assert table(spark, tmp_path / "tables" / "a-day") == expected(range(24, 48))
+
+
+def test_spark_has_the_name_of_what_it_runs(spark: SparkSession) -> None:
+    assert spark.sparkContext.appName == "headrace tests"

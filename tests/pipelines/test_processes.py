@@ -16,9 +16,9 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from headrace.client.connection import Connection
-from headrace.pipelines.jars import user_cache
-from headrace.pipelines.java import java_home
+from headrace.client.connection import ClientSettings
+from headrace.pipelines.spark.jars import user_cache
+from headrace.pipelines.spark.java import java_home
 from tests.interop.brokers import free_port
 from tests.pipelines.driver import Driver
 from tests.pipelines.orders import JAVA, QUICK, SCHEMA, expected, new_topic, orders, table
@@ -64,7 +64,7 @@ def without_java(folder: Path) -> dict[str, str]:
 
 
 def test_a_person_runs_watches_and_stops_a_pipeline_on_the_packaged_java(
-    connection: Connection, tmp_path: Path
+    connection: ClientSettings, tmp_path: Path
 ) -> None:
     topic = new_topic(connection, "watched")
     orders(connection.bootstrap, topic, range(60))
@@ -147,7 +147,7 @@ def _wait_for_port(port: int, log: Path) -> None:
 
 
 def test_the_same_pipeline_runs_on_a_cluster_of_spark(
-    connection: Connection, tmp_path: Path, request: pytest.FixtureRequest
+    connection: ClientSettings, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     topic = new_topic(connection, "on-a-cluster")
     orders(connection.bootstrap, topic, range(60))

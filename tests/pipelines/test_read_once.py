@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.pipelines import reading
+from headrace.pipelines.rows import record_rows
 from headrace.pipelines.shipped.web_tracking import VIEWS, page_views
 
 pytestmark = pytest.mark.timeout(1200)  # if it is the first: Spark starts
@@ -28,11 +28,11 @@ def records(spark: SparkSession) -> DataFrame:
 
 @pytest.mark.parametrize("way", ["rows", "dead letters"])
 def test_a_value_is_read_once(spark: SparkSession, way: str) -> None:
-    found = reading.parsed(records(spark), VIEWS)
+    found = record_rows.parsed(records(spark), VIEWS)
     if way == "rows":
-        frame: Any = reading.good(found, VIEWS)
+        frame: Any = record_rows.good(found, VIEWS)
     else:
-        frame = reading.bad(found, page_views, {"page-views": "NN4FUNB8RIaAxdvrp36PAw"})
+        frame = record_rows.bad(found, page_views, {"page-views": "NN4FUNB8RIaAxdvrp36PAw"})
     plan = frame._jdf.queryExecution().optimizedPlan().toString()
     # Which field does not fit is looked for in dead letters, by other readings.
     assert plan.count("from_json(StructField(id,StringType") == 1, plan

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientSettings
 from headrace.pipelines.shipped import lake_tables
 from headrace.pipelines.shipped.topic_to_lake import Lake
 from tests.pipelines import lakes
@@ -67,7 +67,7 @@ class FillProcess(Driver):
 
 @pytest.mark.parametrize("form", ["delta", pytest.param("iceberg", marks=pytest.mark.full)])
 def test_a_killed_lake_writer_leaves_each_record_once(
-    form: str, spark: SparkSession, connection: Connection, tmp_path: Path
+    form: str, spark: SparkSession, connection: ClientSettings, tmp_path: Path
 ) -> None:
     topic = new_topic(connection, f"killed-{form}-lake")
     lake = Lake(topic=topic, format=form, per_batch=PER_BATCH)

@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 
 from headrace.cli.failure import Failure
 from headrace.cli.main import app
-from headrace.client.connection import Connection
-from headrace.client.topics import Topics
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.running import Runner
 from headrace.pipelines.shipped import lake_tables, topic_to_lake
 from headrace.pipelines.shipped.topic_to_lake import Lake
+from headrace.pipelines.stream.runner import Runner
 from tests.pipelines import lakes
 from tests.pipelines.orders import MASTER, QUICK, forget_last_batch, read
 
@@ -31,7 +31,7 @@ OF_THE_RECORD = {"_record_key", "_record_partition", "_record_offset", "_record_
 
 
 @pytest.fixture
-def fill(spark: SparkSession, connection: Connection, tmp_path: Path) -> Fill:
+def fill(spark: SparkSession, connection: ClientSettings, tmp_path: Path) -> Fill:
     def run(lake: Lake) -> Runner:
         return lakes.fill(lake, connection, tmp_path)
 
@@ -42,7 +42,7 @@ Value = dict[str, Any] | list[Any] | bytes | None
 
 
 def put(
-    connection: Connection, topic: str, *values: Value, keys: Sequence[str | None] = ()
+    connection: ClientSettings, topic: str, *values: Value, keys: Sequence[str | None] = ()
 ) -> None:
     """JSON of each value; bytes as they are, None as a tombstone."""
     refused: list[Any] = []
@@ -59,7 +59,7 @@ def rows(table: DataFrame, *names: str) -> list[tuple[Any, ...]]:
     return sorted((tuple(row) for row in table.select(*names).collect()), key=str)
 
 
-def reasons(connection: Connection, lake: Lake, count: int) -> list[str]:
+def reasons(connection: ClientSettings, lake: Lake, count: int) -> list[str]:
     letters = read(connection.bootstrap, lake.pipeline().dead_topic, count)
     return sorted(letter["headrace-dead-message"].decode() for letter in letters)
 
@@ -107,7 +107,7 @@ def far_west(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("far_west", "old_versions_may_go_at_once")
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
 def test_columns_grow_and_the_past_stays_readable_until_it_is_forgotten(
-    form: str, spark: SparkSession, connection: Connection, fill: Fill, tmp_path: Path
+    form: str, spark: SparkSession, connection: ClientSettings, fill: Fill, tmp_path: Path
 ) -> None:
     topic = f"grow-{form}"
     Topics(connection).create(topic, partitions=1)
@@ -182,7 +182,7 @@ def test_columns_grow_and_the_past_stays_readable_until_it_is_forgotten(
 
 
 def test_the_last_value_of_each_key(
-    spark: SparkSession, connection: Connection, fill: Fill, tmp_path: Path
+    spark: SparkSession, connection: ClientSettings, fill: Fill, tmp_path: Path
 ) -> None:
     topic = "last-values"
     Topics(connection).create(topic, partitions=2)
@@ -224,7 +224,7 @@ def test_the_last_value_of_each_key(
 
 
 def test_types_can_be_pinned_before_the_first_value_comes(
-    spark: SparkSession, connection: Connection, fill: Fill, tmp_path: Path
+    spark: SparkSession, connection: ClientSettings, fill: Fill, tmp_path: Path
 ) -> None:
     topic = "pinned"
     Topics(connection).create(topic, partitions=1)
@@ -254,7 +254,7 @@ def text(value: str) -> bytes:
 
 
 def test_avro_values_whose_schema_changes(
-    spark: SparkSession, connection: Connection, fill: Fill, tmp_path: Path
+    spark: SparkSession, connection: ClientSettings, fill: Fill, tmp_path: Path
 ) -> None:
     topic, optional = "avro-lake", ["null", "string"]
     Topics(connection).create(topic, partitions=1)
@@ -281,7 +281,7 @@ def test_avro_values_whose_schema_changes(
 
 
 def test_iceberg_widens_a_number_of_avro(
-    spark: SparkSession, connection: Connection, fill: Fill, tmp_path: Path
+    spark: SparkSession, connection: ClientSettings, fill: Fill, tmp_path: Path
 ) -> None:
     topic = "avro-iceberg"
     Topics(connection).create(topic, partitions=1)
@@ -310,7 +310,7 @@ def test_what_cannot_be_is_refused() -> None:
 
 def test_a_table_does_not_grow_without_end(
     spark: SparkSession,
-    connection: Connection,
+    connection: ClientSettings,
     fill: Fill,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

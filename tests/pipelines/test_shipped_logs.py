@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +16,13 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from headrace.client.connection import Connection
-from headrace.client.reading import RecordReader
-from headrace.client.topics import Topics
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings
+from headrace.client.lookup.record_reader import RecordReader
 from headrace.pipelines.declaration import Topic
-from headrace.pipelines.running import Runner
-from headrace.pipelines.shipped import SHIPPED
-from headrace.pipelines.span import parse
+from headrace.pipelines.shipped import SHIPPED, log_search
+from headrace.pipelines.stream.runner import Runner
+from headrace.pipelines.stream.span import parse
 from headrace.testing import Broker
 from tests.pipelines import plain_logs as plain
 from tests.pipelines.orders import MASTER, QUICK
@@ -38,7 +42,7 @@ class Watched:
     """A broker with logs and metrics, and the pipelines over it."""
 
     def __init__(self, bootstrap: str, data: Path, spark: SparkSession) -> None:
-        self.connection = Connection({"bootstrap.servers": bootstrap})
+        self.connection = ClientSettings({"bootstrap.servers": bootstrap})
         self.data, self.spark = data, spark
         for topic in ("logs", "metrics", "log-alerts", "metric-alerts"):
             settings = {"retention.ms": "-1"}
@@ -156,7 +160,67 @@ def test_alerts_on_metrics_are_raised_once_and_cleared_once(watched: Watched) ->
     assert {"cpu-high", "load-changed", "silent"} == {row[0] for row in found}
 
 
-@pytest.mark.parametrize("name", ["logs", "log-rates", "log-errors", "host-metrics"])
+SEARCHES: list[list[str]] = [
+    [],
+    ["--limit", "3"],
+    ["--level", "error"],
+    ["--service", "shop"],
+    ["--from", "2026-01-01T00:02Z", "--to", "2026-01-01T00:05Z"],
+    ["took", "--level", "warn", "--service", "pay"],
+    ["nobody wrote this"],
+]
+
+
+def searched(watched: Watched, *words: str, data: Path | None = None) -> Any:
+    """What the command says, as JSON; `data` is where tables lie."""
+    command = [sys.executable, "-m", "headrace", "logs", "search", *words, "--json"]
+    command += ["--bootstrap", watched.connection.bootstrap]
+    environment = dict(os.environ, HEADRACE_PIPELINES=str(data or watched.data))
+    done = subprocess.run(command, capture_output=True, timeout=300, env=environment)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("words", SEARCHES, ids=" ".join)
+def test_a_search_over_the_table_finds_what_one_over_the_topic_does(
+    watched: Watched, words: list[str]
+) -> None:
+    watched.stream("logs")
+    in_topic = searched(watched, *words)
+    in_table = searched(watched, *words, "--table", "logs")
+    assert in_table == in_topic
+    assert bool(in_topic["records"]) == (words != ["nobody wrote this"])
+
+
+def test_a_search_over_the_table_by_spark_finds_the_same(watched: Watched) -> None:
+    watched.stream("logs")
+    files = log_search.without_spark(watched.data, "logs")
+    assert files is not None
+    about: dict[str, Any] = {
+        "from_ms": BEGIN_MS + MINUTE_MS, "to_ms": BEGIN_MS + HOUR_MS, "levels": ("ERROR", "FATAL"),
+    }  # fmt: skip
+    rows = [{**row, "time": at_ms} for row, at_ms in log_search.scanned(files, **about)]
+    matched, newest = log_search.newest(watched.data, "logs", most=10_000, **about)
+    assert matched == len(rows) > 0
+    assert sorted(rows, key=lambda one: one["id"]) == sorted(newest, key=lambda one: one["id"])
+
+
+def test_a_search_opens_only_files_of_the_service_and_days_that_are_asked_for(
+    watched: Watched, tmp_path: Path
+) -> None:
+    watched.stream("logs")
+    copy = tmp_path / "tables" / "logs"
+    shutil.copytree(watched.data / "tables" / "logs", copy)
+    for file in copy.rglob("*.parquet"):
+        if "_delta_log" not in file.parts and "service=shop" not in file.parts:
+            file.unlink()
+    found = searched(watched, "--service", "shop", "--table", "logs", data=tmp_path)
+    assert found == searched(watched, "--service", "shop")
+
+
+@pytest.mark.parametrize(
+    "name", ["logs", "log-rates", "log-errors", "host-metrics", "host-metrics-by-hour"]
+)
 def test_a_run_over_history_makes_the_same_table(watched: Watched, name: str) -> None:
     watched.stream(name)
     watched.runner(name).history(parse(".."), into=f"{name}-offline")
@@ -171,5 +235,4 @@ def test_a_run_over_history_tells_the_same_alerts(watched: Watched, name: str) -
     watched.runner(name).history(parse(".."), into=f"{name}-offline")
     closed = [one for one in watched.topic(f"{name}-offline") if one["time"] < time_text(LAST_MS)]
     streamed = watched.topic(name)
-    assert {one["id"] for one in closed} == {one["id"] for one in streamed}
-    assert len(closed) == len(streamed)
+    assert sorted(map(str, closed)) == sorted(map(str, streamed))

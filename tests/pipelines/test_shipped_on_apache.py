@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.client.connection import Connection
-from headrace.client.producer import Producer
-from headrace.client.topics import Topics
-from headrace.pipelines.running import Runner
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings
+from headrace.client.producer.producer import Producer
 from headrace.pipelines.shipped import customers, lake_tables
 from headrace.pipelines.shipped.generator import generate
 from headrace.pipelines.shipped.topic_to_lake import Lake
+from headrace.pipelines.stream.runner import Runner
 from tests.interop.brokers import make_node
 from tests.pipelines import plain_tracking as plain
 from tests.pipelines.orders import MASTER, QUICK
@@ -37,7 +37,7 @@ def last_values(made: list[tuple[bytes, bytes | None]]) -> dict[bytes, bytes]:
     return found
 
 
-def lake(connection: Connection, data: Path, spark: SparkSession) -> Rows:
+def lake(connection: ClientSettings, data: Path, spark: SparkSession) -> Rows:
     """Made-up customers in a compacted topic, by key; a few are no JSON."""
     Topics(connection).create(TOPIC, partitions=2, settings={"cleanup.policy": "compact"})
     made = list(customers.generate(records=200, customers=40, seed=7))
@@ -92,7 +92,7 @@ def test_both_brokers_give_the_same_tables(spark: SparkSession, tmp_path: Path) 
     tables = {}
     for kind in ("headrace", "apache"):
         with make_node(kind, tmp_path / kind) as node:
-            connection = Connection({"bootstrap.servers": node.bootstrap})
+            connection = ClientSettings({"bootstrap.servers": node.bootstrap})
             views = tracking(node.bootstrap, tmp_path / f"{kind}-tables", spark)
             tables[kind] = views, lake(connection, tmp_path / f"{kind}-tables", spark)
     assert tables["headrace"] == tables["apache"]

@@ -13,12 +13,12 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.contract.tracking import KINDS
-from headrace.pipelines import reading
 from headrace.pipelines.declaration import Topic
-from headrace.pipelines.folder import Folder
+from headrace.pipelines.rows import record_rows
 from headrace.pipelines.shipped import web_tracking
 from headrace.pipelines.shipped.generator import generate
-from headrace.pipelines.span import parse
+from headrace.pipelines.stream.folder import Folder
+from headrace.pipelines.stream.span import parse
 from headrace.testing import Broker
 from tests.pipelines import plain_tracking as plain
 from tests.pipelines.site import BEGIN_MS, Site, in_plain_python
@@ -42,9 +42,9 @@ class Shop(Site):
             id(one.source): one.source for one in TRACKING.values() if one.source.name == topic
         }.values()
         assert isinstance(source, Topic)
-        options = reading.source_options(source, self.connection.bootstrap)
+        options = record_rows.source_options(source, self.connection.bootstrap)
         records = self.spark.read.format("kafka").options(**options).load()
-        return reading.good(reading.parsed(records, source), source).cache()
+        return record_rows.good(record_rows.parsed(records, source), source).cache()
 
     @functools.cached_property
     def streamed(self) -> dict[str, list[tuple[Any, ...]]]:

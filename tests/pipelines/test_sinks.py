@@ -12,13 +12,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.client.connection import Connection
-from headrace.client.topics import Topics
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings
 from headrace.pipelines import Jdbc, Table, Topic, pipeline
 from headrace.pipelines.declaration import Pipeline, Sink
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.folder import Folder
-from headrace.pipelines.span import parse
+from headrace.pipelines.stream.folder import Folder
+from headrace.pipelines.stream.span import parse
 from tests.pipelines.conftest import Run
 from tests.pipelines.orders import (
     SCHEMA,
@@ -47,7 +47,7 @@ def in_database(server: Postgres, what: str) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("form", ["delta", "iceberg", "parquet"])
 def test_append_holds_each_record_once_over_runs(
-    form: str, spark: SparkSession, connection: Connection, run: Run, tmp_path: Path
+    form: str, spark: SparkSession, connection: ClientSettings, run: Run, tmp_path: Path
 ) -> None:
     topic = new_topic(connection, f"append-{form}")
     made = rows_into(Table("all", format=form), topic)
@@ -66,7 +66,7 @@ def test_append_holds_each_record_once_over_runs(
 
 
 def test_iceberg_tables_take_partitions_and_begin_anew_after_a_reset(
-    spark: SparkSession, connection: Connection, run: Run, tmp_path: Path
+    spark: SparkSession, connection: ClientSettings, run: Run, tmp_path: Path
 ) -> None:
     topic = new_topic(connection, "parts")
     made = rows_into(Table("parts", format="iceberg", partition_by=("amount",)), topic)
@@ -83,7 +83,7 @@ def test_iceberg_tables_take_partitions_and_begin_anew_after_a_reset(
 
 
 def test_postgresql_keeps_one_row_per_key_and_takes_each_batch_once(
-    connection: Connection, run: Run, tmp_path: Path, postgres: Postgres
+    connection: ClientSettings, run: Run, tmp_path: Path, postgres: Postgres
 ) -> None:
     topic = new_topic(connection, "to-postgres")
     orders(connection.bootstrap, topic, range(100))
@@ -113,7 +113,7 @@ def test_postgresql_keeps_one_row_per_key_and_takes_each_batch_once(
 
 
 def test_what_postgresql_refuses_is_said_in_a_sentence(
-    connection: Connection, run: Run, postgres: Postgres
+    connection: ClientSettings, run: Run, postgres: Postgres
 ) -> None:
     topic = new_topic(connection, "refused-by-postgres")
     twice = [b'{"id": 1, "time": "2026-01-01T00:00:00Z", "amount": %d}' % n for n in (1, 2)]
@@ -138,7 +138,7 @@ def test_what_postgresql_refuses_is_said_in_a_sentence(
 
 
 def test_a_topic_gets_each_row_with_an_id_that_stays_the_same_when_it_is_written_again(
-    connection: Connection, run: Run, tmp_path: Path
+    connection: ClientSettings, run: Run, tmp_path: Path
 ) -> None:
     topic = new_topic(connection, "to-topic")
     orders(connection.bootstrap, topic, range(70))
@@ -165,7 +165,7 @@ def test_a_topic_gets_each_row_with_an_id_that_stays_the_same_when_it_is_written
     assert all(one["key"] == str(json.loads(one["value"])["kind"]).encode() for one in first)
 
 
-def read_all(connection: Connection, topic: str, count: int) -> list[dict[str, Any]]:
+def read_all(connection: ClientSettings, topic: str, count: int) -> list[dict[str, Any]]:
     """From the beginning, whatever was read before."""
     [described] = Topics(connection).describe([topic])
     held = sum((one.end_offset or 0) for one in described.partitions)
@@ -186,7 +186,7 @@ def read_all(connection: Connection, topic: str, count: int) -> list[dict[str, A
 
 
 def test_upsert_keeps_the_newest_row_of_a_key_and_says_if_it_cannot_know(
-    spark: SparkSession, connection: Connection, run: Run, tmp_path: Path
+    spark: SparkSession, connection: ClientSettings, run: Run, tmp_path: Path
 ) -> None:
     topic = new_topic(connection, "newest")
     made_up = b'{"id": %d, "time": "2026-01-0%dT00:00:00Z", "amount": %d}'

@@ -9,12 +9,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientSettings
 from headrace.pipelines import Table, Topic, pipeline
 from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.folder import Folder
-from headrace.pipelines.span import parse
+from headrace.pipelines.stream.folder import Folder
+from headrace.pipelines.stream.span import parse
 from tests.pipelines.conftest import Run
 from tests.pipelines.orders import (
     SCHEMA,
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.timeout(1200)
     "form", ["delta", "iceberg", pytest.param("parquet", marks=pytest.mark.full)]
 )
 def test_a_table_is_read_as_a_stream_and_as_history(
-    form: str, spark: SparkSession, connection: Connection, run: Run, tmp_path: Path
+    form: str, spark: SparkSession, connection: ClientSettings, run: Run, tmp_path: Path
 ) -> None:
     topic = new_topic(connection, f"first-{form}")
     timed = Topic(topic, schema=SCHEMA)
@@ -74,7 +74,7 @@ def counted_from_a_table(source: Table, spark: SparkSession, run: Run, tmp_path:
 
 
 def test_a_table_whose_rows_change_is_no_stream(
-    connection: Connection, run: Run, spark: SparkSession, tmp_path: Path
+    connection: ClientSettings, run: Run, spark: SparkSession, tmp_path: Path
 ) -> None:
     topic = new_topic(connection, "changing")
     orders(connection.bootstrap, topic, range(10))
@@ -93,7 +93,7 @@ def by_schema(topic: str, schema: str, **source: str) -> Pipeline:
 
 
 def test_a_schema_is_inferred_once_and_stays(
-    spark: SparkSession, connection: Connection, run: Run, tmp_path: Path
+    spark: SparkSession, connection: ClientSettings, run: Run, tmp_path: Path
 ) -> None:
     topic = new_topic(connection, "inferred")
     made = by_schema(topic, "infer", event_time="time", late="1 hour")
@@ -120,7 +120,7 @@ def test_a_schema_is_inferred_once_and_stays(
 
 
 def test_json_of_any_shape_is_kept_as_variant(
-    spark: SparkSession, connection: Connection, run: Run, tmp_path: Path
+    spark: SparkSession, connection: ClientSettings, run: Run, tmp_path: Path
 ) -> None:
     topic = new_topic(connection, "variant")
     values = [b'{"a": 1}', b'{"a": {"b": [2]}}', b"[1, 2]", b'"text"', b"{broken"]
@@ -154,7 +154,7 @@ def avro(n: int) -> bytes:
 
 @pytest.mark.parametrize("form", ["avro", "confluent-avro"])
 def test_avro_values_bare_and_behind_confluents_header(
-    form: str, spark: SparkSession, connection: Connection, run: Run, tmp_path: Path
+    form: str, spark: SparkSession, connection: ClientSettings, run: Run, tmp_path: Path
 ) -> None:
     topic = new_topic(connection, f"in-{form}")
     header = b"\0\0\0\0\7" if form == "confluent-avro" else b""
@@ -181,7 +181,7 @@ def table_with_nulls(spark: SparkSession, place: Path) -> list[tuple[object, ...
 
 
 def test_rows_of_a_topic_without_a_schema_are_as_they_came(
-    spark: SparkSession, connection: Connection, run: Run, tmp_path: Path
+    spark: SparkSession, connection: ClientSettings, run: Run, tmp_path: Path
 ) -> None:
     topic = new_topic(connection, "bare")
     orders(connection.bootstrap, topic, range(6))

@@ -17,17 +17,17 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.client.connection import Connection
-from headrace.client.topics import Topics
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings
 from headrace.pipelines import Table, Topic, by_day, day, expect, pipeline
 from headrace.pipelines import read as from_topic
 from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.expectation import Expectation
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.folder import Folder, table_held
-from headrace.pipelines.loading import load
-from headrace.pipelines.shape import must_stream
-from headrace.pipelines.span import parse
+from headrace.pipelines.pipeline_names import load
+from headrace.pipelines.spark.shape import must_stream
+from headrace.pipelines.stream.folder import Folder, table_held
+from headrace.pipelines.stream.span import parse
 from headrace.pipelines.testing import run as try_on
 from tests.pipelines.conftest import Run
 from tests.pipelines.orders import (
@@ -83,7 +83,7 @@ KEEPS_THE_TABLE: dict[str, Function] = {
 
 
 def test_a_join_with_a_table_makes_the_rows_that_history_makes_or_is_refused(
-    spark: SparkSession, connection: Connection, run: Run, tmp_path: Path
+    spark: SparkSession, connection: ClientSettings, run: Run, tmp_path: Path
 ) -> None:
     topic = new_topic(connection, "joined")
     places = [{"id": 1, "country": "de"}, {"id": 2, "country": "it"}]
@@ -110,7 +110,7 @@ def test_a_join_with_a_table_makes_the_rows_that_history_makes_or_is_refused(
 
 
 def test_of_rows_of_one_moment_the_last_record_stays_in_stream_and_history(
-    spark: SparkSession, connection: Connection, run: Run, tmp_path: Path
+    spark: SparkSession, connection: ClientSettings, run: Run, tmp_path: Path
 ) -> None:
     topic = new_topic(connection, "same-moment")
     # Each key lies in both partitions, n % 2; of those with the greatest t partition 1 is the last.
@@ -139,7 +139,7 @@ def test_of_rows_of_one_moment_the_last_record_stays_in_stream_and_history(
 
 @pytest.mark.parametrize("mode", ["upsert", "append"])
 def test_new_columns_are_added_and_told_of_and_other_types_refused(
-    mode: str, spark: SparkSession, connection: Connection, run: Run, tmp_path: Path
+    mode: str, spark: SparkSession, connection: ClientSettings, run: Run, tmp_path: Path
 ) -> None:
     topic = new_topic(connection, f"grows-{mode}")
     source = Topic(topic, schema="id LONG NOT NULL, country STRING")
@@ -179,7 +179,7 @@ def test_new_columns_are_added_and_told_of_and_other_types_refused(
 
 
 def test_a_topic_that_is_made_anew_while_the_stream_idles_ends_it(
-    connection: Connection, run: Run, tmp_path: Path
+    connection: ClientSettings, run: Run, tmp_path: Path
 ) -> None:
     topic = new_topic(connection, "anew")
     orders(connection.bootstrap, topic, range(10))
@@ -195,7 +195,7 @@ def test_a_topic_that_is_made_anew_while_the_stream_idles_ends_it(
 
     other = threading.Thread(target=make_anew)
     other.start()
-    with pytest.raises(PipelineError, match=f"anew was deleted and made anew.*reset {topic}"):
+    with pytest.raises(PipelineError, match=f"anew was deleted and created again.*reset {topic}"):
         run(rows_into(Table("anew"), topic)).stream()
     other.join()
 
@@ -204,7 +204,7 @@ def test_a_topic_that_is_made_anew_while_the_stream_idles_ends_it(
 
 
 def test_history_beside_a_stream_of_the_same_table_is_refused(
-    connection: Connection, run: Run, tmp_path: Path
+    connection: ClientSettings, run: Run, tmp_path: Path
 ) -> None:
     topic = new_topic(connection, "beside")
     made = joined(topic, "beside", KEEPS_THE_STREAM["left"], mode="upsert", key="id")
@@ -227,7 +227,7 @@ def test_history_beside_a_stream_of_the_same_table_is_refused(
 
 
 def test_a_run_tells_how_far_behind_it_is_and_how_many_were_bad_over_a_kill(
-    connection: Connection, run: Run, tmp_path: Path
+    connection: ClientSettings, run: Run, tmp_path: Path
 ) -> None:
     topic = new_topic(connection, "told")
     put(connection.bootstrap, topic, [b"bad"] * 3)
@@ -254,7 +254,7 @@ def test_a_run_tells_how_far_behind_it_is_and_how_many_were_bad_over_a_kill(
 
 
 def test_days_are_those_of_the_zone_also_where_they_have_25_hours(
-    spark: SparkSession, connection: Connection, run: Run, tmp_path: Path
+    spark: SparkSession, connection: ClientSettings, run: Run, tmp_path: Path
 ) -> None:
     topic, zone = new_topic(connection, "zoned"), ZoneInfo("America/New_York")
     began = datetime(2026, 10, 31, 20, tzinfo=UTC)  # clocks go back on the 1st of November
@@ -287,7 +287,7 @@ def test_days_are_those_of_the_zone_also_where_they_have_25_hours(
 
 
 def test_a_record_for_which_the_function_raises_is_a_dead_letter_and_the_rest_goes_on(
-    spark: SparkSession, connection: Connection, run: Run, tmp_path: Path
+    spark: SparkSession, connection: ClientSettings, run: Run, tmp_path: Path
 ) -> None:
     topic = new_topic(connection, "raises")
     orders(connection.bootstrap, topic, range(40))
@@ -307,7 +307,7 @@ def test_a_record_for_which_the_function_raises_is_a_dead_letter_and_the_rest_go
 
 
 def test_rows_can_be_tried_without_a_broker_and_read_without_a_pipeline(
-    spark: SparkSession, connection: Connection
+    spark: SparkSession, connection: ClientSettings
 ) -> None:
     topic = new_topic(connection, "tried")
     made = rows_into(Table("tried"), topic)
@@ -325,7 +325,7 @@ def test_rows_can_be_tried_without_a_broker_and_read_without_a_pipeline(
 
 
 def test_rows_that_break_a_rule_are_set_aside_left_out_or_stop_the_stream(
-    spark: SparkSession, connection: Connection, run: Run, tmp_path: Path
+    spark: SparkSession, connection: ClientSettings, run: Run, tmp_path: Path
 ) -> None:
     topic = new_topic(connection, "rules")
     orders(connection.bootstrap, topic, range(21))

@@ -22,12 +22,13 @@ from typing import Any
 
 import pytest
 
-from headrace.client.connection import Connection, connection
+from headrace.client.connection import ClientSettings, connection
 from headrace.client.errors import NoSuchTopic
-from headrace.client.reading import RecordReader
+from headrace.client.lookup.record_reader import RecordReader
 from headrace.protocol.acls import Operation, ResourceType
 from headrace.serving.authorization import Authorizer
 from headrace.serving.principal import Principal
+from tests import patience
 from tests.interop.brokers import Node
 from tests.interop.secured import ADMIN, PASSWORD, STANDARD, client_settings, jaas
 from tests.services.delay_process import DelayProcess
@@ -128,7 +129,7 @@ class Guarded:
         self.folder = folder
         self.admin = self.as_user(ADMIN)
 
-    def as_user(self, user: str) -> Connection:
+    def as_user(self, user: str) -> ClientSettings:
         return connection(bootstrap=self.node.bootstrap, overrides=client_settings(user))
 
     def config(self, user: str) -> str:
@@ -228,10 +229,7 @@ def commands_under(heading: str) -> list[str]:
 def until(
     is_so: Callable[[], bool], within_s: float = 120.0, said: Callable[[], str] = str
 ) -> None:
-    deadline = time.monotonic() + within_s
-    while not is_so():
-        assert time.monotonic() < deadline, f"it never came to be {said()[-3000:]}"
-        time.sleep(0.05)
+    patience.until(is_so, lambda: f"it never came to be {said()[-3000:]}", within_s=within_s)
 
 
 def places_of(secret: str, folder: Path) -> list[str]:

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.client import Admin, ClientError, Producer
-from headrace.client.connection import Connection
-from headrace.client.reading import RecordReader
+from headrace.client.connection import ClientSettings
+from headrace.client.lookup.record_reader import RecordReader
 from tests.services.app_worker import GROUP, OUT, TOPIC
 from tests.whole_lines import whole_lines
 
@@ -163,7 +163,7 @@ def members(bootstrap: str) -> int:
 
 
 def topic_values(bootstrap: str, topic: str) -> list[bytes]:
-    reader = RecordReader(Connection({"bootstrap.servers": bootstrap}), topic)
+    reader = RecordReader(ClientSettings({"bootstrap.servers": bootstrap}), topic)
     try:
         return [record.value or b"" for record in reader.records()]
     finally:

@@ -16,9 +16,9 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from headrace.client.connection import Connection
-from headrace.client.delayed_topics import DelayedTopics
-from headrace.client.topics import Topics
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings
+from headrace.client.delay.delayed_topics import DelayedTopics
 from headrace.contract import headers as names
 from headrace.contract.delay_topics import companion_of, outcomes_of, rejected_of
 
@@ -30,7 +30,7 @@ ON_ITS_WAY_MS = 3_000
 def make_delayed_topic(
     bootstrap: str, topic: str, partitions: int, settings: dict[str, str] | None = None
 ) -> None:
-    at = Connection({"bootstrap.servers": bootstrap})
+    at = ClientSettings({"bootstrap.servers": bootstrap})
     Topics(at).create(topic, partitions=partitions, settings=settings)
     deadline = time.monotonic() + 180
     while topic not in Topics(at).cluster.topics:

@@ -133,7 +133,7 @@ def rounds(
     return killed[0], killed[1]
 
 
-def settled(bootstrap: str, workers: Workers, ledger: Ledger, fed: Fed, within_s: float) -> None:
+def until_done(bootstrap: str, workers: Workers, ledger: Ledger, fed: Fed, within_s: float) -> None:
     """Until everything is handled or parked, and committed; then the workers end in good order."""
     deadline = time.monotonic() + within_s
     handled, parked = len(fed.handled()), fed.parked()

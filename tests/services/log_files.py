@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from headrace.client.connection import Connection
-from headrace.client.reading import RecordReader
+from headrace.client.connection import ClientSettings
+from headrace.client.lookup.record_reader import RecordReader
 
 TRACE = 'Traceback (most recent call last):\n  File "x.py", line 1, in x\nKeyError: {n}\n'
 KEPT = 6  # rotated files of each name
@@ -130,7 +130,7 @@ class ShipperProcess:
 def shipped(bootstrap: str, topic: str) -> list[tuple[str, str]]:
     """The ids and messages of all records."""
     found = []
-    reader = RecordReader(Connection({"bootstrap.servers": bootstrap}), topic)
+    reader = RecordReader(ClientSettings({"bootstrap.servers": bootstrap}), topic)
     for record in reader.records():
         value = json.loads(record.value or b"")
         assert dict(record.headers)["headrace-message-id"] == value["id"].encode()

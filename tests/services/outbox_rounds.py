@@ -25,9 +25,10 @@ from sqlalchemy.exc import DBAPIError
 
 from headrace import Admin, Outbox
 from headrace.client import ClientError
-from headrace.client.connection import Connection as Cluster
-from headrace.client.reading import RecordReader
+from headrace.client.connection import ClientSettings as Cluster
+from headrace.client.lookup.record_reader import RecordReader
 from headrace.services.outbox.engines import engine_for
+from tests import patience
 from tests.interop.brokers import Node
 from tests.services.app_rounds import hears_sigterm
 from tests.services.servers import Mariadb, Postgres
@@ -247,10 +248,7 @@ def wait_until_told(shop: Shop, bootstrap: str, relays: Relays, within_s: float 
 
 
 def until(true: Callable[[], bool], within_s: float, said: Callable[[], str]) -> None:
-    deadline = time.monotonic() + within_s
-    while not true():
-        assert time.monotonic() < deadline, said()[-6000:]
-        time.sleep(0.3)
+    patience.until(true, lambda: said()[-6000:], within_s=within_s, every_s=0.3)
 
 
 def told_up_to(share: float, writers: Writers, relays: Relays, bootstrap: str) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from headrace import App, Message, Retry
-from headrace.app import delaying
-from headrace.client.delay_instances import DelayInstances, NoDelayService
+from headrace.app.retries import delay_service
+from headrace.client.delay.instances import DelayInstances, NoDelayService
 from headrace.testing import Broker
 from tests.sockets.app.conftest import Cluster
 
@@ -36,7 +36,7 @@ def make(cluster: Any, mode: Any) -> tuple[App, list[int]]:
 def test_an_app_starts_the_service_when_nobody_else_has(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delaying, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(delay_service, "PATIENCE_S", 0.1)
     cluster.topic("orders")
     app, attempts = make(cluster, "auto")
     with app.running():
@@ -50,7 +50,7 @@ def test_an_app_starts_the_service_when_nobody_else_has(
 def test_an_app_that_requires_the_service_does_not_begin_without(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delaying, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(delay_service, "PATIENCE_S", 0.1)
     cluster.topic("orders")
     app, _ = make(cluster, "require")
     with pytest.raises(NoDelayService, match="headrace delay serve"):

@@ -6,15 +6,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from headrace.client import Admin, Producer
-from headrace.client.connection import Connection
-from headrace.client.reading import RecordReader
+from headrace.client.connection import ClientSettings
+from headrace.client.lookup.record_reader import RecordReader
+from tests import patience
 from tests.interop.brokers import HeadraceNode
 from tests.whole_lines import whole_lines
 
@@ -96,14 +96,11 @@ def node(tmp_path: Path) -> Iterator[HeadraceNode]:
 
 
 def until(true: Callable[[], object], log: Path, within_s: float = 150) -> None:
-    deadline = time.monotonic() + within_s
-    while not true():
-        assert time.monotonic() < deadline, log.read_text(errors="replace")[-6000:]
-        time.sleep(0.05)
+    patience.until(true, lambda: log.read_text(errors="replace")[-6000:], within_s=within_s)
 
 
 def dead_letters(bootstrap: str, topic: str) -> dict[bytes, str]:
-    reader = RecordReader(Connection({"bootstrap.servers": bootstrap}), f"{topic}.shop.dead")
+    reader = RecordReader(ClientSettings({"bootstrap.servers": bootstrap}), f"{topic}.shop.dead")
     try:
         return {
             record.value or b"": (record.header("headrace-dead-error") or b"").decode()

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from headrace.client.connection import Connection
-from headrace.client.topics import Topics
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings
 from headrace.contract import headers as names
 from tests.interop.brokers import TARGET, Node, make_node
 from tests.services.delay_checker import (
@@ -67,7 +67,7 @@ def send_some(ledger: Ledger, count: int, longest_ms: int, seed: int, tag: str =
         )
 
 
-def settled(ledger: Ledger, watcher: Watcher) -> Verdict:
+def verdict_at_the_end(ledger: Ledger, watcher: Watcher) -> Verdict:
     ledger.flush()
     watcher.wait_for(len(ledger.sent), WITHIN_S)
     assert not ledger.failed
@@ -82,7 +82,7 @@ def test_messages_arrive_when_due_and_unchanged(
     ledger.send(b"at once", partition=2)
     ledger.send(b"elsewhere", partition=0, to_partition=3, delay_ms=500)
     ledger.send(b"with headers", partition=1, delay_ms=100, more=[("trace", b"abc")])
-    verdict = settled(ledger, watcher)
+    verdict = verdict_at_the_end(ledger, watcher)
     verdict.require_clean()
     [kept] = [each for each in watcher.arrived if each.value == b"with headers"]
     assert kept.headers["trace"] == b"abc"
@@ -99,7 +99,7 @@ def test_kills_of_the_service_lose_and_double_nothing(
         time.sleep(moments.uniform(0.3, 2.0))
         service.kill()
         service.start()
-    settled(ledger, watcher).require_clean()
+    verdict_at_the_end(ledger, watcher).require_clean()
 
 
 def test_kills_of_the_broker_lose_and_double_nothing(
@@ -112,7 +112,7 @@ def test_kills_of_the_broker_lose_and_double_nothing(
         time.sleep(moments.uniform(0.3, 2.0))
         node.kill()
         node.start()
-    settled(ledger, watcher).require_clean()
+    verdict_at_the_end(ledger, watcher).require_clean()
 
 
 def test_an_instance_that_stands_still_and_wakes_up_does_no_harm(
@@ -130,7 +130,7 @@ def test_an_instance_that_stands_still_and_wakes_up_does_no_harm(
         one.halt()
         other.wait_for_partitions(topic, PARTITIONS)  # the session of the first has ended
         one.go_on()
-        settled(ledger, watcher).require_clean()
+        verdict_at_the_end(ledger, watcher).require_clean()
 
 
 def test_instances_come_and_go(node: Node, topic: str, tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_instances_come_and_go(node: Node, topic: str, tmp_path: Path) -> None:
             three.wait_for_a_share()
             two.kill()
             three.wait_for_partitions(topic, PARTITIONS)
-            settled(ledger, watcher).require_clean()
+            verdict_at_the_end(ledger, watcher).require_clean()
 
 
 def test_the_store_can_be_lost(node: Node, topic: str, service: DelayProcess) -> None:
@@ -159,7 +159,7 @@ def test_the_store_can_be_lost(node: Node, topic: str, service: DelayProcess) ->
     service.kill()
     service.wipe_store()
     service.start()
-    settled(ledger, watcher).require_clean()
+    verdict_at_the_end(ledger, watcher).require_clean()
 
 
 def test_cancels_race_delivery_and_the_answers_are_true(
@@ -260,7 +260,7 @@ def test_a_missing_target_waits_until_it_is_there(
     ledger.send(b"patience", partition=0, delay_ms=10)
     other.send(b"flows", partition=0, delay_ms=10)
     ledger.flush()
-    settled(other, watcher).require_clean()
+    verdict_at_the_end(other, watcher).require_clean()
     assert "gone" not in admin.list_topics(timeout=60).topics
     admin.create_topics([NewTopic("gone", 1)])["gone"].result(60)
     back = Watcher(node.bootstrap, "gone")
@@ -276,7 +276,7 @@ def test_added_partitions_are_served(node: Node, topic: str, service: DelayProce
     watcher, ledger = Watcher(node.bootstrap, topic), Ledger(node.bootstrap, topic)
     for partition in range(PARTITIONS + 2):
         ledger.send(b"%d" % partition, partition=partition, delay_ms=50)
-    settled(ledger, watcher).require_clean()
+    verdict_at_the_end(ledger, watcher).require_clean()
 
 
 @pytest.mark.skipif(TARGET != "headrace", reason="only our node has a child")
@@ -285,7 +285,7 @@ def test_a_node_brings_its_own_service_which_ends_with_it(tmp_path: Path) -> Non
         make_delayed_topic(node.bootstrap, "own", 1)
         watcher, ledger = Watcher(node.bootstrap, "own"), Ledger(node.bootstrap, "own")
         ledger.send(b"hello", partition=0, delay_ms=100)
-        settled(ledger, watcher).require_clean()
+        verdict_at_the_end(ledger, watcher).require_clean()
         assert "INFO" not in node.log_text(), "the screen belongs to the node"
         [child] = children_of(node.pid)
         node.kill()
@@ -317,5 +317,5 @@ def children_of(pid: int) -> list[int]:
 
 def widen(bootstrap: str, topic: str) -> None:
     """Let a companion take more than its target does."""
-    at = Connection({"bootstrap.servers": bootstrap})
+    at = ClientSettings({"bootstrap.servers": bootstrap})
     Topics(at).change_settings(topic, to={"max.message.bytes": "1000000"})

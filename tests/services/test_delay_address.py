@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.client.connection import Connection
-from headrace.client.delay_instances import DelayInstances
+from headrace.client.connection import ClientSettings
+from headrace.client.delay.instances import DelayInstances
 from tests.interop.brokers import TARGET, make_node
 from tests.services.delay_checker import make_delayed_topic
 from tests.services.delay_process import DelayProcess
@@ -22,7 +22,7 @@ def test_an_instance_whose_port_was_taken_meanwhile_is_found_at_its_new_one(tmp_
     settings = {"headrace.delay.service": "off"} if TARGET == "headrace" else {}
     with make_node(TARGET, tmp_path / "node", settings) as node:
         make_delayed_topic(node.bootstrap, "orders", 1)
-        instances = DelayInstances(Connection({"bootstrap.servers": node.bootstrap}))
+        instances = DelayInstances(ClientSettings({"bootstrap.servers": node.bootstrap}))
         with DelayProcess(node.bootstrap, tmp_path) as service, socket.socket() as somebody_else:
             [(first, _)] = instances.stats()
             service.kill()

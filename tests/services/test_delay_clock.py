@@ -7,7 +7,6 @@ behind what was delivered, nothing lost, nothing doubled, also over kill -9 in b
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 
 from headrace.contract import headers as names
+from tests import patience
 from tests.interop.brokers import TARGET, Node, make_node
 from tests.services.delay_checker import (
     Arrived,
@@ -47,10 +47,7 @@ def service(node: Node, tmp_path: Path) -> Iterator[OnAMovedClock]:
 
 
 def wait_until(true: Callable[[], object], otherwise: str) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not true():
-        assert time.monotonic() < deadline, otherwise
-        time.sleep(0.05)
+    patience.until(true, otherwise, within_s=WITHIN_S, every_s=0.05)
 
 
 def told(service: OnAMovedClock, topic: str, partition: int) -> dict[str, Any]:

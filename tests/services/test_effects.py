@@ -15,7 +15,7 @@ from sqlalchemy import Engine, create_engine
 from headrace.client import Admin
 from tests.interop.brokers import HeadraceNode
 from tests.services.app_rounds import TOPIC, committed_ends, dead, feed, members, wait_for_all
-from tests.services.effects import BillingWorkers, Ledger, empty, rounds, settled
+from tests.services.effects import BillingWorkers, Ledger, empty, rounds, until_done
 from tests.services.servers import Postgres, Redis
 
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
@@ -48,7 +48,7 @@ def test_kills_of_workers_and_broker_leave_each_effect_once_and_in_order(
     words = ["--database", postgres.async_url, "--kind", kind, "--slow-ms", "20"]
     with BillingWorkers(node.bootstrap, tmp_path, *words) as workers:
         rounds(node, workers, ledger, fed, kills=ROUNDS, every_s=4, most=3, seed=11)
-        settled(node.bootstrap, workers, ledger, fed, within_s=400)
+        until_done(node.bootstrap, workers, ledger, fed, within_s=400)
     assert ledger.wrong(fed) == []
     assert set(dead(node.bootstrap)) == fed.parked()
     assert committed_ends(node.bootstrap)
@@ -72,7 +72,7 @@ def test_a_worker_that_stands_still_past_its_session_has_no_second_effect(
         done = ledger.count()
         workers.until(lambda: ledger.count() > done + 100)
         halted.send_signal(signal.SIGCONT)
-        settled(node.bootstrap, workers, ledger, fed, within_s=400)
+        until_done(node.bootstrap, workers, ledger, fed, within_s=400)
     assert ledger.wrong(fed) == []
     assert set(dead(node.bootstrap)) == fed.parked()
     assert committed_ends(node.bootstrap)
@@ -97,7 +97,7 @@ def test_a_database_that_disappears_parks_nothing_and_doubles_nothing(
                 postgres.start()
             engine.dispose()
         assert ledger.count() < len(fed.handled()), "all was done before it came back"
-        settled(node.bootstrap, workers, ledger, fed, within_s=400)
+        until_done(node.bootstrap, workers, ledger, fed, within_s=400)
     assert ledger.wrong(fed) == []
     assert set(dead(node.bootstrap)) == fed.parked()
 

@@ -14,7 +14,7 @@ from sqlalchemy import Engine, create_engine
 from headrace.client import Admin
 from tests.interop.brokers import HeadraceNode
 from tests.services.app_rounds import TOPIC, dead, feed
-from tests.services.effects import BillingWorkers, Ledger, empty, settled
+from tests.services.effects import BillingWorkers, Ledger, empty, until_done
 from tests.services.servers import Postgres
 
 PROGRAM = str(Path(sys.executable).with_name("headrace"))
@@ -60,7 +60,7 @@ def test_what_was_mended_is_sent_again_to_its_own_group_in_the_order_of_its_key(
         others.until(lambda: len(set(others.seen())) == fed.count())
         with BillingWorkers(node.bootstrap, tmp_path, *words) as workers:
             workers.start()
-            settled(node.bootstrap, workers, ledger, fed, within_s=300)
+            until_done(node.bootstrap, workers, ledger, fed, within_s=300)
         letters = dead(node.bootstrap)
         assert set(letters) == fed.parked()
         before, theirs = ledger.count(), len(others.seen())

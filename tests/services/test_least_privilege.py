@@ -16,8 +16,8 @@ from types import SimpleNamespace
 import pytest
 
 from headrace.client import Producer
-from headrace.client.delayed_topics import DelayedTopics
-from headrace.client.topics import Topics
+from headrace.client.admin.topics import Topics
+from headrace.client.delay.delayed_topics import DelayedTopics
 from tests.interop.secured import ADMIN, PASSWORD
 from tests.services.a_guarded_node import (
     USERS,
@@ -152,7 +152,9 @@ def test_the_delay_service(guarded: Guarded, tmp_path: Path) -> None:
 
 def move_afar_and_back(guarded: Guarded) -> None:
     """By an impatient service in this process: usually a record waits for an hour first."""
-    from headrace.services.delay.limits import Limits  # pipelines borrow this module without it
+    from headrace.services.delay.timeline.limits import (
+        DelayLimits,  # pipelines borrow this module without it
+    )
     from tests.sockets.services.delay.test_service import serving
 
     user = guarded.as_user("headrace-delay")
@@ -164,7 +166,7 @@ def move_afar_and_back(guarded: Guarded) -> None:
         return bool(guarded.values("headrace.delay.far", 0))
 
     for store in ("one", "another that begins with nothing"):
-        with serving(impatient, guarded.folder / store, limits=Limits(far_after_ms=1)):
+        with serving(impatient, guarded.folder / store, limits=DelayLimits(far_after_ms=1)):
             until(is_afar)
 
 
@@ -173,7 +175,7 @@ def test_an_app_its_retries_its_dead_letters_and_redrive(guarded: Guarded, tmp_p
     guarded.run(ADMIN, "topics", "create", "other", "--delayed")  # makes the registry
     guarded.allow("The delay service", ("orders", "orders.billing.retry"))
     guarded.allow(RETRIES)
-    guarded.allow("An app whose retries wait for long")
+    guarded.allow("An app with long waits between retries")
     with Delay(guarded.node.bootstrap, tmp_path):
         worker = guarded.start_app("billing_app", APP, "billing")
         try:
@@ -251,7 +253,7 @@ def test_triggers(guarded: Guarded, tmp_path: Path) -> None:
     guarded.allow("The delay service", ("orders", "orders.hooks_2Erefunds.retry"))
     guarded.allow("Triggers")
     guarded.allow(
-        "An app whose retries wait for long",
+        "An app with long waits between retries",
         ("billing", "hooks"),
         ("orders.billing.", "orders.hooks_2Erefunds."),
     )
@@ -393,8 +395,10 @@ def test_the_delay_service_without_a_right_says_so_and_goes_on_when_it_has_it(
 
 def test_a_transaction_that_hangs_needs_a_few_rights_more(guarded: Guarded, tmp_path: Path) -> None:
     """The guide says which; without it the service says so, and an operator can decide."""
-    from headrace.services.delay.progress import Progress  # pipelines borrow this module without it
-    from tests.sockets.services.delay import test_hanging as stories
+    from headrace.services.delay.timeline.progress import (
+        IntakeProgress,  # pipelines borrow this module without it
+    )
+    from tests.sockets.services.delay import test_hanging_transactions as stories
 
     assert isinstance(guarded.node, WatchedNode)
     make(guarded, "orders")
@@ -406,7 +410,7 @@ def test_a_transaction_that_hangs_needs_a_few_rights_more(guarded: Guarded, tmp_
             shop.send("orders.delay", value, headers={"headrace-deliver-at": f"{due_ms}"})
     unguarded = guarded.node.unguarded
     stories.deliver(unguarded, b"first", commit=True)
-    stories.leave_offsets(unguarded, Progress(1, (due_ms, 0)))
+    stories.leave_offsets(unguarded, IntakeProgress(1, (due_ms, 0)))
     with Delay(guarded.node.bootstrap, tmp_path) as service:
         until(lambda: "so it waits" in service.log_text(), said=service.log_text)
         assert guarded.denied() == ["User:headrace-delay READ topic orders"]

@@ -20,7 +20,7 @@ from tests.services import outbox_rounds
 from tests.services.app_rounds import TOPIC, committed_ends, dead, feed
 from tests.services.delay_checker import Ledger, Watcher, judge, make_delayed_topic
 from tests.services.delay_process import DelayProcess
-from tests.services.effects import BillingWorkers, empty, rounds, settled
+from tests.services.effects import BillingWorkers, empty, rounds, until_done
 from tests.services.effects import Ledger as Effects
 from tests.services.outbox_rounds import Shop, told_once_and_in_order
 from tests.services.servers import Postgres
@@ -86,7 +86,7 @@ def test_an_app_has_each_effect_once(broker: Any, postgres: Postgres, tmp_path: 
     words = ["--database", postgres.async_url, "--kind", "coroutine", "--slow-ms", "20"]
     with BillingWorkers(broker.bootstrap, tmp_path, *words) as workers:
         rounds(broker, workers, effects, fed, kills=2, every_s=3, most=2, seed=11)
-        settled(broker.bootstrap, workers, effects, fed, within_s=400)
+        until_done(broker.bootstrap, workers, effects, fed, within_s=400)
     assert effects.wrong(fed) == []
     assert set(dead(broker.bootstrap)) == fed.parked()
     assert committed_ends(broker.bootstrap)

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from headrace.app.once_redis import Redis
-from headrace.app.once_sql import Sql
+from headrace.app.once.in_redis import Redis
+from headrace.app.once.in_sql import Sql
 from headrace.app.retry import TryLater
 
 WORKERS = 8

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from sqlalchemy import Engine, create_engine, text
 
-from headrace.app.once_sql import Sql
+from headrace.app.once.in_sql import Sql
 from headrace.app.retry import TryLater
 from tests.services.servers import Mariadb
 

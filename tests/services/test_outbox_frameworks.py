@@ -17,8 +17,8 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from headrace import Admin, Outbox
-from headrace.client.connection import Connection
-from headrace.client.reading import RecordReader
+from headrace.client.connection import ClientSettings
+from headrace.client.lookup.record_reader import RecordReader
 from headrace.services.outbox.engines import engine_for
 from headrace.testing import Broker
 from tests.services.servers import Postgres
@@ -68,7 +68,7 @@ print(json.dumps(said))
 
 def records(bootstrap: str) -> list[Any]:
     settings = {"bootstrap.servers": bootstrap, "isolation.level": "read_committed"}
-    reader = RecordReader(Connection(settings), "transfers")
+    reader = RecordReader(ClientSettings(settings), "transfers")
     try:
         return [json.loads(record.value or b"") for record in reader.records()]
     finally:

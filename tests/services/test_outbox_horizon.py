@@ -1,4 +1,4 @@
-"""Which rows are settled, on the databases themselves; and how the ways without it lose rows.
+"""Which rows are stable, on the databases themselves; and how the ways without it lose rows.
 
 Each story is told step by step with connections of its own, so nothing depends on chance.
 """
@@ -45,10 +45,10 @@ class Story:
         found = self.looking.execute(rows, {"up_to": up_to})
         return [bytes(row[0]).decode() for row in found]
 
-    def settled(self) -> list[str]:
+    def stable(self) -> list[str]:
         """What the relay reads now."""
-        settled = self.source.poll()
-        place = {"after": 0, "up_to": settled.up_to, "incarnation": settled.incarnation}
+        stable = self.source.poll()
+        place = {"after": 0, "up_to": stable.up_to, "incarnation": stable.incarnation}
         rows, _ = self.source.read(0, most=100, **place)
         return [(row.payload or b"").decode() for row in rows]
 
@@ -90,10 +90,10 @@ def test_a_row_that_commits_late_is_waited_for(story: Story) -> None:
     story.send(quick, "second")
     quick.commit()
     assert story.visible() == ["second"]  # `id > last` goes on after it, and never sees the first
-    assert story.settled() == []
+    assert story.stable() == []
     slow.commit()
-    story.settled()  # a look that was under way when the transaction ended
-    assert story.settled() == ["first", "second"]
+    story.stable()  # a look that was under way when the transaction ended
+    assert story.stable() == ["first", "second"]
 
 
 def test_a_row_that_is_rolled_back_holds_nothing_up_any_more(story: Story) -> None:
@@ -101,10 +101,10 @@ def test_a_row_that_is_rolled_back_holds_nothing_up_any_more(story: Story) -> No
     story.send(slow, "never")
     story.send(quick, "second")
     quick.commit()
-    assert story.settled() == []
+    assert story.stable() == []
     slow.rollback()
-    story.settled()
-    assert story.settled() == ["second"]
+    story.stable()
+    assert story.stable() == ["second"]
 
 
 def test_a_savepoint_that_is_rolled_back_keeps_the_later_row_waiting(story: Story) -> None:
@@ -115,10 +115,10 @@ def test_a_savepoint_that_is_rolled_back_keeps_the_later_row_waiting(story: Stor
     story.send(slow, "first")
     story.send(quick, "second")
     quick.commit()
-    assert story.settled() == []
+    assert story.stable() == []
     slow.commit()
-    story.settled()
-    assert story.settled() == ["first", "second"]
+    story.stable()
+    assert story.stable() == ["first", "second"]
 
 
 def test_new_writers_are_not_held_up_while_an_old_one_is(story: Story) -> None:
@@ -128,10 +128,10 @@ def test_new_writers_are_not_held_up_while_an_old_one_is(story: Story) -> None:
         quick = story.begin()
         story.send(quick, str(number))
         quick.commit()
-        assert story.settled() == []
+        assert story.stable() == []
     slow.commit()
-    story.settled()
-    assert story.settled() == ["first", *"01234"]
+    story.stable()
+    assert story.stable() == ["first", *"01234"]
 
 
 # ---- PostgreSQL
@@ -147,12 +147,12 @@ def test_a_prepared_transaction_is_waited_for_and_named(postgres: Postgres) -> N
         story.send(quick, "second")
         quick.commit()
         try:
-            assert story.settled() == []
+            assert story.stable() == []
             assert "prepared" in story.held_up_by()
         finally:
             story.looking.execute(text("COMMIT PREPARED 'late'"))
-        story.settled()
-        assert story.settled() == ["first", "second"]
+        story.stable()
+        assert story.stable() == ["first", "second"]
 
 
 def test_a_long_writer_elsewhere_in_the_server_is_not_waited_for(on_postgres: Story) -> None:
@@ -162,8 +162,8 @@ def test_a_long_writer_elsewhere_in_the_server_is_not_waited_for(on_postgres: St
     quick = on_postgres.begin()
     on_postgres.send(quick, "first")
     quick.commit()
-    on_postgres.settled()
-    assert on_postgres.settled() == ["first"]
+    on_postgres.stable()
+    assert on_postgres.stable() == ["first"]
     elsewhere.rollback()
 
 
@@ -171,7 +171,7 @@ def test_the_process_that_holds_rows_up_is_named(on_postgres: Story) -> None:
     slow = on_postgres.begin()
     on_postgres.send(slow, "first")
     pid = slow.execute(text("SELECT pg_backend_pid()")).scalar_one()
-    on_postgres.settled()
+    on_postgres.stable()
     assert f"process {pid} of PostgreSQL" in on_postgres.held_up_by()
     slow.rollback()
 
@@ -180,8 +180,8 @@ def test_a_row_id_drawn_before_the_transaction_id_would_be_skipped(on_postgres: 
     """Why the table's default is not simply nextval: the window between the two, widened."""
     slow = on_postgres.begin()
     drawn = slow.execute(text("SELECT nextval('headrace_outbox_id_seq')")).scalar_one()
-    assert on_postgres.settled() == []
-    assert on_postgres.source.poll().up_to >= drawn  # settled, as it seems
+    assert on_postgres.stable() == []
+    assert on_postgres.source.poll().up_to >= drawn  # stable, as it seems
     own = "INSERT INTO headrace_outbox (id, topic) VALUES (:id, 'late')"
     slow.execute(text(own), {"id": drawn})
     slow.commit()
@@ -234,7 +234,7 @@ def test_a_server_that_goes_while_the_relay_waits_for_a_row_is_found_again(
         postgres.start()
         waiting.join()
         assert [isinstance(each, SQLAlchemyError | OSError) for each in failures] == [True]
-        assert story.settled() == []
+        assert story.stable() == []
 
 
 # ---- MariaDB
@@ -246,7 +246,7 @@ def test_a_writer_that_passes_no_gate_would_be_skipped(on_mariadb: Story) -> Non
     on_mariadb.send(quick, "second")
     quick.commit()
     up_to = on_mariadb.source.poll().up_to
-    assert on_mariadb.visible(up_to) == ["second"]  # it seems settled, and is not
+    assert on_mariadb.visible(up_to) == ["second"]  # it seems stable, and is not
     slow.commit()
     assert on_mariadb.visible(up_to) == ["first", "second"]
 
@@ -267,11 +267,11 @@ def test_a_prepared_xa_transaction_is_waited_for(on_mariadb: Story) -> None:
         # Preparing gives the gate back, but not the row: the relay's read waits for it.
         assert on_mariadb.visible() == ["second"]
         with pytest.raises(OperationalError, match="Lock wait timeout"):
-            on_mariadb.settled()
+            on_mariadb.stable()
     finally:
         late.execute(text("XA COMMIT 'late'"))
         late.close()
-    assert on_mariadb.settled() == ["first", "second"]
+    assert on_mariadb.stable() == ["first", "second"]
 
 
 # ---- the drivers themselves

@@ -61,10 +61,10 @@ def test_rows_of_finished_transactions_in_order_of_ids_skip_one(on_postgres: Sto
     oldest_open = on_postgres.looking.execute(text(XMIN)).scalar_one()
     found = {name for name, each in transaction_ids(on_postgres).items() if each < oldest_open}
     assert found == {"second"}  # it goes on after row 2, and row 1 is never seen
-    assert on_postgres.settled() == []
+    assert on_postgres.stable() == []
     slow.commit()
-    on_postgres.settled()
-    assert on_postgres.settled() == ["first", "second"]
+    on_postgres.stable()
+    assert on_postgres.stable() == ["first", "second"]
 
 
 def test_rows_in_the_order_of_transaction_ids_are_swapped(on_postgres: Story) -> None:
@@ -80,8 +80,8 @@ def test_rows_in_the_order_of_transaction_ids_are_swapped(on_postgres: Story) ->
     early.commit()
     order = sorted(transaction_ids(on_postgres).items(), key=lambda pair: pair[1])
     assert [name for name, _ in order] == ["second", "first"]
-    on_postgres.settled()
-    assert on_postgres.settled() == ["first", "second"]
+    on_postgres.stable()
+    assert on_postgres.stable() == ["first", "second"]
 
 
 def test_the_end_of_a_snapshot_is_no_transaction_id_of_ones_own(on_postgres: Story) -> None:
@@ -95,12 +95,12 @@ def test_the_end_of_a_snapshot_is_no_transaction_id_of_ones_own(on_postgres: Sto
         other.commit()
         last_id = on_postgres.looking.execute(text(f"SELECT {postgresql.LAST_ID}")).scalar_one()
         oldest_open = on_postgres.looking.execute(text(XMIN)).scalar_one()
-        assert xmax <= oldest_open  # so ids up to the last one count as settled,
+        assert xmax <= oldest_open  # so ids up to the last one count as stable,
         assert on_postgres.visible(last_id) == ["second"]  # and the first row is skipped
-        assert on_postgres.settled() == []
+        assert on_postgres.stable() == []
         writer.commit()
-    on_postgres.settled()
-    assert on_postgres.settled() == ["first", "second"]
+    on_postgres.stable()
+    assert on_postgres.stable() == ["first", "second"]
 
 
 def test_a_sequence_that_hands_out_ids_in_bundles_numbers_later_rows_lower(
@@ -112,8 +112,8 @@ def test_a_sequence_that_hands_out_ids_in_bundles_numbers_later_rows_lower(
     one.commit()
     on_postgres.send(other, "second")  # draws 21 to 40
     other.commit()
-    on_postgres.settled()
-    assert on_postgres.settled() == ["first", "second"]
+    on_postgres.stable()
+    assert on_postgres.stable() == ["first", "second"]
     position = on_postgres.source.poll().up_to
     again = on_postgres.begin()  # on a connection that has ids of its own left
     on_postgres.send(again, "third")
@@ -159,8 +159,8 @@ def test_locks_and_rows_in_one_statement_skip_a_row(on_postgres: Story) -> None:
         halt.execute("SELECT pg_advisory_unlock(7)")
         reading.join()
     assert found == [[b"second"]]
-    on_postgres.settled()
-    assert on_postgres.settled() == ["first", "second"]
+    on_postgres.stable()
+    assert on_postgres.stable() == ["first", "second"]
 
 
 def test_a_plain_look_at_the_last_id_shows_ids_that_nobody_has_drawn(postgres: Postgres) -> None:
@@ -211,8 +211,8 @@ def test_a_message_that_is_sent_before_the_row_is_locked_is_swapped(on_postgres:
     other.commit()
     assert hasty.execute(change).scalar_one() == 2  # it came second,
     hasty.commit()
-    on_postgres.settled()
-    assert on_postgres.settled() == ["hasty", "other"]  # and is told first
+    on_postgres.stable()
+    assert on_postgres.stable() == ["hasty", "other"]  # and is told first
 
 
 def test_a_writer_in_another_database_is_not_waited_for(
@@ -228,8 +228,8 @@ def test_a_writer_in_another_database_is_not_waited_for(
         on_postgres.send(quick, "first")
         quick.commit()
         assert on_postgres.looking.execute(text(XMIN)).scalar_one() == open_
-        on_postgres.settled()
-        assert on_postgres.settled() == ["first"]
+        on_postgres.stable()
+        assert on_postgres.stable() == ["first"]
 
 
 def test_a_horizon_that_outlives_a_crash_skips_rows(postgres: Postgres) -> None:
@@ -254,8 +254,8 @@ def test_a_horizon_that_outlives_a_crash_skips_rows(postgres: Postgres) -> None:
         assert drawn <= horizon  # below what was passed
         with pytest.raises(SQLAlchemyError):
             story.source.poll()
-        story.settled()
-        assert story.settled() == ["first", "second"]  # over new connections, with a new horizon
+        story.stable()
+        assert story.stable() == ["first", "second"]  # over new connections, with a new horizon
 
 
 # ---- MariaDB

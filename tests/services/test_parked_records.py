@@ -39,7 +39,7 @@ def park(store: ParkedRows, name: str, records: list[Record], *, at_ms: int = 1)
     store.begin(run)
     store.put(records)
     store.finish(run)
-    store.settle(name, moved=True)
+    store.note_moved(name, moved=True)
 
 
 def test_groups_whose_names_a_database_takes_for_the_same_are_different(url: str) -> None:
@@ -60,7 +60,7 @@ def test_what_is_parked_again_is_there_once_and_waits_again(url: str) -> None:
     assert [found.offset for found in store.waiting({0: 0})] == list(range(4, 12))
     [span] = store.spans()
     assert (span.rows, span.waiting) == (12, 8)
-    store.settle("two", moved=False)  # undone
+    store.note_moved("two", moved=False)  # undone
     assert [found.offset for found in store.waiting({0: 0})] == list(range(4, 10))
 
 

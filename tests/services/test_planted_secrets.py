@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from headrace.client.connection import Connection
-from headrace.client.topics import Topics
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings
 from headrace.pipelines.declaration import Jdbc, Topic, pipeline
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.folder import Folder
-from headrace.server.settings import load_settings
-from headrace.server.tls_context import tls_files
+from headrace.pipelines.stream.folder import Folder
+from headrace.server.listeners.tls_context import tls_files
+from headrace.server.settings.settings import load_settings
 from tests.interop.secured import ADMIN, PASSWORD, secured_node
 from tests.services.a_guarded_node import (
     PROGRAM,
@@ -162,7 +162,7 @@ def test_a_pipeline_does_not_show_its_logins(tmp_path: Path) -> None:
         name="sums",
     )(lambda rows: rows)
     shown = [repr(declared), repr(declared.source), repr(declared.sink), f"{declared.describe()}"]
-    shown.append(repr(Connection({"bootstrap.servers": "x:1", "sasl.password": PLANTED})))
+    shown.append(repr(ClientSettings({"bootstrap.servers": "x:1", "sasl.password": PLANTED})))
     folder = Folder(tmp_path, "sums")
     folder.identity(declared)
     other = pipeline(source=Topic("others", options=options), sink=declared.sink, name="sums")

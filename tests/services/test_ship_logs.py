@@ -61,7 +61,7 @@ def killed_rounds(
         logs.write(lines // rounds // 8)
         if chance.random() < 0.5:  # while nobody follows
             logs.rotate(chance.randrange(files), copies=chance.random() < 0.5)
-    shipper.once()
+    shipper.once(within_s=3000)
     each_line_under_one_id(node.bootstrap, logs)
 
 

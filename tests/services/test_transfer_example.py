@@ -6,7 +6,6 @@ import importlib.util
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,8 +14,9 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 
 from headrace.client import Admin
-from headrace.client.connection import Connection
-from headrace.client.reading import RecordReader
+from headrace.client.connection import ClientSettings
+from headrace.client.lookup.record_reader import RecordReader
+from tests import patience
 from tests.interop.brokers import HeadraceNode
 from tests.services.servers import Postgres
 
@@ -108,7 +108,7 @@ def saved(engine: Engine) -> int:
 
 def thanked(bootstrap: str) -> list[Any]:
     settings = {"bootstrap.servers": bootstrap, "isolation.level": "read_committed"}
-    reader = RecordReader(Connection(settings), "thanks")
+    reader = RecordReader(ClientSettings(settings), "thanks")
     try:
         return list(reader.records())
     finally:
@@ -116,7 +116,5 @@ def thanked(bootstrap: str) -> list[Any]:
 
 
 def until(true: Any, folder: Path) -> None:
-    deadline = time.monotonic() + 180
-    while not true():
-        assert time.monotonic() < deadline, (folder / "log").read_text(errors="replace")[-5000:]
-        time.sleep(0.2)
+    log = folder / "log"
+    patience.until(true, lambda: log.read_text(errors="replace")[-5000:], every_s=0.2)

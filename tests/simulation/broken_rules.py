@@ -141,7 +141,7 @@ def acknowledge_before_the_commit(patch: Patch) -> None:
 
 
 def change_voters_before_the_last_change_is_committed(patch: Patch) -> None:
-    patch.setattr(VoterChanges, "is_settled", lambda self, role: True)
+    patch.setattr(VoterChanges, "may_begin", lambda self, role: True)
 
 
 def keep_voters_that_were_truncated(patch: Patch) -> None:

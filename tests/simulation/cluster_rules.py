@@ -11,12 +11,13 @@ from collections.abc import Callable
 import pytest
 
 from headrace.broker.broker import Broker
-from headrace.broker.confirmed_reads import Read
-from headrace.broker.coordinators import Coordinator
+from headrace.broker.coordinators.confirmed_reads import Read
+from headrace.broker.coordinators.coordinators import Coordinator
 from headrace.consensus.quorum import vote_rules
 from headrace.consensus.quorum.roles import Leader
 from headrace.replication.replica import Replica
 from headrace.simulator.disk import VirtualFile
+from headrace.storage.log_copy import LogCopy
 from headrace.storage.producer_state import ProducerState
 from tests.unit.replication import broken_rules as replication
 
@@ -62,23 +63,29 @@ def flushes_do_nothing(patch: Patch) -> None:
     patch.setattr(VirtualFile, "flush", lambda self: None)
 
 
-# Which of the fixed seeds sees it. After a change of the simulator another one may; the test then
+def copies_take_the_place_before_they_are_whole(patch: Patch) -> None:
+    """Of a log that moves to another data folder: what came since is left behind."""
+    patch.setattr(LogCopy, "is_whole", property(lambda copy: copy.copy.size_bytes > 0))
+
+
+# Which of the seeds sees it soonest. After a change of the simulator another one may; the test then
 # looks through all of them and says which.
 CAUGHT_BY: dict[Rule, int] = {
     replication.acknowledge_before_replication: 2,
-    replication.high_watermark_of_the_leader_alone: 0,
+    replication.high_watermark_of_the_leader_alone: 2,
     replication.no_truncation: 1,
     replication.followers_have_what_they_were_sent: 1,
-    replication.leaders_from_all_replicas: 1,
+    replication.leaders_from_all_replicas: 10,
     replication.unclean_elections: 2,
-    replication.unclean_stops_are_trusted: 2,
+    replication.unclean_stops_are_trusted: 2043,
     commit_what_the_controller_alone_has: 2,
     vote_for_a_shorter_log: 1,
     roles_before_the_registration: 12,
     readers_see_open_transactions: 1,
     aborted_transactions_are_not_told: 1,
     duplicates_are_appended_again: 2,
-    coordinators_answer_before_replication: 1,
+    coordinators_answer_before_replication: 11,
     coordinators_tell_without_a_word_of_their_followers: 11,
-    flushes_do_nothing: 0,
+    flushes_do_nothing: 30,
+    copies_take_the_place_before_they_are_whole: 25,
 }

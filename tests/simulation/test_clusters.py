@@ -12,14 +12,14 @@ from headrace.simulator.cluster.report import ClusterReport
 from headrace.simulator.cluster.run import run_beyond_the_promise, run_cluster_seed
 from tests.simulation.cluster_rules import CAUGHT_BY, Rule
 
-# The first three see every trouble but those that came later (simulator/cluster/character.py). 11
-# has a group that commits seldom, 12 a controller that joins, 18 and 245 have firewalls; both saw,
-# as they were drawn before, a coordinator that was cut off tell old offsets.
-FIXED_SEEDS = (*range(6), 11, 12, 18, 245)
-MORE_SEEDS = range(6, 18)
+# Short ones that see every trouble: 11 has a group that commits seldom, 12 a controller that joins;
+# in 16 and 18 data folders break or are replaced, and replicas move between them. 18 and 245 saw,
+# as they were drawn before, a coordinator that was cut off tell old offsets: a broken rule now.
+FIXED_SEEDS = (1, 2, 8, 11, 12, 16, 18, 19, 30)
+MORE_SEEDS = sorted({*range(19), 245} - {*FIXED_SEEDS})
 
 
-@pytest.mark.timeout(1800)  # 15 s of processor time, on a machine with little of it to spare
+@pytest.mark.timeout(1800)  # 18 s of processor time, on a machine with little of it to spare
 def test_nothing_promised_is_broken_and_every_trouble_happened() -> None:
     total = run_all(FIXED_SEEDS)
     print(total)
@@ -44,7 +44,7 @@ def run_all(seeds: Iterable[int]) -> ClusterReport:
 
 
 def test_a_seed_gives_the_same_run_every_time() -> None:
-    assert run_cluster_seed(5) == run_cluster_seed(5)
+    assert run_cluster_seed(19) == run_cluster_seed(19)
 
 
 def test_beyond_the_promise_acknowledged_records_are_lost() -> None:

@@ -13,10 +13,10 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests import patience
 from tests.interop.brokers import Node, _started
 
 PROGRAM = str(Path(sys.executable).with_name("headrace"))
@@ -25,10 +25,7 @@ WITHIN_S = 60.0
 
 
 def wait_until(true: Callable[[], bool], otherwise: str, within_s: float = WITHIN_S) -> None:
-    deadline = time.monotonic() + within_s
-    while not true():
-        assert time.monotonic() < deadline, otherwise
-        time.sleep(0.05)
+    patience.until(true, otherwise, within_s=within_s, every_s=0.05)
 
 
 class Instance:

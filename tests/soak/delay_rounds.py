@@ -107,10 +107,10 @@ class Delays:
         """Let everything be delivered, and compare."""
         for sender in self.senders:
             sender.wait() if isinstance(sender, Crowd) else sender.stop()
-        self.settle()
+        self.until_delivered()
         return check(self.node.bootstrap, self.target)
 
-    def settle(self) -> None:
+    def until_delivered(self) -> None:
         """Until the group's offsets are at the ends of the intake and nothing is delivered more."""
         deadline = time.monotonic() + CATCH_UP_S
         quiet, before = 0, -1

@@ -20,6 +20,7 @@ from pathlib import Path
 import confluent_kafka
 from confluent_kafka import TopicPartition
 
+from tests import patience
 from tests.interop.brokers import Node
 from tests.interop.topics import create_topic
 from tests.soak.anomalies import Anomaly, Isolation, Seen, Written, find
@@ -235,10 +236,7 @@ def run_late_commit(
 
 
 def wait_until(true: Callable[[], bool], otherwise: str) -> None:
-    deadline = time.monotonic() + CATCH_UP_S
-    while not true():
-        assert time.monotonic() < deadline, otherwise
-        time.sleep(0.05)
+    patience.until(true, otherwise, within_s=CATCH_UP_S, every_s=0.05)
 
 
 def read_back(node: Node, topic: str, isolation: Isolation = "read_committed") -> list[Seen]:

@@ -13,7 +13,7 @@ from sqlalchemy import create_engine
 from headrace.client import Admin
 from tests.interop.brokers import TARGET, make_node
 from tests.services.app_rounds import TOPIC, committed_ends, dead, feed
-from tests.services.effects import BillingWorkers, Ledger, empty, rounds, settled
+from tests.services.effects import BillingWorkers, Ledger, empty, rounds, until_done
 from tests.services.servers import Postgres, postgres
 from tests.soak.report import write_row
 
@@ -44,7 +44,7 @@ def test_each_effect_is_in_the_database_once_and_in_order(
                 node, workers, ledger, fed,
                 kills=None, every_s=EVERY_S, most=4, seed=SEED, broker_every=6,
             )  # fmt: skip
-            settled(node.bootstrap, workers, ledger, fed, within_s=600)
+            until_done(node.bootstrap, workers, ledger, fed, within_s=600)
         wrong = ledger.wrong(fed)
         parked = dead(node.bootstrap)
         pause_s = ledger.longest_pause_s()

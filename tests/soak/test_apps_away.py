@@ -13,7 +13,7 @@ from sqlalchemy import create_engine
 from headrace.client import Admin
 from tests.interop.brokers import TARGET, make_node
 from tests.services.app_rounds import TOPIC, committed_ends, dead, feed
-from tests.services.effects import BillingWorkers, Ledger, empty, settled
+from tests.services.effects import BillingWorkers, Ledger, empty, until_done
 from tests.services.servers import Postgres, postgres
 from tests.soak.report import write_row
 
@@ -49,7 +49,7 @@ def test_a_database_that_is_away_for_a_minute(tmp_path: Path, postgres: Postgres
                 postgres.start()
             before = ledger.count()
             assert before < len(fed.handled()), "all was done before it came back"
-            settled(node.bootstrap, workers, ledger, fed, within_s=300)
+            until_done(node.bootstrap, workers, ledger, fed, within_s=300)
             log = workers.log_text()
         wrong = ledger.wrong(fed)
         assert not wrong, f"with SEED={SEED}: {len(wrong)} wrong, such as {wrong[:5]}"

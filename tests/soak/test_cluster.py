@@ -1,4 +1,4 @@
-"""Faults of a cluster of three under load: 20 minutes of them, or FAULTS, by a seed of its own.
+"""Faults of a cluster of three under load: MINUTES of them (20) or FAULTS, by a seed of its own.
 
 `TARGET=apache` runs the same script against three nodes of Apache Kafka.
 """
@@ -21,7 +21,7 @@ from tests.soak.report import write_row
 from tests.soak.three_nodes import ThreeNodes
 
 FAULTS = int(os.environ.get("FAULTS", "0"))  # 0: as many as there is time for
-MINUTES = 20
+MINUTES = int(os.environ.get("MINUTES", "20"))
 LONGEST_S = 300 + (60 * FAULTS if FAULTS else 60 * MINUTES + 300)
 SEED = int(os.environ.get("SEED") or random.SystemRandom().randrange(2**31))
 

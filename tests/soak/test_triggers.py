@@ -26,8 +26,8 @@ import pytest
 from aiohttp import web
 
 from headrace.client import Admin, Producer
-from headrace.client.connection import Connection
-from headrace.client.reading import RecordReader
+from headrace.client.connection import ClientSettings
+from headrace.client.lookup.record_reader import RecordReader
 from tests.interop.brokers import TARGET, free_port, make_node
 from tests.soak.report import write_row
 from tests.whole_lines import whole_lines
@@ -189,7 +189,7 @@ def feed(bootstrap: str, chance: random.Random) -> set[int]:
 
 def letters(bootstrap: str, trigger: str) -> set[int]:
     topic = f"events.soak_2E{trigger}.dead"
-    reader = RecordReader(Connection({"bootstrap.servers": bootstrap}), topic)
+    reader = RecordReader(ClientSettings({"bootstrap.servers": bootstrap}), topic)
     try:
         return {json.loads(record.value or b"")["number"] for record in reader.records()}
     finally:

@@ -20,6 +20,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from headrace.protocol import uuids
+from tests import patience
 from tests.interop.brokers import ApacheNode, HeadraceNode, Node, free_port
 from tests.soak.private_network import PrivateNetwork
 
@@ -211,10 +212,7 @@ def wait_until(
     within_s: float = READY_WITHIN_S,
     more: Callable[[], str] = str,
 ) -> None:
-    deadline = time.monotonic() + within_s
-    while not true():
-        assert time.monotonic() < deadline, f"{otherwise}: {more()}"
-        time.sleep(0.1)
+    patience.until(true, lambda: f"{otherwise}: {more()}", within_s=within_s, every_s=0.1)
 
 
 def is_stopped(node: Node) -> bool:

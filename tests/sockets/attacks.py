@@ -45,7 +45,7 @@ from headrace.serving.authentication.plain import Plain
 from headrace.serving.authentication.scram import SHA_256, Credential, Scram, credential_of
 from headrace.serving.session import Session
 from tests.sockets.server.a_secured_server import PLAIN_USERS, SecuredServer, ask
-from tests.unit.broker.bench import build
+from tests.unit.broker.rig import build
 
 PASSWORD = "correct horse battery staple"
 MB = 1024 * 1024
@@ -168,14 +168,14 @@ def somebody_who_listens() -> Iterator[tuple[str, list[int]]]:
 
 
 def transactional_produce(
-    bench: Any, session: Any, *, transactional_id: str | None, wall_ms: int
+    rig: Any, session: Any, *, transactional_id: str | None, wall_ms: int
 ) -> int:
     batch = build(
         ["x"], wall_ms, producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True
     )
     data = produce.TopicProduceData("orders", bytes(16), [produce.PartitionProduceData(0, batch)])
     request = produce.ProduceRequest(transactional_id, -1, 1_000, [data])
-    answer = bench.ask(produce, request, version=12, session=session)
+    answer = rig.ask(produce, request, version=12, session=session)
     code: int = answer.responses[0].partition_responses[0].error_code
     return code
 

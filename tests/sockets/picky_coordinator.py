@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.partition_journal import PartitionJournal
+from headrace.broker.coordinators.partition_journal import PartitionJournal
 from headrace.coordination.group.records import CODEC
 from headrace.protocol import errors, record_batch
 from headrace.protocol.messages.offset_commit_value import OffsetCommitValue

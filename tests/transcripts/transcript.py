@@ -4,14 +4,12 @@
     run 6s                  -> node 2 leads epoch 2
 
 Lines that begin with # are comments. `quorum of N` begins a story; `seed S` before it chooses the
-chances, so the same nodes lead every time. What may stand on the left is in `do`, on the right in
-`check`; both are matched as whole lines.
+chances, so the same nodes lead every time. What may stand on the left is in COMMANDS, on the
+right in FACTS; both are matched as whole lines.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from pathlib import Path
 
 from headrace.consensus.quorum.messages import AddVoterRequest, RemoveVoterRequest, Response
@@ -21,6 +19,7 @@ from headrace.simulator.memory_log import StoredBatch
 from headrace.simulator.quorum_cluster import QuorumCluster
 from headrace.simulator.quorum_member import Member
 from headrace.simulator.world import World
+from tests.transcripts.text_story import Phrases, milliseconds, tell_story
 
 ANSWER_MS = 3_000  # how long an administrator waits
 
@@ -51,7 +50,7 @@ class Story:
         )
 
     def run(self, seconds: str) -> None:
-        self.cluster.world.run(int(float(seconds) * 1_000))
+        self.cluster.world.run(milliseconds(seconds))
 
     def cut(self, node: str) -> None:
         cluster = self.cluster
@@ -61,7 +60,7 @@ class Story:
         self.cluster.network.heal()
 
     def pause(self, node: str, seconds: str) -> None:
-        self.cluster.pause(self.member(node), int(float(seconds) * 1_000))
+        self.cluster.pause(self.member(node), milliseconds(seconds))
 
     def append(self, name: str, node: str) -> None:
         quorum = self.member(node).quorum
@@ -128,7 +127,7 @@ class Story:
         return list(self.cluster.members.values())
 
 
-COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
+COMMANDS: Phrases = (
     (r"seed (\d+)", Story.seed_),
     (r"quorum of (\d+)(?: with (\d+) observers?)?", Story.quorum),
     (r"run ([\d.]+)s", Story.run),
@@ -140,7 +139,7 @@ COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
     (r"add voter (\d+)", Story.add_voter),
     (r"remove voter (\d+)", Story.remove_voter),
 )
-FACTS: tuple[tuple[str, Callable[..., None]], ...] = (
+FACTS: Phrases = (
     (r"node (\d+) leads epoch (\d+)", Story.leads),
     (r"node (\d+) is (\w+)", Story.is_role),
     (r"(\w+) is (not )?acknowledged", Story.acknowledged),
@@ -153,21 +152,4 @@ FACTS: tuple[tuple[str, Callable[..., None]], ...] = (
 
 
 def tell(path: Path) -> None:
-    story = Story()
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
-        command, _, facts = line.partition("->")
-        try:
-            if command.strip() and not line.startswith("#"):
-                _match(story, COMMANDS, command.strip())
-            for fact in filter(None, (fact.strip() for fact in facts.split(";"))):
-                _match(story, FACTS, fact)
-        except AssertionError as error:
-            raise AssertionError(f"{path.name}, line {number}: {line.strip()}: {error}") from error
-
-
-def _match(story: Story, table: tuple[tuple[str, Callable[..., None]], ...], text: str) -> None:
-    for pattern, call in table:
-        if found := re.fullmatch(pattern, text):
-            call(story, *found.groups())
-            return
-    raise AssertionError(f"nobody knows what {text!r} means")
+    tell_story(path, Story(), commands=COMMANDS, facts=FACTS)

@@ -15,9 +15,9 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from headrace.broker.identity import UnusableFolder
+from headrace.broker.folders.identity import UnusableFolder
 from headrace.consensus.metadata_recovery import UnusableMetadata
-from tests.unit.broker.bench import Bench, values_in
+from tests.unit.broker.rig import Rig, values_in
 
 METADATA = "__cluster_metadata-0"
 VALUES = [b"first", b"second", b"third"]
@@ -30,18 +30,18 @@ def build(folder: Path, *, snapshot: bool, clean: bool) -> Path:
     """Two topics, one with a setting, three records; as a kill or a clean stop leaves them."""
     work = folder / "work"
     between = {"metadata_log_max_record_bytes_between_snapshots": 1} if snapshot else {}
-    bench = Bench(work, **between)
-    bench.create("orders", 2, retention_ms=86_400_000)
+    rig = Rig(work, **between)
+    rig.create("orders", 2, retention_ms=86_400_000)
     if snapshot:
-        bench.advance(1_000)
-    bench.create("visits")
+        rig.advance(1_000)
+    rig.create("visits")
     for value in VALUES:
-        bench.produce("visits", value.decode())
-    bench.advance(60_000)  # checkpoints are written
+        rig.produce("visits", value.decode())
+    rig.advance(60_000)  # checkpoints are written
     if snapshot:
-        bench.create("after-the-snapshot")
+        rig.create("after-the-snapshot")
     if clean:
-        bench.stop()
+        rig.stop()
     return work
 
 
@@ -72,16 +72,16 @@ def walked(files: dict[str, tuple[bytes, int]]) -> list[str]:
     return sorted(name for name in files if "/" not in name or name.startswith(METADATA))
 
 
-def expected(bench: Bench) -> tuple[object, ...]:
+def expected(rig: Rig) -> tuple[object, ...]:
     """What a client sees."""
-    image = bench.node.controller.image
+    image = rig.node.controller.image
     topics = {t.name: (t.id, len(t.partitions)) for t in image.topics.values()}
     settings = {str(key): dict(value) for key, value in image.configs.items()}
-    return bench.node.broker.image.cluster_id, topics, settings, read_back(bench)
+    return rig.node.broker.image.cluster_id, topics, settings, read_back(rig)
 
 
-def read_back(bench: Bench) -> list[bytes]:
-    found = bench.fetch("visits")
+def read_back(rig: Rig) -> list[bytes]:
+    found = rig.fetch("visits")
     return values_in(found.records) if found.records else []
 
 
@@ -101,8 +101,8 @@ def verdict(folder: Path, right: tuple[object, ...]) -> tuple[str, str]:
     heard = Heard()
     logging.getLogger("headrace").addHandler(heard)
     try:
-        bench = Bench(folder)
-        found = expected(bench)
+        rig = Rig(folder)
+        found = expected(rig)
     except (UnusableFolder, UnusableMetadata) as refusal:
         return REFUSED, str(refusal)
     except Exception as bug:  # noqa: BLE001 - that is what is looked for
@@ -118,7 +118,7 @@ def walk(state: Path, scratch: Path, step: int) -> Iterator[tuple[str, int, str,
     """File, byte, verdict and words, for every `step`-th byte of each file."""
     files = contents(state)
     put(scratch / "whole", files)
-    right = expected(Bench(scratch / "whole"))
+    right = expected(Rig(scratch / "whole"))
     assert right[3] == VALUES
     number = 0
     for name in walked(files):

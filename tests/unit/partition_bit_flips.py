@@ -15,14 +15,14 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from headrace.broker.identity import UnusableFolder
+from headrace.broker.folders.identity import UnusableFolder
 from headrace.consensus.metadata_recovery import UnusableMetadata
 from headrace.environment import Now
 from headrace.protocol import record_batch
 from headrace.protocol.messages import list_offsets, offset_for_leader_epoch
 from headrace.simulator.disk import VirtualDisk
 from tests.unit.bit_flips import METADATA, REFUSED, SAID, SERVED, WRONG, kind_of
-from tests.unit.broker.bench import START_MS
+from tests.unit.broker.rig import START_MS
 from tests.unit.power_cut.whole_node import DATA, NodeOnVirtualDisk, warnings
 
 PAYMENTS, ORDERS, STATE = "payments", "orders", "state"

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from headrace.active_controller import ActiveController
-from headrace.controller_elsewhere import PATIENCE_MS
 from headrace.environment import Address
+from headrace.node.active_controller import ActiveController
+from headrace.node.controller_elsewhere import PATIENCE_MS
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import allocate_producer_ids, create_topics
 from headrace.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
 from headrace.protocol.messages.alter_partition import AlterPartitionRequest
 from headrace.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
-from headrace.serving.api import Parked
-from tests.unit.broker.remote_controller import RemoteBroker, RemoteController
+from headrace.serving.api import WaitingRequest
+from tests.unit.broker.cluster.remote_controller import RemoteBroker, RemoteController
 
 
 class Story:
@@ -25,12 +25,12 @@ class Story:
         self.broker = RemoteBroker(self.controller).starts()
         self.controller.asked.clear()
 
-    def waits(self, parked: Any) -> list[Any]:
+    def waits(self, waiting: Any) -> list[Any]:
         """The list gets the answer."""
-        assert isinstance(parked, Parked)
+        assert isinstance(waiting, WaitingRequest)
         answers: list[Any] = []
-        parked.complete = answers.append
-        self.controller.purgatory.park(parked)
+        waiting.complete = answers.append
+        self.controller.purgatory.add(waiting)
         return answers
 
     def create(self, *names: str) -> list[Any]:
@@ -52,18 +52,18 @@ def test_a_topic_is_answered_when_this_broker_knows_it(tmp_path: Path) -> None:
     story = Story(tmp_path)
     story.broker.lags = True
     answers = story.create("orders")
-    story.controller.settle()
+    story.controller.until_idle()
     assert "orders" in story.controller.image.topics and not answers
     story.broker.lags = False
     story.broker.follows(story.controller.image)
-    story.controller.settle()
+    story.controller.until_idle()
     assert answers == [["orders"]]
 
 
 def test_a_topic_that_many_ask_for_is_made_once(tmp_path: Path) -> None:
     story = Story(tmp_path)
     first, second = story.create("orders"), story.create("orders", "payments")
-    story.controller.settle()
+    story.controller.until_idle()
     assert first == [["orders"]] and second == [["orders", "payments"]]
     requests = story.asked("controller")
     assert [[topic.name for topic in request.topics] for request in requests] == [
@@ -75,7 +75,7 @@ def test_a_topic_that_many_ask_for_is_made_once(tmp_path: Path) -> None:
 def test_a_topic_that_cannot_be_made_is_left_out(tmp_path: Path) -> None:
     story = Story(tmp_path)
     answers = story.create("orders", "not/legal")
-    story.controller.settle()
+    story.controller.until_idle()
     assert answers == [["orders"]]
 
 
@@ -86,7 +86,7 @@ def test_a_coordinators_topic_gets_its_settings(tmp_path: Path) -> None:
     answers = story.waits(
         port.create_internal_topic("__consumer_offsets", 3, 1, settings, lambda: "made", now)
     )
-    story.controller.settle()
+    story.controller.until_idle()
     assert answers == ["made"]
     assert len(story.broker.image.topics["__consumer_offsets"].partitions) == 3
     assert story.broker.image.configs[2, "__consumer_offsets"] == settings
@@ -109,7 +109,7 @@ def test_while_no_controller_is_there_the_topic_waits_and_then_the_client_hears_
     assert never == [[]], "the client asks again"
     story.controller.place = Address("controller", 9093)
     again = story.create("returns")
-    story.controller.settle()
+    story.controller.until_idle()
     assert again == [["returns"]]
 
 
@@ -131,7 +131,7 @@ def test_a_controller_that_is_not_active_sends_the_broker_on(tmp_path: Path) -> 
 
     story.controller.answer_instead = not_active
     answers, blocks = story.create("orders"), story.ids()
-    story.controller.settle()
+    story.controller.until_idle()
     assert not answers and not blocks
     story.controller.passes(200)
     assert answers == [["orders"]] and len(blocks) == 1
@@ -145,14 +145,14 @@ def test_a_silent_controller_is_not_waited_for_when_another_is_active(tmp_path: 
     story.controller.is_reachable = True
     story.controller.place = Address("another", 9093)
     story.broker.port.controller_moved()
-    story.controller.settle()
+    story.controller.until_idle()
     assert answers == [["orders"]]
 
 
 def test_blocks_of_producer_ids_are_each_given_out_once(tmp_path: Path) -> None:
     story = Story(tmp_path)
     first, second = story.ids(), story.ids()
-    story.controller.settle()
+    story.controller.until_idle()
     assert {*first, *second} == {(0, 1_000), (1_000, 1_000)}
 
 
@@ -160,7 +160,7 @@ def test_without_ids_the_client_comes_again(tmp_path: Path) -> None:
     story = Story(tmp_path)
     story.broker.this.epoch += 1  # of a broker that was replaced
     answers = story.ids()
-    story.controller.settle()
+    story.controller.until_idle()
     (refusal,) = answers
     assert isinstance(refusal, KafkaError)
     assert refusal.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -176,7 +176,7 @@ def test_a_proposal_of_in_sync_replicas_is_answered_once(tmp_path: Path, is_know
     request = AlterPartitionRequest(this.id, this.epoch, [])
     story.broker.port.alter_partition(request, answers.append, story.controller.now)
     assert not answers, "never before it returns"
-    story.controller.settle()
+    story.controller.until_idle()
     assert [None if each is None else each.error_code for each in answers] == [
         ErrorCode.NONE if is_known else None
     ]

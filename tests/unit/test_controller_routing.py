@@ -9,12 +9,21 @@ from typing import Any
 import pytest
 
 import headrace.protocol
-from headrace.broker.controller_channel import ControllerChannel
-from headrace.broker.forwarding import Forwarding
+from headrace.broker.cluster.controller_channel import ControllerChannel
+from headrace.broker.cluster.forwarding import Forwarding
 from headrace.controller.handlers import HANDLERS
 from headrace.controller.refusals import REFUSALS
-from headrace.controller_routing import NOT_CONTROLLER, ControllerRouting
 from headrace.environment import Address, Now
+from headrace.node.controller_routing import NOT_CONTROLLER, ControllerRouting
+from headrace.node.served import (
+    FOR_CONTROLLERS,
+    NOT_FOR_CLIENTS,
+    for_clients,
+    for_controllers,
+    lines_of,
+    not_on,
+    served_apis,
+)
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.framing import decode_response, encode_request
 from headrace.protocol.messages import (
@@ -25,23 +34,14 @@ from headrace.protocol.messages import (
 )
 from headrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from headrace.protocol.steps import steps_of
-from headrace.served import (
-    FOR_CONTROLLERS,
-    NOT_FOR_CLIENTS,
-    for_clients,
-    for_controllers,
-    lines_of,
-    not_on,
-    served_apis,
-)
-from headrace.serving.api import Api, Call, Parked, Refused
+from headrace.serving.api import Api, Call, ClosesConnection, WaitingRequest
 from headrace.serving.authorization import Authorizer
 from headrace.serving.dispatch import Dispatch
 from headrace.serving.principal import ANONYMOUS, Principal
 from headrace.serving.purgatory import Purgatory
 from headrace.serving.route import Route
 from headrace.serving.session import Session
-from tests.unit.broker.remote_controller import LISTENER, RemoteController
+from tests.unit.broker.cluster.remote_controller import LISTENER, RemoteController
 
 DEFINITIONS = Path(headrace.protocol.__file__).parent / "definitions" / "rpc"
 FETCH = 1
@@ -74,7 +74,7 @@ class AnotherBroker:
         session = Session("10.9.9.9", "PLAINTEXT")
         session.principal = principal
         send(self.dispatch, session, create_topics, version, request)
-        self.controller.settle()
+        self.controller.until_idle()
         return Asked(session, version)
 
 
@@ -168,7 +168,7 @@ def test_other_nodes_are_told_that_this_is_not_the_active_controller(
     session = Session("10.0.0.2", LISTENER)
     version = messages.VERSIONS[-1]
     controller.send(session, messages, version, request_)
-    controller.settle()
+    controller.until_idle()
     answer = reply_on(session, messages, version)
     said = answer.topics[0] if messages is create_topics else answer
     assert said.error_code == ErrorCode.NOT_CONTROLLER
@@ -184,7 +184,7 @@ class Deposed:
         self.now, self.purgatory = Now(0, 0), Purgatory()
         self.is_active = True
         self.forwarded: list[Any] = []
-        self.pending: dict[Parked, None] = {}
+        self.pending: dict[WaitingRequest, None] = {}
         self.waiting = self.pending
         channel = ControllerChannel(
             self, lambda: Address("next", 9093), self.purgatory, self.now, "forwarding"
@@ -198,7 +198,7 @@ class Deposed:
 
         def decides(owner: Any, request: Any, call: Call) -> Any:
             request.topics = request.topics[1:]  # as handlers take out what is denied
-            return Parked(self.attempt, deadline_ms=10_000, hangs_on=[self])
+            return WaitingRequest(self.attempt, deadline_ms=10_000, hangs_on=[self])
 
         def decides_in_slices(owner: Any, request: Any, call: Call) -> Any:
             yield
@@ -225,7 +225,7 @@ class Deposed:
     def loses_leadership(self) -> None:
         self.is_active = False
         self.purgatory.wake(self)
-        self.purgatory.settle()
+        self.purgatory.try_woken()
 
     def asked(self, listener: str) -> Session:
         session = Session("10.9.9.9", listener)
@@ -251,7 +251,7 @@ def test_a_waiting_client_is_handed_on_as_it_came_when_the_controller_is_deposed
     )
     [frame_] = Route(Api(create_topics, send, range(7, 8)), 7, None).frame(7, answer)
     answered(envelope.EnvelopeResponse(bytes(frame_)[4:]))  # type: ignore[arg-type]
-    node.purgatory.settle()
+    node.purgatory.try_woken()
     node.dispatch.long_answers.run(lambda: False)
     told = reply_on(session, create_topics, 7).topics
     assert [(topic.name, topic.error_code) for topic in told] == [("orders", 0), ("payments", 0)]
@@ -331,7 +331,7 @@ def test_a_client_cannot_talk_as_a_node(api_key: int) -> None:
         if api_key == each.messages.API_KEY
     ]
     call = Call(Now(0, 0), 0, memoryview(b""), Session("10.9.9.9", "PLAINTEXT"), 1)
-    with pytest.raises(Refused, match="PLAINTEXT does not serve"):
+    with pytest.raises(ClosesConnection, match="PLAINTEXT does not serve"):
         api.handle(None, None, call)
 
 
@@ -341,7 +341,7 @@ def test_a_large_request_is_sent_away_from_a_controllers_listener_too() -> None:
     call = Call(Now(0, 0), 0, memoryview(b""), Session("10.9.9.9", LISTENER), 1)
     for handle in (limited.handle, limited.handle_large):
         assert handle is not None
-        with pytest.raises(Refused):
+        with pytest.raises(ClosesConnection):
             handle(None, None, call)
     assert describe_groups.API_KEY not in FOR_CONTROLLERS
 

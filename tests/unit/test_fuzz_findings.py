@@ -25,8 +25,8 @@ from tests.fuzz.seeded import damaged
 from tests.fuzz.seeds import captured, seeds
 from tests.fuzz.target import Target
 from tests.sockets.attacks import batch_around
-from tests.unit.broker.bench import START_MS, Bench
-from tests.unit.broker.group_bench import GroupBench
+from tests.unit.broker.groups.group_rig import GroupRig
+from tests.unit.broker.rig import START_MS, Rig
 
 SEED = 8
 DAMAGED_PER_SEED = 8
@@ -69,14 +69,14 @@ def test_requests_that_nobody_has_sent_are_refused_or_answered(target: Target) -
 @pytest.mark.parametrize("version", [2, 4])
 def test_an_offset_may_be_kept_for_longer_than_time_lasts(tmp_path: Path, version: int) -> None:
     """A retention of 2^63 milliseconds made a moment that the record of an offset cannot say."""
-    bench = Bench(tmp_path / "data", offsets_topic_num_partitions=1)
-    bench.create("orders")
-    bench.ask(find_coordinator, find_coordinator.FindCoordinatorRequest("readers", 0), version=2)
+    rig = Rig(tmp_path / "data", offsets_topic_num_partitions=1)
+    rig.create("orders")
+    rig.ask(find_coordinator, find_coordinator.FindCoordinatorRequest("readers", 0), version=2)
     part = offset_commit.OffsetCommitRequestPartition(0, committed_offset=7)
     topic = offset_commit.OffsetCommitRequestTopic("orders", partitions=[part])
     request = offset_commit.OffsetCommitRequest("readers", topics=[topic])
     request.retention_time_ms = 2**63 - 1
-    answer = bench.ask(offset_commit, request, version=version)
+    answer = rig.ask(offset_commit, request, version=version)
     assert answer.topics[0].partitions[0].error_code == 0
 
 
@@ -85,27 +85,27 @@ def test_a_refusal_may_speak_of_a_name_as_long_as_names_can_be(
     tmp_path: Path, version: int
 ) -> None:
     """The sentence around the name made it longer than a text in an answer can be."""
-    bench = Bench(tmp_path / "data")
+    rig = Rig(tmp_path / "data")
     topic = create_topics.CreatableTopic("x" * 0x7FFF, 1, 1)
     request = create_topics.CreateTopicsRequest([topic], 1_000)
-    [result] = bench.ask(create_topics, request, version=version).topics
+    [result] = rig.ask(create_topics, request, version=version).topics
     assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert len(result.error_message) < 3_000
 
 
 def test_a_request_may_speak_of_thousands_of_transactions(tmp_path: Path) -> None:
     """Each was decided inside the one before, until Python had enough of it."""
-    bench = Bench(tmp_path / "data", transaction_state_log_num_partitions=1)
-    bench.ask(find_coordinator, find_coordinator.FindCoordinatorRequest("t", 1), version=2)
+    rig = Rig(tmp_path / "data", transaction_state_log_num_partitions=1)
+    rig.ask(find_coordinator, find_coordinator.FindCoordinatorRequest("t", 1), version=2)
     one = add_partitions_to_txn.AddPartitionsToTxnTransaction("t", 5, 0, True, [])
     request = add_partitions_to_txn.AddPartitionsToTxnRequest([one] * 5_000)
-    answer = bench.ask(add_partitions_to_txn, request, version=4)
+    answer = rig.ask(add_partitions_to_txn, request, version=4)
     assert len(answer.results_by_transaction) == 5_000
 
 
-def stored_by_an_older_version(bench: Bench, topic: str, batch: bytes) -> None:
+def stored_by_an_older_version(rig: Rig, topic: str, batch: bytes) -> None:
     """A client's batch like this is refused today; logs may hold some from before."""
-    leader = bench.node.broker.topics.by_name[topic].replicas[0]
+    leader = rig.node.broker.topics.by_name[topic].replicas[0]
     log = leader.log
     placed = bytearray(batch)
     placed[:8] = log.end_offset.to_bytes(8, "big")
@@ -116,27 +116,27 @@ def stored_by_an_older_version(bench: Bench, topic: str, batch: bytes) -> None:
 
 def test_a_search_by_time_meets_a_batch_that_cannot_be_read(tmp_path: Path) -> None:
     """Who may write could end the connection of everybody who looked for a time."""
-    bench = Bench(tmp_path / "data")
-    bench.create("orders")
+    rig = Rig(tmp_path / "data")
+    rig.create("orders")
     claim = b"\x28\xb5\x2f\xfd\x00" + bytes([(31 - 10) << 3]) + b"\x03\x00\x00\x61"
-    stored_by_an_older_version(bench, "orders", batch_around(4, claim, START_MS))
+    stored_by_an_older_version(rig, "orders", batch_around(4, claim, START_MS))
     part = list_offsets.ListOffsetsPartition(0, -1, START_MS - 1)
     topic = list_offsets.ListOffsetsTopic("orders", [part])
-    answer = bench.ask(list_offsets, list_offsets.ListOffsetsRequest(-1, 0, [topic]))
+    answer = rig.ask(list_offsets, list_offsets.ListOffsetsRequest(-1, 0, [topic]))
     found = answer.topics[0].partitions[0]
     assert (found.error_code, found.offset) == (0, 0), "its first offset: nothing is skipped"
 
 
 def test_a_coordinator_passes_over_a_batch_that_cannot_be_read(tmp_path: Path) -> None:
     """Its key is there, which is all that a compacted topic asks for; its value is not."""
-    bench = GroupBench(tmp_path / "data", offsets_topic_num_partitions=1)
-    bench.create("orders")
-    bench.find("readers")
-    assert bench.commit("readers", "orders", 7) == 0
+    rig = GroupRig(tmp_path / "data", offsets_topic_num_partitions=1)
+    rig.create("orders")
+    rig.find("readers")
+    assert rig.commit("readers", "orders", 7) == 0
     record = b"\x10\0\0\0\x02k\xc8\x01\0"  # a value of 100 bytes is announced
     batch = batch_around(0, record, START_MS)
-    stored_by_an_older_version(bench, "__consumer_offsets", batch)
-    assert bench.commit("readers", "orders", 8) == 0
-    assert bench.committed("readers", "orders") == 8
-    again = GroupBench(tmp_path / "data", offsets_topic_num_partitions=1)
+    stored_by_an_older_version(rig, "__consumer_offsets", batch)
+    assert rig.commit("readers", "orders", 8) == 0
+    assert rig.committed("readers", "orders") == 8
+    again = GroupRig(tmp_path / "data", offsets_topic_num_partitions=1)
     assert again.committed("readers", "orders") == 8

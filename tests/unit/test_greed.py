@@ -12,7 +12,7 @@ from struct import pack
 
 import pytest
 
-from headrace.broker import fetch_sessions
+from headrace.broker.records import fetch_sessions
 from headrace.protocol.acls import Operation, PatternType, Permission, ResourceType
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import (
@@ -37,12 +37,12 @@ from headrace.protocol.messages import (
     metadata,
     offset_fetch,
 )
-from headrace.serving.api import Refused
+from headrace.serving.api import ClosesConnection
 from headrace.serving.dispatch import MOST_BYTES_OWED, MOST_REQUESTS_IN_LINE
-from tests.unit.broker.bench import PARKED
-from tests.unit.broker.group_bench import GroupBench
-from tests.unit.broker.group_readers import Reader
-from tests.unit.broker.guarded_bench import Guarded
+from tests.unit.broker.groups.group_readers import Reader
+from tests.unit.broker.groups.group_rig import GroupRig
+from tests.unit.broker.guarded_rig import Guarded
+from tests.unit.broker.rig import WAITS
 from tests.unit.serving.conversation import frame
 
 E = ErrorCode
@@ -52,97 +52,97 @@ BROKER, TOPIC, GROUP, CLIENT_METRICS = 4, 2, 32, 16
 
 
 @pytest.fixture
-def bench(tmp_path):
-    bench = GroupBench(tmp_path / "data", transaction_state_log_num_partitions=1)
-    bench.find("g")
-    bench.find("t", key_type=1)
-    bench.create("orders", 3)
-    return bench
+def rig(tmp_path):
+    rig = GroupRig(tmp_path / "data", transaction_state_log_num_partitions=1)
+    rig.find("g")
+    rig.find("t", key_type=1)
+    rig.create("orders", 3)
+    return rig
 
 
 # ---- answers that nobody takes ------------------------------------------------------------------
 
 
-def test_answers_behind_one_that_waits_are_bounded(bench):
+def test_answers_behind_one_that_waits_are_bounded(rig):
     """A member joins, and while it waits for the others it asks for metadata without end."""
-    bench.create("wide", 500)
-    first = bench.join("g").member_id
-    bench.join("g", first)
-    second = bench.join("g").member_id
-    session = bench.connect()
-    assert bench.join("g", second, session=session) == PARKED
+    rig.create("wide", 500)
+    first = rig.join("g").member_id
+    rig.join("g", first)
+    second = rig.join("g").member_id
+    session = rig.connect()
+    assert rig.join("g", second, session=session) == WAITS
     one = frame(3, 1, pack(">i", 1) + pack(">h", 4) + b"wide")
     flood = bytearray(one * 5_000)
-    taken = bench.node.dispatch.feed(session, memoryview(flood), len(flood))
+    taken = rig.node.dispatch.feed(session, memoryview(flood), len(flood))
     assert taken < len(flood) and session.muted, "it is not read any more"
     assert len(session.line) <= MOST_REQUESTS_IN_LINE
     held = sum(len(piece) for reply in session.line for piece in reply.pieces or ())
     assert held < MOST_BYTES_OWED + 100_000
-    bench.join("g", first, session=bench.connect())
-    bench.settle()
+    rig.join("g", first, session=rig.connect())
+    rig.until_idle()
     assert not session.line and not session.muted, "the other one has joined: it may go on"
-    assert bench.node.dispatch.resumed[-1] is session
+    assert rig.node.dispatch.resumed[-1] is session
 
 
 # ---- the same thing, named again and again ------------------------------------------------------
 
 
-def test_who_is_named_many_times_is_answered_once(bench):
-    reader = Reader(bench, "c", "m", "orders")
+def test_who_is_named_many_times_is_answered_once(rig):
+    reader = Reader(rig, "c", "m", "orders")
     reader.beat()
-    bench.commit("g", "orders", 7, metadata="n" * 4000)
-    bench.produce("orders", "x", producer_id=5, producer_epoch=0, base_sequence=0)
+    rig.commit("g", "orders", 7, metadata="n" * 4000)
+    rig.produce("orders", "x", producer_id=5, producer_epoch=0, base_sequence=0)
     topics = [offset_fetch.OffsetFetchRequestTopics("orders", bytes(16), [0] * TIMES)] * 2
     groups = [offset_fetch.OffsetFetchRequestGroup("g", topics=topics)] * 3
-    answer = bench.ask(offset_fetch, offset_fetch.OffsetFetchRequest(groups=groups), version=9)
+    answer = rig.ask(offset_fetch, offset_fetch.OffsetFetchRequest(groups=groups), version=9)
     [group] = answer.groups
     assert sum(len(topic.partitions) for topic in group.topics) == 1
     request = describe_groups.DescribeGroupsRequest(["g"] * TIMES)
-    assert len(bench.ask(describe_groups, request).groups) == 1
+    assert len(rig.ask(describe_groups, request).groups) == 1
     request = consumer_group_describe.ConsumerGroupDescribeRequest(["c"] * TIMES)
-    assert len(bench.ask(consumer_group_describe, request).groups) == 1
+    assert len(rig.ask(consumer_group_describe, request).groups) == 1
     topic = describe_producers.TopicRequest("orders", [0] * TIMES)
     request = describe_producers.DescribeProducersRequest([topic] * 3)
-    told = bench.ask(describe_producers, request).topics
+    told = rig.ask(describe_producers, request).topics
     assert sum(len(one.partitions) for one in told) == 1
     request = describe_transactions.DescribeTransactionsRequest(["t"] * TIMES)
-    assert len(bench.ask(describe_transactions, request).transaction_states) == 1
+    assert len(rig.ask(describe_transactions, request).transaction_states) == 1
     request = find_coordinator.FindCoordinatorRequest("", 0, ["g"] * TIMES)
-    assert len(bench.ask(find_coordinator, request).coordinators) == 1
+    assert len(rig.ask(find_coordinator, request).coordinators) == 1
 
 
-def test_settings_are_told_once_and_not_without_end(bench, monkeypatch):
+def test_settings_are_told_once_and_not_without_end(rig, monkeypatch):
     asked = describe_configs.DescribeConfigsRequest()
     asked.resources = [describe_configs.DescribeConfigsResource(BROKER, "1", None)] * TIMES
-    assert len(bench.ask(describe_configs, asked).results) == 1
+    assert len(rig.ask(describe_configs, asked).results) == 1
     monkeypatch.setattr("headrace.broker.handlers.describe_configs.MOST_SETTINGS", 100)
     asked.resources = [
         describe_configs.DescribeConfigsResource(GROUP, f"made up {n}", None) for n in range(100)
     ]
-    results = bench.ask(describe_configs, asked).results
+    results = rig.ask(describe_configs, asked).results
     assert sum(len(result.configs) for result in results) < 150
     assert results[0].error_code == E.NONE and results[-1].error_code == E.POLICY_VIOLATION
 
 
-def test_searches_by_time_are_made_once_for_a_partition(bench):
+def test_searches_by_time_are_made_once_for_a_partition(rig):
     part = list_offsets.ListOffsetsPartition(0, -1, 1_000)
     topic = list_offsets.ListOffsetsTopic("orders", [part])
     request = list_offsets.ListOffsetsRequest(-1, 0, [topic] * 100)
-    answers = bench.ask(list_offsets, request).topics
+    answers = rig.ask(list_offsets, request).topics
     assert {p.error_code for topic in answers for p in topic.partitions} == {E.INVALID_REQUEST}
 
 
 def test_filters_of_entries_are_bounded(tmp_path):
-    bench = Guarded(tmp_path / "data")
+    rig = Guarded(tmp_path / "data")
     for number in range(3):
-        bench.allow(Operation.READ, f"orders-{number}")
+        rig.allow(Operation.READ, f"orders-{number}")
     anything = delete_acls.DeleteAclsFilter(
         ResourceType.ANY, None, PatternType.ANY, None, None, Operation.ANY, Permission.ANY
     )
     request = delete_acls.DeleteAclsRequest([anything] * 2_000)
-    results = bench.ask(delete_acls, request).filter_results
+    results = rig.ask(delete_acls, request).filter_results
     assert {result.error_code for result in results} == {E.POLICY_VIOLATION}
-    assert len(bench.node.controller.image.acls) == 3
+    assert len(rig.node.controller.image.acls) == 3
     entry = create_acls.AclCreation(
         ResourceType.TOPIC,
         "x",
@@ -153,7 +153,7 @@ def test_filters_of_entries_are_bounded(tmp_path):
         Permission.ALLOW,
     )
     many = [create_acls.AclCreation(*fields_of(entry, f"{n}")) for n in range(10_001)]
-    results = bench.ask(create_acls, create_acls.CreateAclsRequest(many)).results
+    results = rig.ask(create_acls, create_acls.CreateAclsRequest(many)).results
     assert {result.error_code for result in results} == {E.POLICY_VIOLATION}
 
 
@@ -165,17 +165,17 @@ def fields_of(entry, name):
 # ---- things that are made up --------------------------------------------------------------------
 
 
-def test_a_million_partitions_are_refused_before_they_are_made(bench):
+def test_a_million_partitions_are_refused_before_they_are_made(rig):
     topic = create_topics.CreatableTopic("huge", 1_000_000, 1)
-    answer = bench.ask(create_topics, create_topics.CreateTopicsRequest([topic], 1_000))
+    answer = rig.ask(create_topics, create_topics.CreateTopicsRequest([topic], 1_000))
     assert answer.topics[0].error_code == E.POLICY_VIOLATION
     for count in (1_000_000, 2**31 - 1):
         more = create_partitions.CreatePartitionsTopic("orders", count, None)
         request = create_partitions.CreatePartitionsRequest([more], 1_000)
-        [result] = bench.ask(create_partitions, request).results
+        [result] = rig.ask(create_partitions, request).results
         assert result.error_code == E.POLICY_VIOLATION
-    assert set(bench.node.broker.topics.by_name) >= {"orders"}
-    assert "huge" not in bench.node.broker.topics.by_name
+    assert set(rig.node.broker.topics.by_name) >= {"orders"}
+    assert "huge" not in rig.node.broker.topics.by_name
 
 
 @pytest.mark.parametrize(
@@ -205,19 +205,19 @@ def test_a_million_partitions_are_refused_before_they_are_made(bench):
     ],
     ids=["elections", "list", "folders", "reassignments"],
 )
-def test_more_partitions_than_a_cluster_has_end_the_connection(bench, request_of):
+def test_more_partitions_than_a_cluster_has_end_the_connection(rig, request_of):
     messages = sys.modules[type(request_of([])).__module__]
-    bench.ask(messages, request_of(list(range(100))))
-    with pytest.raises(Refused, match="names 50001 partitions"):
-        bench.ask(messages, request_of(list(range(50_001))))
+    rig.ask(messages, request_of(list(range(100))))
+    with pytest.raises(ClosesConnection, match="names 50001 partitions"):
+        rig.ask(messages, request_of(list(range(50_001))))
 
 
 @pytest.mark.parametrize("by_id", [False, True])
-def test_fetch_sessions_hold_a_bounded_number_of_partitions(bench, monkeypatch, by_id):
+def test_fetch_sessions_hold_a_bounded_number_of_partitions(rig, monkeypatch, by_id):
     """A session that names ever more partitions, of topics that nobody has."""
     monkeypatch.setattr(fetch_sessions, "MOST_ENTRIES", 1_000)
     version = 16 if by_id else 12
-    sessions = bench.node.broker.fetch_sessions
+    sessions = rig.node.broker.fetch_sessions
 
     def ask(session_id, epoch, name, count):
         request = fetch.FetchRequest()
@@ -225,7 +225,7 @@ def test_fetch_sessions_hold_a_bounded_number_of_partitions(bench, monkeypatch, 
         parts = [fetch.FetchPartition(index) for index in range(count)]
         topic_id = name.encode().ljust(16, b"x")
         request.topics = [fetch.FetchTopic("" if by_id else name, topic_id, parts)]
-        return bench.ask(fetch, request, version=version)
+        return rig.ask(fetch, request, version=version)
 
     one = ask(0, 0, "a", 600).session_id
     assert one
@@ -241,25 +241,25 @@ def test_fetch_sessions_hold_a_bounded_number_of_partitions(bench, monkeypatch, 
 @pytest.mark.parametrize(
     "pattern", ["(a+)+$", "(a|aa)+b", "(.*.*.*.*)*x", "a{1000}{1000}", "(" * 3000]
 )
-def test_no_pattern_of_topics_takes_its_time(bench, pattern):
+def test_no_pattern_of_topics_takes_its_time(rig, pattern):
     """RE2 takes time in proportion to the names; what would need more memory is refused."""
     for number in range(20):
-        bench.create("a" * 200 + str(number))
-    answer = Reader(bench, "c", "m").beat(topics=None, regex=pattern)
+        rig.create("a" * 200 + str(number))
+    answer = Reader(rig, "c", "m").beat(topics=None, regex=pattern)
     assert answer.error_code in (E.NONE, E.INVALID_REGULAR_EXPRESSION)
-    long = Reader(bench, "c", "n").beat(topics=None, regex="a" * 10_001)
+    long = Reader(rig, "c", "n").beat(topics=None, regex="a" * 10_001)
     assert long.error_code == E.INVALID_REGULAR_EXPRESSION
 
 
 @pytest.mark.parametrize("digits", ["9" * 5_000, "-" + "9" * 5_000, "+-1", "1_000", "٣"])
-def test_numbers_that_are_none_are_refused(bench, digits):
+def test_numbers_that_are_none_are_refused(rig, digits):
     topic = create_topics.CreatableTopic("new", 1, 1)
     topic.configs = [create_topics.CreatableTopicConfig("retention.ms", digits)]
-    answer = bench.ask(create_topics, create_topics.CreateTopicsRequest([topic], 1_000))
+    answer = rig.ask(create_topics, create_topics.CreateTopicsRequest([topic], 1_000))
     assert answer.topics[0].error_code == E.INVALID_CONFIG
     wanted = describe_configs.DescribeConfigsResource(BROKER, digits, None)
     asked = describe_configs.DescribeConfigsRequest([wanted])
-    assert bench.ask(describe_configs, asked).results[0].error_code == E.INVALID_REQUEST
+    assert rig.ask(describe_configs, asked).results[0].error_code == E.INVALID_REQUEST
     overrides = f"127.0.0.1:{digits}"
     for kind, name, setting, value in (
         (BROKER, digits, "log.retention.ms", "1"),
@@ -270,62 +270,62 @@ def test_numbers_that_are_none_are_refused(bench, digits):
         change = incremental_alter_configs.AlterableConfig(setting, 0, value)
         resource = incremental_alter_configs.AlterConfigsResource(kind, name, [change])
         request = incremental_alter_configs.IncrementalAlterConfigsRequest([resource], False)
-        [answer] = bench.ask(incremental_alter_configs, request).responses
+        [answer] = rig.ask(incremental_alter_configs, request).responses
         assert answer.error_code in (E.INVALID_REQUEST, E.INVALID_CONFIG), (setting, value[:30])
 
 
 # ---- what is forgotten in the end ---------------------------------------------------------------
 
 
-def test_made_up_transactional_ids_are_forgotten(bench):
+def test_made_up_transactional_ids_are_forgotten(rig):
     for number in range(300):
         request = init_producer_id.InitProducerIdRequest(f"made up {number}", 60_000)
-        assert bench.ask(init_producer_id, request).error_code == 0
-    assert transactions(bench) == 300
-    bench.advance(8 * DAY_MS)
-    assert transactions(bench) == 0
+        assert rig.ask(init_producer_id, request).error_code == 0
+    assert transactions(rig) == 300
+    rig.advance(8 * DAY_MS)
+    assert transactions(rig) == 0
 
 
-def transactions(bench):
-    machines = bench.node.broker.transactions.machines(bench.now)
+def transactions(rig):
+    machines = rig.node.broker.transactions.machines(rig.now)
     return sum(len(machine.transactions) for machine in machines)
 
 
-def test_made_up_producers_and_groups_are_forgotten(bench):
+def test_made_up_producers_and_groups_are_forgotten(rig):
     for number in range(300):
         more = {"producer_id": number, "producer_epoch": 0, "base_sequence": 0}
-        assert bench.produce("orders", "x", **more).error_code == 0
-        assert bench.commit(f"made up {number}", "orders", 1, metadata="n" * 4_096) == 0
-        assert Reader(bench, f"made up too {number}", "m", "orders").beat().error_code == 0
-    [leader, *_] = bench.node.broker.topics.by_name["orders"].replicas
-    assert len(leader.log.producers.producers) == 300 and kept_groups(bench) == 600
-    bench.advance(2 * DAY_MS)
+        assert rig.produce("orders", "x", **more).error_code == 0
+        assert rig.commit(f"made up {number}", "orders", 1, metadata="n" * 4_096) == 0
+        assert Reader(rig, f"made up too {number}", "m", "orders").beat().error_code == 0
+    [leader, *_] = rig.node.broker.topics.by_name["orders"].replicas
+    assert len(leader.log.producers.producers) == 300 and kept_groups(rig) == 600
+    rig.advance(2 * DAY_MS)
     assert not leader.log.producers.producers
-    bench.advance(8 * DAY_MS)
-    bench.advance(DAY_MS)
-    assert kept_groups(bench) == 0
+    rig.advance(8 * DAY_MS)
+    rig.advance(DAY_MS)
+    assert kept_groups(rig) == 0
 
 
-def kept_groups(bench):
-    machines = list(bench.node.broker.groups.machines(bench.now))
+def kept_groups(rig):
+    machines = list(rig.node.broker.groups.machines(rig.now))
     return len({name for m in machines for name in (*m.groups, *m.offsets.by_group)})
 
 
 def test_topics_that_are_asked_for_and_not_made_leave_nothing(tmp_path):
     """Metadata of names that nobody has, on a node that makes none by itself."""
-    bench = GroupBench(tmp_path / "data", auto_create_topics_enable="false")
+    rig = GroupRig(tmp_path / "data", auto_create_topics_enable="false")
     names = [metadata.MetadataRequestTopic(bytes(16), f"made-up-{n}") for n in range(5_000)]
-    answer = bench.ask(metadata, metadata.MetadataRequest(names, True))
+    answer = rig.ask(metadata, metadata.MetadataRequest(names, True))
     assert {topic.error_code for topic in answer.topics} == {E.UNKNOWN_TOPIC_OR_PARTITION}
-    assert not bench.node.broker.described and not bench.node.broker.topics.by_name
+    assert not rig.node.broker.described and not rig.node.broker.topics.by_name
 
 
-def test_client_ids_that_are_made_up_name_no_line_of_the_metrics(bench):
+def test_client_ids_that_are_made_up_name_no_line_of_the_metrics(rig):
     """Labels of metrics are names of APIs, topics and partitions: none that a client invents."""
-    from headrace.server.metrics import request_families
+    from headrace.server.metrics.metrics import request_families
 
     ask = frame(3, 1, pack(">i", 0), client_id=b"made-up")
-    session = bench.connect()
-    bench.node.dispatch.feed(session, memoryview(bytearray(ask)), len(ask))
-    families = list(request_families(list(bench.node.dispatch.routes.values())))
+    session = rig.connect()
+    rig.node.dispatch.feed(session, memoryview(bytearray(ask)), len(ask))
+    families = list(request_families(list(rig.node.dispatch.routes.values())))
     assert families and not re.search("made-up", repr(families))

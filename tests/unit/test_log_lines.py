@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import sys
@@ -9,8 +10,8 @@ import sys
 import pytest
 
 from headrace.environment import Now
-from headrace.log_lines import JsonLines, OneLine
-from headrace.serving.auditing import Auditor
+from headrace.log_lines import JsonLines, OneLine, ToStderr
+from headrace.serving.audit_lines import Auditor
 from headrace.serving.principal import Principal
 from headrace.serving.session import Session
 
@@ -43,6 +44,20 @@ def test_a_line_of_json_is_one_line_and_exact(record: logging.LogRecord) -> None
     line = JsonLines().format(record)
     assert line.isprintable()
     assert json.loads(line)["message"] == f"from {NAME}"
+
+
+def test_a_handler_left_by_a_command_writes_to_no_closed_stream(
+    record: logging.LogRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_command, afterwards = io.StringIO(), io.StringIO()
+    monkeypatch.setattr(sys, "stderr", of_command)
+    handler = ToStderr()
+    handler.emit(record)
+    assert of_command.getvalue()
+    of_command.close()
+    monkeypatch.setattr(sys, "stderr", afterwards)
+    handler.emit(record)
+    assert afterwards.getvalue().startswith("from ann")
 
 
 def test_a_line_of_the_audit_is_one_line() -> None:

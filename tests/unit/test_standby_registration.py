@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from headrace.broker.controller_channel import ControllerChannel
-from headrace.controller.brokers import Membership
+from headrace.broker.cluster.controller_channel import ControllerChannel
+from headrace.controller.members.brokers import Membership
 from headrace.metadata.image import Endpoint
+from headrace.node.standby_registration import REST_MS, StandbyRegistration
 from headrace.protocol.messages import controller_registration
-from headrace.standby_registration import REST_MS, StandbyRegistration
-from tests.unit.broker.remote_controller import RemoteController
+from tests.unit.broker.cluster.remote_controller import RemoteController
 
 ENDPOINT = Endpoint("CONTROLLER", "node-2", 9093, 0)
 
@@ -30,7 +30,7 @@ def a_standby(controller: RemoteController, incarnation: bytes = b"first") -> St
 def looks(controller: RemoteController, standby: StandbyRegistration, times: int = 1) -> None:
     for _ in range(times):
         standby.look()
-        controller.settle()
+        controller.until_idle()
         controller.passes(REST_MS)
 
 

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from headrace.app.message import Message as Message
     from headrace.app.message import PartialFailure as PartialFailure
     from headrace.app.message import Publish as Publish
-    from headrace.app.observing import Observer as Observer
-    from headrace.app.once import Once as Once
-    from headrace.app.once import OnceAttempt as OnceAttempt
-    from headrace.app.once_redis import Redis as Redis
-    from headrace.app.once_sql import Sql as Sql
+    from headrace.app.observation.observer import Observer as Observer
+    from headrace.app.once.in_redis import Redis as Redis
+    from headrace.app.once.in_sql import Sql as Sql
+    from headrace.app.once.memory import Once as Once
+    from headrace.app.once.memory import OnceAttempt as OnceAttempt
     from headrace.app.retry import AttemptTimedOut as AttemptTimedOut
     from headrace.app.retry import Retry as Retry
     from headrace.app.retry import TryLater as TryLater
@@ -34,11 +34,11 @@ PUBLIC = {
     "Message": "message",
     "PartialFailure": "message",
     "Publish": "message",
-    "Observer": "observing",
-    "Once": "once",
-    "OnceAttempt": "once",
-    "Redis": "once_redis",
-    "Sql": "once_sql",
+    "Observer": "observation.observer",
+    "Once": "once.memory",
+    "OnceAttempt": "once.memory",
+    "Redis": "once.in_redis",
+    "Sql": "once.in_sql",
     "AttemptTimedOut": "retry",
     "Retry": "retry",
     "TryLater": "retry",

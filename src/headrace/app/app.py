@@ -12,25 +12,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from headrace.app.attempts.handler import Handler, plan
+from headrace.app.attempts.sender import Sender
 from headrace.app.decoding import Codec
-from headrace.app.handler import Handler, plan
-from headrace.app.lanes import OrderBy
-from headrace.app.observing import Observer, forgiven
-from headrace.app.once import Once
-from headrace.app.publishing import Sender
+from headrace.app.dispatch.lanes import OrderBy
+from headrace.app.observation.observer import Observer, forgiven
+from headrace.app.once.memory import Once
 from headrace.app.retry import Duration, Retry, milliseconds
 from headrace.app.shadow import Shadow
 from headrace.app.subscription import Subscription, checked
-from headrace.app.timers import WallClock, wall_ms
-from headrace.client.connection import Connection, Setting, connected
+from headrace.app.worker.timers import WallClock, wall_ms
+from headrace.client.connection import ClientSettings, Setting, connected
 from headrace.client.records import header_list
 
 if TYPE_CHECKING:
     import asyncio
 
     from headrace.app.triggers.in_process_target import EventHandler
-    from headrace.app.worker import Worker
-    from headrace.client.delivery import Delivery
+    from headrace.app.worker.worker import Worker
+    from headrace.client.producer.delivery import Delivery
     from headrace.client.records import GivenHeaders, HeaderList
 
 H = TypeVar("H", bound=Handler)
@@ -46,7 +46,7 @@ class App:
 
     def __init__(
         self,
-        bootstrap: str | Connection | None = None,
+        bootstrap: str | ClientSettings | None = None,
         *,
         group: str,
         settings: Mapping[str, Setting] | None = None,
@@ -143,7 +143,7 @@ class App:
         (of their data), `wait` (for an incomplete batch), `rate` (calls per second), `concurrency`,
         `retry`. It returns nothing, or the ids of the events that failed.
         """
-        from headrace.app.triggers.decorating import trigger
+        from headrace.app.triggers.decorator import trigger
 
         return trigger(self, topics, **options)
 
@@ -155,7 +155,8 @@ class App:
         local_names: dict[str, Any] | None = None,
         **options: Any,
     ) -> Subscription:
-        """What `on` does, for programs that make handlers; options are those of Subscription."""
+        """The same as `on`, for programs that create handlers; options are those of
+        Subscription."""
         if self._worker is not None:
             raise RuntimeError("The app is running; add handlers before it starts.")
         planned = plan(handler, batch=options.get("batch") is not None, local_names=local_names)
@@ -212,13 +213,13 @@ class App:
 
     def run(self) -> None:
         """Handle records until SIGINT or SIGTERM, then drain, commit and leave."""
-        from headrace.app.running import run_until_signal
+        from headrace.app.worker.foreground import run_until_signal
 
         run_until_signal(self)
 
     async def serve(self) -> None:
         """Handle records within a running loop; cancel it to stop."""
-        from headrace.app.running import serve
+        from headrace.app.worker.foreground import serve
 
         await serve(self)
 
@@ -228,7 +229,7 @@ class App:
 
     def begin(self, loop: asyncio.AbstractEventLoop | None) -> Worker:
         """Part of `start` and `serve`: handlers run on this loop, or on one of their own."""
-        from headrace.app.worker import Worker
+        from headrace.app.worker.worker import Worker
 
         if self._worker is not None:
             raise RuntimeError("The app is running already.")

@@ -1,4 +1,4 @@
-"""An app described as AsyncAPI 3: its topics, what it reads and writes, and the shape of values.
+"""An app described as AsyncAPI 3: its topics, inputs, outputs, and the schema of values.
 
 The document is made from the handlers' type hints, so it cannot be older than the code.
 """

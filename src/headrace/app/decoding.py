@@ -1,9 +1,10 @@
-"""From the bytes of a value to what a handler's type hint asks for, and back for what is published.
+"""Decodes the bytes of a value by a handler's type hint, and encodes published values.
 
 `bytes` and `str` go as they are, `dict` and `Any` are JSON, everything else (pydantic models,
 dataclasses, TypedDict, lists of those) is JSON checked by pydantic, which the extra `headrace[app]`
-brings. Avro, Protobuf and the like: pass a `Codec`. What cannot be decoded raises `Undecodable`:
-such a record goes to the dead letters at once, because no further attempt would help.
+brings. Avro, Protobuf and the like: pass a `Codec`. A value that cannot be decoded raises
+`Undecodable`: such a record goes to the dead letters at once, because no further attempt would
+help.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a handler may be told of a record, and what it may give back to be published.
+"""The message that a handler gets, and the results that it may return to be published.
 
 A `Message` keeps its original place, id and timestamp through delay, retry and redrive; where this
 very copy was read is `read_from`. `Publish` is a record to be written when the handler has ended.

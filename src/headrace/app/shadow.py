@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.client.connection import Connection
-from headrace.client.topics import Topics
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings
 
 if TYPE_CHECKING:
     from headrace.app.app import App
@@ -28,7 +28,7 @@ class ShadowRefused(ValueError):
 class Shadow:
     name: str
     of_group: str
-    connection: Connection
+    connection: ClientSettings
     topics: dict[str, str] = field(default_factory=dict)  # the app's topic -> the shadow's
 
     @property

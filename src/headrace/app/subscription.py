@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from headrace.app.attempts.handler import Plan
 from headrace.app.decoding import Codec
-from headrace.app.handler import Plan
-from headrace.app.lanes import OrderBy
-from headrace.app.observing import Stats
-from headrace.app.once import Once
+from headrace.app.dispatch.lanes import OrderBy
+from headrace.app.observation.observer import Stats
+from headrace.app.once.memory import Once
 from headrace.app.retry import Retry
 from headrace.app.shadow import Shadow
 

@@ -16,9 +16,9 @@ from opentelemetry import propagate, trace
 from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider
 
 from headrace.app.message import Message
-from headrace.app.observing import Observer
+from headrace.app.observation.observer import Observer
 from headrace.app.subscription import Subscription
-from headrace.client.interceptors import ProducerInterceptor
+from headrace.client.producer.interceptors import ProducerInterceptor
 from headrace.client.records import HeaderList, Outgoing
 
 NAME = "headrace.app"

@@ -1,10 +1,10 @@
 """The audit's way out: to the log, and to the topic `headrace.audit` if that is wanted.
 
 `headrace.audit=log` writes each line to the logger `headrace.audit`; `topic` does so and appends
-the line to the topic, which is made when there is something to say; `auto`, the default, is `log`
-where the node asks who is there, so that a node on a laptop says nothing. Lines for a topic
-that is not there yet, or whose disk refuses, wait up to a bound and are then dropped and counted.
-`AUDITED` says of each admin request what is noted: names and errors, no value of any setting.
+the line to the topic, which is created with the first line; `auto`, the default, is `log` where the
+node authenticates clients, so that a node on a laptop logs nothing. Lines for a topic that is not
+there yet, or whose disk refuses, wait up to a bound and are then dropped and counted. `AUDITED`
+names the noted fields of each admin request: names and errors, no value of any setting.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headrace.environment import Now
 from headrace.protocol.acls import Operation, Permission, ResourceType
 from headrace.protocol.errors import KafkaError
 from headrace.protocol.record_batch import Record, build
-from headrace.serving.auditing import Auditor, Details, error_name
+from headrace.serving.audit_lines import Auditor, Details, error_name
 
 log = logging.getLogger(__name__)
 audit_log = logging.getLogger("headrace.audit")
@@ -209,7 +209,7 @@ def _offsets_deleted(request: Any, answer: Any) -> dict[str, Any]:
 
 
 def _users_altered(request: Any, answer: Any) -> dict[str, Any]:
-    """Who got or lost a password; neither the password nor what is kept of it."""
+    """The users who got or lost a password; neither the password nor its hash."""
     asked = [f"{user.name}: set" for user in request.upsertions]
     asked += [f"{user.name}: removed" for user in request.deletions]
     if answer is None:

@@ -1,4 +1,4 @@
-"""What a client may do, as the bits in which answers say so.
+"""The operations that a client may do, as the bits of an answer.
 
 Of all operations that a type of resource has, those that the authorizer allows; all of them without
 an authorizer.

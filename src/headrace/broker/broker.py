@@ -1,4 +1,4 @@
-"""The broker's state: what its handlers read and change.
+"""The broker's state: its handlers read and change it.
 
 Follows the committed metadata image: `image_changed` has partitions opened and deleted, in slices
 (`changes`). Handlers find leaders in `topics`, wake waiting requests by `partition_changed`, and
@@ -11,18 +11,18 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.broker.confirmed_reads import ConfirmedReads
-from headrace.broker.controller_port import ControllerPort
-from headrace.broker.coordinators import Coordinator
-from headrace.broker.fetch_sessions import FetchSessions
-from headrace.broker.groups import GROUP_KEY, GroupCoordinator
-from headrace.broker.in_sync_upkeep import InSyncUpkeep
-from headrace.broker.partitions import Partitions
-from headrace.broker.producer_ids import ProducerIds
-from headrace.broker.replica_fetching import ReplicaFetching, inter_broker_listener
-from headrace.broker.start_offsets import StartOffsets
-from headrace.broker.topics import Topic, Topics
-from headrace.broker.transactions import TRANSACTION_KEY, TransactionCoordinator
+from headrace.broker.cluster.controller_port import ControllerPort
+from headrace.broker.coordinators.confirmed_reads import ConfirmedReads
+from headrace.broker.coordinators.coordinators import Coordinator
+from headrace.broker.coordinators.groups import GROUP_KEY, GroupCoordinator
+from headrace.broker.coordinators.producer_ids import ProducerIds
+from headrace.broker.coordinators.transactions import TRANSACTION_KEY, TransactionCoordinator
+from headrace.broker.records.fetch_sessions import FetchSessions
+from headrace.broker.replicas.in_sync_upkeep import InSyncUpkeep
+from headrace.broker.replicas.partitions import Partitions
+from headrace.broker.replicas.replica_fetching import ReplicaFetching, inter_broker_listener
+from headrace.broker.replicas.start_offsets import StartOffsets
+from headrace.broker.replicas.topics import Topic, Topics
 from headrace.environment import Now, Peers
 from headrace.metadata import configs
 from headrace.metadata.config_definitions.cluster import RACK_AWARE
@@ -41,12 +41,13 @@ from headrace.serving.purgatory import Purgatory
 from headrace.serving.slices import Lane
 
 if TYPE_CHECKING:
-    from headrace.broker.folder_moves import FolderMoves
+    from headrace.broker.folders.folder_moves import FolderMoves
 
 log = logging.getLogger(__name__)
 
 QUIET_ABOUT_THE_DISK_MS = 60_000
-# For so long after a refusal each batch is written before it is answered (storage/unwritten.py).
+# For so long after a refusal each batch is written before it is answered
+# (storage/durability/unwritten.py).
 CAREFUL_MS = 30_000
 # Partitions that get their roles in one step: 5 us each, 80 us for one that begins to lead.
 FOLLOWED_AT_ONCE = 20
@@ -157,8 +158,10 @@ class Broker:
         )
         self.served: list[tuple[int, int, int]] = []  # API key, lowest and highest version
         self.served_by_controllers: list[tuple[int, int, int]] = []
-        # Of this image, by name, operations and listener, as asked for.
-        self.described: dict[tuple[str, int, str, bool], MetadataResponseTopic] = {}
+        # By name, operations and listener, as asked for: of this topic, and of the brokers now.
+        self.described: dict[
+            tuple[str, int, str, bool], tuple[TopicImage, MetadataResponseTopic]
+        ] = {}
         self.at_hand: dict[str, Any] = {}  # of this image, by listener: see brokers_at_hand.py
         # Of this image, all topics, by version and listener.
         self.encoded_metadata: dict[tuple[int, str], bytes] = {}
@@ -227,7 +230,7 @@ class Broker:
         self.disk_refused_ms = self.now.monotonic_ms
         if self.disk_refused_ms >= self._quiet_until_ms:
             self._quiet_until_ms = self.disk_refused_ms + QUIET_ABOUT_THE_DISK_MS
-            log.error("the disk refuses what is to be kept: %s", sentence)
+            log.error("the disk refuses writes: %s", sentence)
 
     def disk_is_quiet(self) -> bool:
         """Nothing was refused for some time: a write may be left for later again."""
@@ -266,7 +269,7 @@ class Broker:
             self.partition_changed(leader)
 
     def tick(self) -> None:
-        """What is due by time at coordinators, in-sync replicas and followers."""
+        """Periodic work of coordinators, in-sync replicas and followers."""
         self.coordinators_tick()
         self.in_sync_upkeep.tick(self.now)
         self.replica_fetching.go_on()
@@ -276,17 +279,18 @@ class Broker:
             coordinator.tick(self.now)
 
     def image_changed(self, image: MetadataImage) -> None:
-        """The controller has committed changes. What they mean for files is done in slices, in the
-        order of the changes: a name may be deleted and made again meanwhile."""
+        """The controller has committed changes. Their effects on files are done in slices, in the
+        order of the changes: a topic may be deleted and created again meanwhile."""
         before, self.image = self.image, image
         self.this.brokers = image.brokers
         me = self._own_registration(image)
         if me is not None:
             self.this.epoch = me.epoch  # whose id another start has taken keeps its own
         if not _tells_the_same(before, image):
-            self.at_hand.clear()
+            # New ones: an answer in slices that began before this image goes on with its own.
+            self.at_hand, self.encoded_metadata = {}, {}
+        if before.brokers is not image.brokers:
             self.described.clear()
-            self.encoded_metadata.clear()
         if self.authorizer is not None:
             self.authorizer.follow(image.acls)
         if not self.is_member:
@@ -334,6 +338,7 @@ class Broker:
             self._retire(described)
             self.changes.add(self._delete_files(described), image.offset)
         if gone:
+            self.described.clear()
             self.coordinators_follow()
             names = frozenset(before.topics_by_id[topic_id].name for topic_id in gone)
             self.groups.forget_topics(names)
@@ -415,8 +420,8 @@ class Broker:
         yield from self._follow_partitions(topic)
 
     def _follow_partitions(self, topic: Topic) -> Iterator[None]:
-        """As the image says, which may become newer between two steps. Who begins to lead writes
-        a file, so there are few in each step."""
+        """As the image says, which may become newer between two steps. A new leader writes a file,
+        so there are few in each step."""
         for first in range(0, len(topic.replicas), FOLLOWED_AT_ONCE):
             described = self.image.topics_by_id.get(topic.id)
             if described is None:

@@ -3,8 +3,8 @@
 On a terminal tables are drawn by rich; elsewhere columns are padded with spaces, one row per line,
 so that grep, awk and people read them alike.
 
-Whatever a command says goes through here, and here what others wrote is escaped
-(`foreign_text.py`): a command cannot forget it, and a test finds one that writes past this module.
+All output of a command goes through here, and here text of others is escaped (`foreign_text.py`): a
+command cannot forget it, and a test finds one that writes past this module.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def raw_writer() -> Callable[[bytes], object]:
 
 
 def write_own(raw: bytes) -> None:
-    """What the person at the terminal wrote: it may colour what it likes."""
+    """Text of the user at the terminal: it may contain markup."""
     sys.stdout.flush()
     sys.stdout.buffer.write(raw)
     sys.stdout.buffer.flush()

@@ -8,7 +8,7 @@ from typer.core import TyperGroup
 
 from headrace.near_names import did_you_mean
 
-# What other tools call it -> what it is called here, of those that a group has.
+# Names in other tools -> the name here, among those that a group has.
 SYNONYMS = {
     "ls": ("list", "topics"),
     "list": ("topics", "groups"),

@@ -1,7 +1,7 @@
 """The one door to any Kafka cluster, ours or another: typed calls on confluent-kafka.
 
-What stands around the broker (command line, services, console) reaches a cluster through this
-package and nothing else, so it works on Apache Kafka as well. `Producer` and `Consumer` (and their
+The programs around the broker (command line, services, console) reach a cluster through this
+package and nothing else, so they work on Apache Kafka as well. `Producer` and `Consumer` (and their
 asyncio kin) move records, `Admin` administers; `wire` speaks the calls that librdkafka lacks with
 our own codecs. Refusals and failures are raised as `ClientError`, one sentence each. Names are
 loaded when they are first asked for.
@@ -12,18 +12,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.client.acls import Acl as Acl
-    from headrace.client.acls import AclFilter as AclFilter
-    from headrace.client.admin import Admin as Admin
-    from headrace.client.async_consumer import AsyncConsumer as AsyncConsumer
-    from headrace.client.async_producer import AsyncProducer as AsyncProducer
-    from headrace.client.cancelling import Cancelled as Cancelled
-    from headrace.client.cancelling import NoOutcome as NoOutcome
+    from headrace.client.admin.acls import Acl as Acl
+    from headrace.client.admin.acls import AclFilter as AclFilter
+    from headrace.client.admin.admin import Admin as Admin
+    from headrace.client.admin.groups import GroupIsActive as GroupIsActive
+    from headrace.client.admin.groups import NoSuchGroup as NoSuchGroup
+    from headrace.client.connection import ClientSettings as ClientSettings
     from headrace.client.connection import Connection as Connection
-    from headrace.client.consumer import Consumer as Consumer
-    from headrace.client.delay_instances import NoDelayService as NoDelayService
-    from headrace.client.delay_registry import NotDelayed as NotDelayed
-    from headrace.client.delivery import Delivery as Delivery
+    from headrace.client.consumer.async_consumer import AsyncConsumer as AsyncConsumer
+    from headrace.client.consumer.consumer import Consumer as Consumer
+    from headrace.client.delay.cancellation import Cancelled as Cancelled
+    from headrace.client.delay.cancellation import NoOutcome as NoOutcome
+    from headrace.client.delay.instances import NoDelayService as NoDelayService
+    from headrace.client.delay.registry import NotDelayed as NotDelayed
     from headrace.client.errors import BufferFull as BufferFull
     from headrace.client.errors import ClientError as ClientError
     from headrace.client.errors import CommitFailed as CommitFailed
@@ -38,13 +39,13 @@ if TYPE_CHECKING:
     from headrace.client.errors import SerializationFailed as SerializationFailed
     from headrace.client.errors import TransactionAborted as TransactionAborted
     from headrace.client.errors import Unreachable as Unreachable
-    from headrace.client.groups import GroupIsActive as GroupIsActive
-    from headrace.client.groups import NoSuchGroup as NoSuchGroup
-    from headrace.client.interceptors import ProducerInterceptor as ProducerInterceptor
-    from headrace.client.partitioners import RoundRobin as RoundRobin
-    from headrace.client.partitioners import Sticky as Sticky
-    from headrace.client.partitioners import murmur2 as murmur2
-    from headrace.client.producer import Producer as Producer
+    from headrace.client.producer.async_producer import AsyncProducer as AsyncProducer
+    from headrace.client.producer.delivery import Delivery as Delivery
+    from headrace.client.producer.interceptors import ProducerInterceptor as ProducerInterceptor
+    from headrace.client.producer.partitioners import RoundRobin as RoundRobin
+    from headrace.client.producer.partitioners import Sticky as Sticky
+    from headrace.client.producer.partitioners import murmur2 as murmur2
+    from headrace.client.producer.producer import Producer as Producer
     from headrace.client.records import Outgoing as Outgoing
     from headrace.client.records import Record as Record
     from headrace.client.records import Sent as Sent
@@ -58,22 +59,23 @@ if TYPE_CHECKING:
 
 # Which module a public name lives in.
 PUBLIC = {
-    **dict.fromkeys(("Acl", "AclFilter"), "acls"),
-    "Admin": "admin",
-    "AsyncConsumer": "async_consumer",
-    "AsyncProducer": "async_producer",
-    "Connection": "connection",
-    "Consumer": "consumer",
-    "Delivery": "delivery",
-    "NoDelayService": "delay_instances",
-    "NotDelayed": "delay_registry",
-    **dict.fromkeys(("Cancelled", "NoOutcome"), "cancelling"),
-    **dict.fromkeys(("GroupIsActive", "NoSuchGroup"), "groups"),
-    "ProducerInterceptor": "interceptors",
-    "RoundRobin": "partitioners",
-    "Sticky": "partitioners",
-    "murmur2": "partitioners",
-    "Producer": "producer",
+    **dict.fromkeys(("Acl", "AclFilter"), "admin.acls"),
+    "Admin": "admin.admin",
+    "AsyncConsumer": "consumer.async_consumer",
+    "AsyncProducer": "producer.async_producer",
+    # Connection is the older name of ClientSettings.
+    **dict.fromkeys(("ClientSettings", "Connection"), "connection"),
+    "Consumer": "consumer.consumer",
+    "Delivery": "producer.delivery",
+    "NoDelayService": "delay.instances",
+    "NotDelayed": "delay.registry",
+    **dict.fromkeys(("Cancelled", "NoOutcome"), "delay.cancellation"),
+    **dict.fromkeys(("GroupIsActive", "NoSuchGroup"), "admin.groups"),
+    "ProducerInterceptor": "producer.interceptors",
+    "RoundRobin": "producer.partitioners",
+    "Sticky": "producer.partitioners",
+    "murmur2": "producer.partitioners",
+    "Producer": "producer.producer",
     **dict.fromkeys(("Outgoing", "Record", "Sent", "TopicPartition"), "records"),
     **dict.fromkeys(
         (

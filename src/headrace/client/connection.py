@@ -1,4 +1,4 @@
-"""Where a cluster is and how to talk to it: librdkafka's settings, from all who may give some.
+"""The address and the settings of a cluster: librdkafka's settings from all their sources.
 
 Strongest first: `-X key=value`, `--bootstrap` or HEADRACE_BOOTSTRAP, the client-config file,
 localhost:9092. The file has one `key=value` per line, `#` begins a comment.
@@ -61,7 +61,9 @@ BOOTSTRAP_VARIABLE = "HEADRACE_BOOTSTRAP"
 # And a file with the settings of a secured cluster: certificates, user and password.
 CLIENT_CONFIG_VARIABLE = "HEADRACE_CLIENT_CONFIG"
 
-# What librdkafka takes as a setting; functions are callbacks such as `stats_cb` and `oauth_cb`.
+# The one setting that confluent_kafka reads itself, and refuses as a text.
+ONLY_ERRORS = "delivery.report.only.error"
+# The types of librdkafka's settings; functions are callbacks such as `stats_cb` and `oauth_cb`.
 Setting = str | int | float | bool | Callable[..., Any]
 
 # How long a refused connection is tried again before we believe it: a node may just be starting.
@@ -91,8 +93,11 @@ LOG.addFilter(_WorthALine())
 
 
 @dataclass(slots=True)
-class Connection:
-    """Settings for librdkafka, `bootstrap.servers` among them, and how long to wait for answers."""
+class ClientSettings:
+    """Settings for librdkafka, `bootstrap.servers` among them, and how long to wait for answers.
+
+    It is no connection: each client that is made of it connects by itself.
+    """
 
     settings: dict[str, str] = field(
         default_factory=lambda: {"bootstrap.servers": DEFAULT_BOOTSTRAP},
@@ -131,12 +136,17 @@ class Connection:
         return made(lambda: Consumer(self.with_settings(**more)))
 
 
-def connected(given: str | Connection | None, settings: Mapping[str, Setting] | None) -> Connection:
-    """Where a program's client connects: an address or a connection, and settings that win."""
-    if isinstance(given, Connection):
+Connection = ClientSettings  # the older name, which programs of users import
+
+
+def connected(
+    given: str | ClientSettings | None, settings: Mapping[str, Setting] | None
+) -> ClientSettings:
+    """Where a program's client connects: an address or settings, and settings that win."""
+    if isinstance(given, ClientSettings):
         at = replace(given, settings=dict(given.settings), callbacks=dict(given.callbacks))
     else:
-        at = Connection(_from_environment())
+        at = ClientSettings(_from_environment())
         named = given or os.environ.get(BOOTSTRAP_VARIABLE)
         if named:
             at.settings["bootstrap.servers"] = named
@@ -156,12 +166,15 @@ def _from_environment() -> dict[str, str]:
     return settings
 
 
-def program_settings(at: Connection, defaults: Mapping[str, Setting]) -> dict[str, Any]:
+def program_settings(at: ClientSettings, defaults: Mapping[str, Setting]) -> dict[str, Any]:
     """All settings of one client of a program; librdkafka's log goes to Python's."""
+    given: dict[str, Any] = {**defaults, **at.settings, **at.callbacks}
+    if ONLY_ERRORS in given:
+        given[ONLY_ERRORS] = str(given[ONLY_ERRORS]).lower() == "true"
     if at.quiet:
         logged = {} if "debug" in at.settings else {"logger": NOWHERE}
-        return at.with_settings() | {**logged, **defaults, **at.settings, **at.callbacks}
-    return {"client.id": "headrace", "logger": LOG, **defaults, **at.settings, **at.callbacks}
+        return at.with_settings() | logged | given
+    return {"client.id": "headrace", "logger": LOG} | given
 
 
 class _AsksForMetadata(Protocol):
@@ -184,14 +197,14 @@ def connection(
     overrides: Mapping[str, str] | None = None,
     config_file: Path | None = None,
     timeout_s: float = 10.0,
-) -> Connection:
+) -> ClientSettings:
     settings = {"bootstrap.servers": DEFAULT_BOOTSTRAP}
     if config_file is not None:
         settings.update(read_config_file(config_file))
     if bootstrap:
         settings["bootstrap.servers"] = bootstrap
     settings.update(overrides or {})
-    return Connection(settings, timeout_s, quiet=True)
+    return ClientSettings(settings, timeout_s, quiet=True)
 
 
 def read_config_file(path: Path) -> dict[str, str]:
@@ -210,7 +223,9 @@ def read_config_file(path: Path) -> dict[str, str]:
     return as_librdkafka(found)
 
 
-def reach(client: _AsksForMetadata, at: Connection, *, topic: str | None = None) -> ClusterMetadata:
+def reach(
+    client: _AsksForMetadata, at: ClientSettings, *, topic: str | None = None
+) -> ClusterMetadata:
     """The cluster's metadata: proof that somebody answers. `topic` limits it to that topic.
 
     librdkafka tries a refused address again until the time is over; a person who forgot to start
@@ -236,7 +251,7 @@ def reach(client: _AsksForMetadata, at: Connection, *, topic: str | None = None)
                 raise silent(at.bootstrap) from failure
 
 
-def _require_entrance(at: Connection) -> None:
+def _require_entrance(at: ClientSettings) -> None:
     """Raises what a broker that can be reached says against our certificate or password."""
     from headrace.client.wire import Wire  # it makes use of this module
 
@@ -273,7 +288,7 @@ def _all_refuse(bootstrap: str) -> bool:
 
 
 def wait_for_topic(
-    client: _AsksForMetadata, at: Connection, topic: str, *, unknown_s: float = 1.0
+    client: _AsksForMetadata, at: ClientSettings, topic: str, *, unknown_s: float = 1.0
 ) -> int:
     """How many partitions a topic has, once it has leaders.
 

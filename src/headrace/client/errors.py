@@ -1,4 +1,4 @@
-"""What can go wrong between us and a cluster, as sentences for the person who asked.
+"""The errors between a client and a cluster, as sentences for the user.
 
 One family: whatever the client raises is a `ClientError`; its kinds are for programs that act on
 them. Errors of librdkafka carry names such as `_TRANSPORT` and half a log line; `explain` turns the
@@ -98,7 +98,7 @@ NOBODY_ANSWERS = frozenset(
     }
 )
 
-# What a broker says of a partition that it is about to lead, or has just ceased to.
+# The errors of a broker for a partition that it is about to lead, or no longer leads.
 NOT_LED_YET = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -116,7 +116,7 @@ FENCED = frozenset(
     }
 )
 
-# What a broker says to somebody who lacks a right, and on what.
+# The errors for a missing right, with the kind of resource.
 NOT_ALLOWED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "the topic",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "the group",
@@ -124,7 +124,7 @@ NOT_ALLOWED = {
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "the transactional id",
 }
 
-# What may work a little later, of the errors that librdkafka makes up itself.
+# The retriable errors among those of librdkafka itself.
 LATER = NOBODY_ANSWERS | {KafkaError._WAIT_COORD, KafkaError._QUEUE_FULL}
 
 NO_LONGER_OURS = frozenset(
@@ -149,8 +149,8 @@ def unreachable(bootstrap: str, *, command: bool = False) -> Unreachable:
 
 def silent(bootstrap: str) -> Unreachable:
     return Unreachable(
-        f"No Kafka broker answers at {bootstrap}, though somebody listens there: see whether it is "
-        "the right port, and security.protocol what is spoken on it."
+        f"No Kafka broker answers at {bootstrap}, although the port is open: check that it is the "
+        "right port, and that security.protocol fits its listener."
     )
 
 
@@ -184,12 +184,12 @@ def _explained(error: KafkaError, bootstrap: str, topic: str | None) -> ClientEr
         return ClientError(_not_allowed(error, topic))
     if code == KafkaError._AUTHENTICATION:
         return LoginRefused(
-            f"The broker does not let this client in: {_said(error)}. See sasl.mechanism, "
+            f"The broker refuses the login: {_said(error)}. Check sasl.mechanism, "
             "sasl.username and sasl.password."
         )
     if code == KafkaError._SSL:
         return LoginRefused(
-            f"TLS with the broker has failed: {_said(error)}. See ssl.ca.location, the client's "
+            f"TLS with the broker has failed: {_said(error)}. Check ssl.ca.location, the client's "
             "certificate, and whether this is the broker's TLS port."
         )
     if code == KafkaError._WAIT_COORD:
@@ -198,11 +198,11 @@ def _explained(error: KafkaError, bootstrap: str, topic: str | None) -> ClientEr
         return Fenced(
             "Another client with the same transactional.id or group.instance.id has taken over, or "
             "a transaction was open for longer than transaction.timeout.ms: "
-            "close this one, and see that each running instance has an id of its own."
+            "close this client, and give each running instance its own id."
         )
     if code in NO_LONGER_OURS:
         return CommitFailed(
-            "The group has given these partitions to another member: drop the work in hand and "
+            "The group has given these partitions to another member: drop the unfinished work and "
             "poll again. If it happens often, raise max.poll.interval.ms or take smaller batches."
         )
     if code == KafkaError._MAX_POLL_EXCEEDED:
@@ -213,7 +213,7 @@ def _explained(error: KafkaError, bootstrap: str, topic: str | None) -> ClientEr
     if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError._NO_OFFSET):
         return NoOffset(
             sentence(error.str())
-            + ' Seek to where to begin, or choose auto_offset_reset="earliest" or "latest".'
+            + ' Seek to an offset, or choose auto_offset_reset="earliest" or "latest".'
         )
     return ClientError(sentence(error.str() or error.name()))
 
@@ -224,7 +224,7 @@ def _not_allowed(error: KafkaError, topic: str | None) -> str:
         what = f"the topic {topic}"
     return (
         f"This user may not do that with {what}: {_said(error)} "
-        "(`headrace acls add` gives rights; the audit of the node names the one that is missing)."
+        "(`headrace acls add` grants rights; the audit of the node names the missing one)."
     )
 
 
@@ -267,6 +267,12 @@ def _delivery_explained(error: KafkaError, bootstrap: str, topic: str) -> Client
                 f"The broker refuses a record for {topic} as invalid: {_said(error)}. The usual "
                 "reason is a topic that compacts (cleanup.policy): give each record a key."
             )
+        case KafkaError.INVALID_TIMESTAMP:
+            return DeliveryFailed(
+                f"The time of a record for {topic} is too far from the broker's clock: see whether "
+                "the clock of this machine is right, or raise the topic's "
+                "message.timestamp.after.max.ms or message.timestamp.before.max.ms."
+            )
         case KafkaError.MSG_SIZE_TOO_LARGE:
             return DeliveryFailed(
                 f"A record is too large for {topic}: raise the topic's max.message.bytes, or send "
@@ -303,5 +309,5 @@ def sentence(words: str) -> str:
     """The words with a capital and a full stop."""
     words = words.strip()
     if not words:
-        return "It failed, and nobody said why."
+        return "It failed without a reason."
     return words[0].upper() + words[1:] + ("" if words[-1] in ".!?" else ".")

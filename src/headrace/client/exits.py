@@ -1,9 +1,9 @@
-"""What a program leaves open when it ends is closed for it.
+"""Clients that a program leaves open when it ends are closed for it.
 
-A producer that is not closed drops what it has not sent yet; a consumer that is not closed is
-missed by its group only when its session is over, and whoever starts next waits for that. So both
-are closed at the end of the process, a producer with some patience; a log line says what to do. A
-process that is killed or ends by `os._exit` closes nothing.
+A producer that is not closed drops its unsent records; a group notices a consumer that is not
+closed only at its session timeout, and the next consumer waits for that. So both are closed at the
+end of the process, a producer with some patience; a log line says what to do. A process that is
+killed or ends by `os._exit` closes nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headrace.client.errors import ClientError
 
 log = logging.getLogger("headrace.client")
 
-# What a producer has not sent by then is dropped, as if the program had been killed.
+# Records that a producer has not sent by then are dropped, as if the program had been killed.
 PATIENCE_S = 10.0
 
 

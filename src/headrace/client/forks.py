@@ -1,7 +1,7 @@
-"""What a fork does to clients: the child gets a copy without librdkafka's threads.
+"""The effect of a fork on clients: the child gets a copy without librdkafka's threads.
 
-Such a copy takes records that nobody sends, and waits for ever when it is closed or collected. So
-in the child every client made before the fork is given up: its calls raise `Misuse`, closing it
+Such a copy accepts records that are never sent, and waits for ever when it is closed or collected.
+So in the child every client made before the fork is given up: its calls raise `Misuse`, closing it
 does nothing, and its part in librdkafka is never freed. The parent's clients go on as before.
 """
 

@@ -1,7 +1,7 @@
 """Settings by the Java client's names as librdkafka's, and back: one client file for both worlds.
 
-What both call alike passes as it is. Stores must be PEM; Java's own formats are refused with a
-sentence, since librdkafka cannot read them.
+Settings with the same name in both pass unchanged. Stores must be PEM; Java's own formats are
+refused with a sentence, since librdkafka cannot read them.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def _login(line: str) -> dict[str, str]:
 
 
 def as_java(settings: Mapping[str, str]) -> dict[str, str]:
-    """What a client of Java needs to get in where these settings of librdkafka's do; no more."""
+    """The settings that a Java client needs to connect where these settings of librdkafka do; no
+    more."""
     protocol = settings.get("security.protocol", "plaintext").upper()
     if protocol == "PLAINTEXT":
         return {}

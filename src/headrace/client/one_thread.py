@@ -1,8 +1,8 @@
-"""A guard for what belongs to one thread at a time: a second one is told so instead of hanging.
+"""A guard for objects of one thread: a call from a second thread raises instead of hanging.
 
 librdkafka's consumer hangs or mixes up records when two threads use it; `consumer_group_metadata`
 while another thread polls is the best known case. The same thread may enter again (callbacks do),
-but not to close: the call that it stands in would wake up in a consumer that is gone.
+but not to close: the call that is still running would continue in a closed consumer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CLOSED = "This consumer is closed; make a new one."
 CLOSING_PATIENCE_S = 5.0
 
 _TWO_THREADS = (
-    "Two threads use one consumer at once: give each thread a consumer of its own, "
+    "Two threads use one consumer at once: give each thread its own consumer, "
     "and call only stop() from outside."
 )
 

@@ -1,8 +1,8 @@
-"""Calls that last as long as they like, and somebody who does not wait so long.
+"""Calls without a time limit of their own, for callers that wait only for a limited time.
 
-One call at a time, on a thread that ends when there is nothing to do. Whoever waits is woken by
-Ctrl-C, and may go before the call ends; the next call begins when it has. The thread is a daemon:
-a program may end while it waits.
+One call at a time, on a thread that ends when there is nothing to do. Ctrl-C wakes a waiting
+caller, which may leave before the call ends; the next call begins when it has ended. The thread is
+a daemon: a program may end while it waits.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Patience:
         return self._under_way is not None and not self._under_way.done()
 
     def run(self, call: Callable[[], T], timeout_s: float) -> T:
-        """What the call gives or raises; TimeoutError if it has not ended in time."""
+        """The result or exception of the call; TimeoutError if it has not ended in time."""
         if self._under_way is not None:
             _wait(self._under_way, timeout_s)  # an older one: its outcome is nobody's any more
         ended: Future[T] = Future()

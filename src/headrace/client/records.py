@@ -1,4 +1,4 @@
-"""What the client takes and gives: records to send, records read, where they lie.
+"""The values of the client's interface: records to send, records read, and their places.
 
 Plain data. A `TopicPartition` is a key of dictionaries; offsets travel beside it as numbers, and an
 offset is always that of the next record to read.

@@ -1,8 +1,9 @@
-"""What brokers say against our login or our certificate, heard in passing; and that none is there.
+"""Errors of brokers about our login or our certificate, noted in passing; and that no broker
+answers.
 
-librdkafka tries again for ever and tells only its error callback why. Here the last such word is
-kept, so that whoever waits hears it instead of a time-out; a program's own `error_cb` hears all.
-That no broker answers is logged, once in a while: a program that polls hears nothing else of it.
+librdkafka tries again for ever and tells only its error callback why. The last such error is kept
+here, so that a waiting caller gets it instead of a time-out; a program's own `error_cb` gets all.
+That no broker answers is logged, once in a while: a program that polls gets no other notice.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Refusals:
         now = time.monotonic()
         if now >= self._lonely_until and not self._is_quiet:
             self._lonely_until = now + RECENT_S
-            log.warning("%s It goes on trying.", unreachable(self._bootstrap))
+            log.warning("%s It keeps trying.", unreachable(self._bootstrap))
 
     @property
     def recent(self) -> KafkaError | None:

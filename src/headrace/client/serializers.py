@@ -1,8 +1,8 @@
 """Turning keys and values into bytes and back: any function does, these are the usual ones.
 
 A serializer takes a value and gives bytes; a deserializer takes bytes and gives a value. Neither
-sees None: a missing key stays missing, a null value stays a tombstone. What they raise becomes a
-`SerializationFailed` or a `PoisonRecord`, which say where. A pydantic model fits as it is:
+sees None: a missing key stays missing, a null value stays a tombstone. Their exceptions become a
+`SerializationFailed` or a `PoisonRecord`, which name the place. A pydantic model fits as it is:
 `value_deserializer=Order.model_validate_json`.
 """
 

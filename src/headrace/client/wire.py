@@ -13,10 +13,10 @@ from struct import Struct
 from types import TracebackType
 from typing import Any
 
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError, LoginRefused, Unreachable, sentence
-from headrace.client.sasl import exchange
-from headrace.client.tls import tls_context
+from headrace.client.login.sasl import exchange
+from headrace.client.login.tls import tls_context
 from headrace.protocol.errors import ErrorCode, MalformedMessage
 from headrace.protocol.framing import decode_response, encode_request
 from headrace.protocol.messages import api_versions, sasl_authenticate, sasl_handshake
@@ -33,7 +33,7 @@ _length = Struct(">i")
 class Wire:
     """A connection to one broker; use it in a `with` statement."""
 
-    def __init__(self, connection: Connection, address: tuple[str, int]) -> None:
+    def __init__(self, connection: ClientSettings, address: tuple[str, int]) -> None:
         self._socket = _connect(connection, address)
         self._client_id = connection.settings.get("client.id", "headrace")
         self._correlation_id = 0
@@ -71,7 +71,7 @@ class Wire:
             raise ClientError(f"This cluster does not know {messages.NAME}.")
         return common
 
-    def _log_in(self, connection: Connection) -> None:
+    def _log_in(self, connection: ClientSettings) -> None:
         settings = connection.settings
         mechanism = settings.get("sasl.mechanism") or settings.get("sasl.mechanisms", "GSSAPI")
         login = exchange(
@@ -92,7 +92,7 @@ class Wire:
             if answer.error_code != ErrorCode.NONE:
                 said = (answer.error_message or "it does not say why").rstrip(".")
                 raise LoginRefused(
-                    f"The broker does not let this client in: {said}. See sasl.mechanism, "
+                    f"The broker refuses the login: {said}. Check sasl.mechanism, "
                     "sasl.username and sasl.password."
                 )
             ours = login.send(bytes(answer.auth_bytes))
@@ -112,7 +112,7 @@ class Wire:
             self._socket.sendall(b"".join(bytes(piece) for piece in pieces))  # type: ignore[arg-type]
             (length,) = _length.unpack(self._receive(_length.size))
             if not 0 <= length <= LARGEST_ANSWER_BYTES:
-                raise ClientError("What answers there is no Kafka broker.")
+                raise ClientError("The program at this address is not a Kafka broker.")
             frame = self._receive(length)
             answered_to, answer = decode_response(messages, version, memoryview(frame))
         except OSError as failure:
@@ -133,8 +133,8 @@ class Wire:
         return received
 
 
-def _token(connection: Connection) -> tuple[str, dict[str, str]]:
-    from headrace.client.bearer import bearer_token  # it loads an HTTP client, which few need
+def _token(connection: ClientSettings) -> tuple[str, dict[str, str]]:
+    from headrace.client.login.bearer import bearer_token  # it loads an HTTP client, which few need
 
     return bearer_token(connection)
 
@@ -154,7 +154,7 @@ def require_no_error(code: int, message: str | None = None) -> None:
 _CODES = {int(code): code for code in ErrorCode}
 
 
-def _connect(connection: Connection, address: tuple[str, int]) -> socket.socket:
+def _connect(connection: ClientSettings, address: tuple[str, int]) -> socket.socket:
     protocol = connection.settings.get("security.protocol", "plaintext").lower()
     if protocol not in ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl"):
         raise ClientError(f"{protocol} is no security.protocol that we know.")
@@ -167,7 +167,7 @@ def _connect(connection: Connection, address: tuple[str, int]) -> socket.socket:
         return context.wrap_socket(plain, server_hostname=address[0])
     except ssl.SSLError as failure:
         raise LoginRefused(
-            f"TLS with {where} has failed: {failure}. See ssl.ca.location, the client's "
+            f"TLS with {where} has failed: {failure}. Check ssl.ca.location, the client's "
             "certificate, and whether this is the broker's TLS port."
         ) from failure
     except OSError as failure:

@@ -1,7 +1,7 @@
 """Record batches of the metadata log and its snapshots: written whole, read back one by one.
 
 A batch holds either metadata records or control records, never both. It is the unit of atomicity:
-what one decision writes is in one batch, and a torn one does not survive recovery.
+all records of one decision are in one batch, and an incomplete batch does not survive recovery.
 """
 
 from __future__ import annotations

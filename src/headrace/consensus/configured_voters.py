@@ -1,8 +1,8 @@
 """The controllers that a node's settings name: its static voters, or where to ask for the quorum.
 
 `controller.quorum.voters` is a fixed set, ID@HOST:PORT, of a quorum with kraft.version 0; such a
-voter has no directory id. `controller.quorum.bootstrap.servers` is a list of HOST:PORT at which
-some controller answers; who votes is then written in the metadata log (KIP-853).
+voter has no directory id. `controller.quorum.bootstrap.servers` is a list of HOST:PORT of some
+controllers; the voters are then in the metadata log (KIP-853).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""This node's copy of the metadata log: what it holds as images, and the quorum that writes it.
+"""This node's copy of the metadata log: its contents as images, and the quorum that writes it.
 
 Start: the latest snapshot and the log behind it give the image. A node that is alone reads all of
 its log at once: as the only voter it leads the next epoch, and all that it has is committed by its
@@ -162,7 +162,7 @@ class MetadataLog:
         if not self.disk.exists(path):
             self.disk.write_file(path, [f"version: 0\ntopic_id: {_TOPIC_ID_TEXT}".encode()])
 
-    # Who leads
+    # The leader
 
     @property
     def epoch(self) -> int:
@@ -378,7 +378,7 @@ class MetadataLog:
             f"{what_to_type(self.folder)}"
         )
 
-    # What a node that is alone requires
+    # For a node alone
 
     def _require_voters(self) -> None:
         """A damaged snapshot was passed over: the log must say all that it said."""

@@ -1,10 +1,11 @@
-"""What a start may do about damage in the metadata log: cut what nobody was promised, or refuse.
+"""Decides at start about damage in the metadata log: cut a part that was never acknowledged, or
+refuse.
 
 Topics, users and rights live in this log, so it is never cut below the newest snapshot or below
 where it was flushed (`recovery_point.py`): damage there is refused with a sentence, after a clean
-stop and after a kill alike. Damage above it is what a power cut leaves: it is cut, the cut bytes
-are copied to a file beside the log, and the log says so. Damage that the newest good snapshot
-covers costs nothing: the log goes on behind the snapshot, and the old segment is kept beside it.
+stop and after a kill alike. Damage above it is the trace of a power cut: it is cut, the cut bytes
+are copied to a file beside the log, and the node logs that. Damage that the newest good snapshot
+covers loses nothing: the log continues after the snapshot, and the old segment is kept beside it.
 Without a recovery point (a folder of Apache Kafka's or of an older version) damage at the very end
 is torn, and damage with good batches behind it is not.
 """
@@ -18,7 +19,7 @@ from typing import NamedTuple
 from headrace.consensus.metadata_survey import ENDLESS, LogDamage, Survey, survey
 from headrace.environment import Disk, File
 from headrace.protocol.record_batch import BatchHeader
-from headrace.storage.batch_scan import BatchScan
+from headrace.storage.segments.batch_scan import BatchScan
 
 log = logging.getLogger(__name__)
 
@@ -64,14 +65,14 @@ def require_whole(found: Survey, *, clean: bool) -> None:
         if max(damage.offset, found.base) < min(damage.until, flushed):
             raise UnusableMetadata(
                 f"The metadata log is damaged: {damage.path} at byte {damage.position} (offset "
-                f"{damage.offset}): {damage.reason}. What stood there had been flushed, so the log "
+                f"{damage.offset}): {damage.reason}. These bytes had been flushed, so the log "
                 f"is not cut and the node does not start. {what_to_type(found.folder)}"
             )
     promised = max(found.recovery_point or 0, *(s.end_offset for s in found.all_snapshots), 0)
     if max(found.end_offset, found.base) < promised:
         raise UnusableMetadata(
             f"The metadata log in {found.folder} ends at offset {found.end_offset}, and it was "
-            f"flushed up to {promised}: what is missing is in no good snapshot. "
+            f"flushed up to {promised}: no good snapshot has the missing records. "
             f"{what_to_type(found.folder)}"
         )
 

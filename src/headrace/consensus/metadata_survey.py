@@ -1,4 +1,4 @@
-"""What is good and what is damaged in the folder of the metadata log; looks, and changes nothing.
+"""Finds the good and the damaged parts of the metadata log's folder; reads only.
 
 The newest good snapshot stands for all before its end (`base`); from there on the log must be whole
 up to where it was flushed. Damage is found by checksums, by offsets, which have no holes here, and
@@ -18,8 +18,8 @@ from headrace.consensus.recovery_point import BadRecoveryPoint, read_recovery_po
 from headrace.consensus.snapshots import SnapshotId, fault_in_snapshot, list_snapshots
 from headrace.environment import Disk
 from headrace.protocol.record_batch import BatchHeader
-from headrace.storage.batch_scan import BatchScan, DamagedRange
-from headrace.storage.offset_index import ENTRY
+from headrace.storage.segments.batch_scan import BatchScan, DamagedRange
+from headrace.storage.segments.offset_index import ENTRY
 
 ENDLESS = 1 << 63
 

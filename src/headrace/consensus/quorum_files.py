@@ -1,11 +1,12 @@
 """The files of a quorum's member: the metadata log, its snapshots and `quorum-state`, on a Disk.
 
 `QuorumFiles` is the log that the machine (`quorum/machine.py`) asks for, on a log of `storage`:
-- What was flushed is the log's recovery point. A flush that began before a truncation does not
-  move it (`PartitionLog.flushed`), so it never vouches for what came after.
-- `recovery-point` is lowered, durably, before the log is truncated: what lies above it may be torn.
+- What was flushed is the log's recovery point. A flush that began before a truncation does not move
+  it (`PartitionLog.flushed`), so it never covers later records.
+- `recovery-point` is lowered, durably, before the log is truncated: the bytes above it may be
+  incomplete.
 - A snapshot of the leader arrives as `<id>.checkpoint.part`, is flushed, read and then renamed. A
-  log that does not go on from the latest snapshot begins anew at its end, at a start too: a crash
+  log that does not continue the latest snapshot begins again at its end, also at a start: a crash
   may come between the two.
 Snapshots of this node's own making, and the end of old ones: `metadata_log.py`, which shares the
 list of them.
@@ -60,7 +61,7 @@ class QuorumFiles:
         self._recovery_point.begin(log.recovery_point)
         self._begin_behind_the_snapshot()
 
-    # What the machine asks (QuorumLog)
+    # For the machine (QuorumLog)
 
     @property
     def start_offset(self) -> int:
@@ -157,7 +158,7 @@ class QuorumFiles:
                 self._disk.remove(self._path(each))
         return snapshot
 
-    # What the host asks
+    # For the host
 
     def flush_target(self) -> Any:
         """A flush to run on another thread, or None; then to be given to `flushed`."""
@@ -173,7 +174,8 @@ class QuorumFiles:
         self._recovery_point.advance(self._log.recovery_point)
 
     def load_voters(self, configured: VoterHistory) -> VoterHistory:
-        """What the latest snapshot and the log behind it say; `configured` if they say nothing."""
+        """The voters according to the latest snapshot and the log after it; `configured` if neither
+        names any."""
         offset = self._log.start_offset
         if latest := self.latest_snapshot():
             content = self._disk.read_file(self._path(latest))
@@ -183,7 +185,7 @@ class QuorumFiles:
         return configured
 
     def note_voters(self, history: VoterHistory, offset: int) -> None:
-        """What the log says from `offset` on; of other batches only the headers are read."""
+        """The records of the log from `offset` on; of other batches only the headers are read."""
         while offset < self._log.end_offset:
             data = memoryview(self.read(offset, READ_SIZE))
             for at, header in headers_in(data):

@@ -1,9 +1,9 @@
 """Runs a member of the quorum in its node: performs the machine's effects, brings results back.
 
 Requests go out by `environment.Peers`, fetches on a lane of their own since the leader keeps them
-waiting. Flushes run on another thread: the host stands on the node's list of those that want one
-(`flush_target`, `flushed`), as a log does. A `MetadataListener`, the controller and its image, is
-told what becomes of records. Nothing here waits.
+waiting. Flushes run on another thread: the host is on the node's list of flushes (`flush_target`,
+`flushed`), as a log is. A `MetadataListener`, the controller and its image, is called with the
+outcome of records. Nothing here waits.
 
 A disk that refuses `quorum-state`, metadata that cannot be read and a quorum that breaks its
 promises end the node (`on_failure`): from that moment on nothing of the quorum leaves it.
@@ -47,7 +47,7 @@ MOST_STRANGERS = 100
 
 
 class MetadataListener(Protocol):
-    """What hears of the metadata log: in the order in which it happened."""
+    """A listener of the metadata log: it is called in the order of the events."""
 
     def elected(self, epoch: int) -> None: ...
 
@@ -83,13 +83,13 @@ class QuorumHost:
         self._now = now
         self._on_failure = on_failure
         # Whether the host of a place has refused the last connection to it.
-        self.is_refused: Callable[[Address], bool] = lambda place: False
+        self.is_refused: Callable[[Address], bool] = lambda address: False
         self._is_performing = False
         self._is_over = False  # `on_failure` was called
         self._claimed = ""  # what the last one said who named a second leader
         self._strangers: set[VoterEndpoint] = set()  # of another cluster, and that was said
 
-    # What the node calls
+    # For the node
 
     def start(self) -> None:
         self.quorum.start(self._now())
@@ -141,8 +141,9 @@ class QuorumHost:
             self._perform()
 
     def _refused(self, claim: TwoLeaders) -> KafkaError:
-        """Whoever can send a request can name a leader: that ends nobody, as a response does that
-        this node has asked a member for. The leader that is known stays; one line for a claim."""
+        """Any client can name a leader in a request. Such a request ends no leadership; only the
+        response of a member that this node has asked does. The leader that is known stays; one line
+        for a claim."""
         if str(claim) != self._claimed:
             self._claimed = str(claim)
             log.error("a request is refused that names a second leader: %s", claim)
@@ -239,7 +240,7 @@ class QuorumHost:
         way = OUTGOING[type(send.request)]
         listeners = [p for p in send.endpoints if p.listener == self._names.listener]
         point = (listeners or list(send.endpoints))[0]
-        place = Address(point.host, point.port, point.listener)
+        address = Address(point.host, point.port, point.listener)
         is_fetch = isinstance(send.request, FetchRequest | FetchSnapshotRequest)
 
         def answered(message: Any) -> None:
@@ -252,7 +253,7 @@ class QuorumHost:
                 else:
                     self._note_strangers(point, response)
             with self._or_end():
-                if message is None and self.is_refused(place):
+                if message is None and self.is_refused(address):
                     self.quorum.refused(send.to, self._now())
                 self.quorum.answered(send.to, send.correlation_id, response, self._now())
                 self._perform()
@@ -261,7 +262,7 @@ class QuorumHost:
             answered(None)
             return
         self._peers.ask(
-            place,
+            address,
             FETCH_LANE if is_fetch else LANE,
             way.api,
             way.encode(send.request, self._names),

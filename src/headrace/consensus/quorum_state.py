@@ -1,4 +1,4 @@
-"""`quorum-state`: the epoch this voter is in, whom it voted for, and who leads.
+"""`quorum-state`: the epoch of this voter, its vote, and the leader.
 
 JSON as Apache writes it, in its order of fields, without a line end. Version 1 belongs to quorums
 whose voters are in the log (kraft.version 1); version 0, with static voters, is read and kept as 0.

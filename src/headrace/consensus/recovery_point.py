@@ -1,12 +1,12 @@
-"""`recovery-point`: how far the metadata log was flushed, beside the log in its own folder.
+"""`recovery-point`: the offset up to which the metadata log was flushed.
 
-A batch at or above it may be torn by a power cut and is nobody's yet; a batch below it was promised
-to somebody, so damage there must never be cut away. Two lines `VERSION OFFSET CRC` in two sectors:
-the first is flushed when the file is made and then left alone, the second is written in place
-after each flush of the log, without a flush of its own (a few microseconds): a kill -9 cannot take
-it back, and a power cut can only leave an older number, which is true as well, or a torn line, in
-whose place the first one counts. Apache Kafka passes over the file, as it does over every name in a
-log's folder that it does not know. A file of one line, of older versions, is understood.
+A batch at or above it may be incomplete after a power cut and was never acknowledged; a batch below
+it was acknowledged, so damage there must never be cut away. Two lines `VERSION OFFSET CRC` in two
+sectors: the first is flushed when the file is made and then left alone, the second is written in
+place after each flush of the log, without a flush of its own (a few microseconds): a kill -9 cannot
+take it back, and a power cut can only leave an older number, which is true as well, or a torn line,
+in whose place the first one counts. Apache Kafka passes over the file, as it does over every name
+in a log's folder that it does not know. A file of one line, of older versions, is understood.
 """
 
 from __future__ import annotations

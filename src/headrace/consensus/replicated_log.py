@@ -1,4 +1,5 @@
-"""What the quorum asks of a log. `storage.PartitionLog` is one; tests may bring their own."""
+"""The methods of a log that the quorum needs. `storage.PartitionLog` is one; tests may bring their
+own."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ class ReplicatedLog(Protocol):
     def epochs(self) -> Epochs: ...
 
     def write_at_once(self) -> None:
-        """What was appended reaches the file; KafkaError leaves the log as the file has it."""
+        """Appended batches go to the file; after a KafkaError the log is what the file has."""
         ...
 
     def read(

@@ -26,7 +26,7 @@ from headrace.protocol.messages.snapshot_footer_record import SnapshotFooterReco
 from headrace.protocol.messages.snapshot_header_record import SnapshotHeaderRecord
 from headrace.protocol.messages.voters_record import VotersRecord
 from headrace.protocol.record_batch import CONTROL, HEADER_SIZE, BatchHeader, read_header
-from headrace.storage.batch_scan import BatchScan, DamagedRange
+from headrace.storage.segments.batch_scan import BatchScan, DamagedRange
 
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
 RECORDS_PER_BATCH = 1_000
@@ -119,8 +119,8 @@ def read_snapshot(data: bytes, name: str) -> Snapshot:
 
 
 def fault_in_snapshot(disk: Disk, path: str) -> str | None:
-    """What is damaged, if something is. Only checksums, offsets and the footer are looked at, one
-    batch at a time; what the records say is not read."""
+    """The damage, if there is any. Only checksums, offsets and the footer are looked at, one batch
+    at a time; what the records say is not read."""
     file = disk.open(path)
     last: BatchHeader | None = None
     for batch in BatchScan(file, next_offset=0, contiguous=True).batches():

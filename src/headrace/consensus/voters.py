@@ -1,4 +1,4 @@
-"""Who votes in the quorum.
+"""The voters of the quorum.
 
 The set of voters lies in the log itself (kraft.version 1, KIP-853): a VotersRecord counts from the
 moment it is written and the latest one wins. In a quorum of kraft.version 0 the voters are

@@ -17,9 +17,9 @@ from pathlib import Path
 from aiohttp import web
 
 from headrace.app.triggers.filters import FilterRefused
-from headrace.client.connection import Connection
+from headrace.client.admin.groups import NoSuchGroup
+from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError, LoginRefused, NoSuchTopic, Unreachable
-from headrace.client.groups import NoSuchGroup
 from headrace.console.access.cluster_access import (
     ClusterAccess,
     Ended,
@@ -36,6 +36,7 @@ from headrace.console.history.sampler import Sampler
 from headrace.console.pages import (
     assets,
     backlog,
+    backlog_actions,
     cluster,
     dead_letters,
     delayed,
@@ -43,20 +44,20 @@ from headrace.console.pages import (
     life,
     live_tail,
     login,
+    message_form,
     messages,
     outbox,
     overview,
     pipelines,
     rights,
     security,
-    sending,
     topic_changes,
     topics,
     transactions,
 )
 from headrace.console.query import Unreadable
-from headrace.console.rendering import link
-from headrace.console.security.guard import LARGEST_BODY_BYTES, OF_SESSIONS, Guard, Refused
+from headrace.console.renderer import link
+from headrace.console.security.guard import LARGEST_BODY_BYTES, OF_SESSIONS, Guard, RequestRefused
 from headrace.console.security.logins import People, Person
 from headrace.console.security.tokens import Tokens
 
@@ -73,7 +74,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 ROUTES: tuple[tuple[str, str, Page], ...] = (
     ("GET", "/", overview.show),
     ("GET", "/live/rates", overview.live_rates),
-    ("POST", "/first-message", sending.send_first),
+    ("POST", "/first-message", message_form.send_first),
     ("GET", "/topics", topics.show_all),
     ("GET", "/create-topic", topic_changes.show_new),
     ("POST", "/create-topic", topic_changes.create),
@@ -88,16 +89,23 @@ ROUTES: tuple[tuple[str, str, Page], ...] = (
     ("GET", "/topics/{topic}/message", messages.show_one),
     ("GET", "/topics/{topic}/tail", live_tail.show),
     ("GET", "/topics/{topic}/tail/stream", live_tail.stream),
-    ("GET", "/topics/{topic}/send", sending.show),
-    ("POST", "/topics/{topic}/send", sending.send),
+    ("GET", "/topics/{topic}/send", message_form.show),
+    ("POST", "/topics/{topic}/send", message_form.send),
     ("GET", "/groups", groups.show_all),
     ("GET", "/groups/one", groups.show_one),
     ("GET", "/groups/reset", groups.show_reset),
     ("POST", "/groups/reset", groups.reset),
     ("POST", "/groups/delete", groups.delete),
     ("GET", "/groups/backlog", backlog.show),
+    ("GET", "/groups/backlog/progress", backlog_actions.progress),
+    ("POST", "/groups/backlog/stop", backlog_actions.stop),
     ("POST", "/groups/replay", backlog.go_back),
     ("POST", "/groups/replay/undo", backlog.undo),
+    ("POST", "/groups/widen", backlog_actions.widen),
+    ("POST", "/groups/widen/abort", backlog_actions.abort),
+    ("POST", "/groups/park", backlog_actions.park),
+    ("POST", "/groups/bring-back", backlog_actions.bring_back),
+    ("POST", "/groups/expire", backlog_actions.expire),
     ("GET", "/dead-letters", dead_letters.show_topics),
     ("GET", "/dead-letters/{topic}", dead_letters.show_letters),
     ("GET", "/dead-letters/{topic}/letter", dead_letters.show_one),
@@ -115,7 +123,7 @@ ROUTES: tuple[tuple[str, str, Page], ...] = (
     ("POST", "/transactions/abort", transactions.abort),
     ("POST", "/transactions/abort-hanging", transactions.abort_hanging),
     ("GET", "/outbox", outbox.show),
-    ("POST", "/outbox", outbox.settle),
+    ("POST", "/outbox", outbox.retry_or_discard),
     ("GET", "/pipelines", pipelines.show),
     ("GET", "/cluster", cluster.show),
     ("GET", "/security", security.show),
@@ -132,7 +140,7 @@ ROUTES: tuple[tuple[str, str, Page], ...] = (
     ("GET", "/health", assets.health),
 )
 
-# What a failure is in HTTP; the first kind that fits.
+# The HTTP status of an error; the first kind that fits.
 STATUS_OF: tuple[tuple[type[Exception], int], ...] = (
     (NoSuchTopic, 404),
     (NoSuchGroup, 404),
@@ -165,7 +173,7 @@ HEADINGS = {
 
 
 def make_console(
-    connection: Connection,
+    connection: ClientSettings,
     *,
     names: frozenset[str] = frozenset(),
     read_only: bool = False,
@@ -173,6 +181,7 @@ def make_console(
     login: bool = False,
     outboxes: Sequence[str] = (),
     pipelines_at: Path | None = None,
+    park_to: str = "",
 ) -> Console:
     """`state` is the folder of what outlives the console; without it that is kept in memory.
 
@@ -190,6 +199,7 @@ def make_console(
         people=People() if login else None,
         outboxes=tuple(outboxes),
         pipelines=Path(PIPELINES) if pipelines_at is None else pipelines_at,
+        park_to=park_to,
     )
 
 
@@ -238,7 +248,7 @@ def _bound(console: Console, page: Page) -> Handler:
 
 
 async def _close(console: Console) -> None:
-    await console.redrives.close()
+    await console.jobs.close()
     for person in console.people.all() if console.people is not None else ():
         await person.access.close()
     await console.access.close()
@@ -252,14 +262,16 @@ async def _end_streams(console: Console) -> None:
 async def _answer(console: Console, request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         await console.guard.check(request)
-    except Refused as refusal:  # of a stranger, or a page that is out of date: nothing was asked
+    except (
+        RequestRefused
+    ) as refusal:  # of a stranger, or a page that is out of date: nothing was asked
         log.info("refused: %s %.200r: %s", request.method, request.path, refusal)
         return _failure(console, request, refusal.status, str(refusal), noted=False)
     try:
         if console.people is not None and console.person is None and not _is_open(request.path):
             return _to_login(request)
         return await handler(request)
-    except Refused as refusal:
+    except RequestRefused as refusal:
         return _failure(console, request, refusal.status, str(refusal))
     except LoginRefused as refusal:
         # The password was changed, or the user removed, since the person has logged in.

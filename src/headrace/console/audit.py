@@ -1,4 +1,5 @@
-"""Who changed what by this console: files of JSON lines, the newest in memory, and the log.
+"""The audit of the console: changes and users, in files of JSON lines, the newest in memory, and
+the log.
 
 Every change is noted when it is done, and when it was refused. Values of messages and passwords are
 never part of it. A file is bounded: at LARGEST_FILE_BYTES it becomes the one before, `.1`. Logins

@@ -1,4 +1,5 @@
-"""What all pages share: the way to the cluster, templates, the guard, and what was just done."""
+"""The state that all pages share: the connection to the cluster, templates, the guard, and
+notices."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ import headrace
 from headrace.console.access.cluster_access import ClusterAccess
 from headrace.console.audit import Audit
 from headrace.console.history.sampler import Sampler
+from headrace.console.jobs.owner import Jobs
 from headrace.console.notices import Notice, Notices
-from headrace.console.redrive_jobs import RedriveJobs
-from headrace.console.rendering import Renderer
+from headrace.console.renderer import Renderer
 from headrace.console.security.guard import Guard
 from headrace.console.security.logins import LoginLimits, People, Person
 from headrace.console.views.commands import Commands
@@ -44,9 +45,10 @@ class Console:
     login_limits: LoginLimits = field(default_factory=LoginLimits)
     person: Person | None = None  # whose request it is
     sampler: Sampler | None = None  # None: lag is not kept
-    redrives: RedriveJobs = field(default_factory=lambda: RedriveJobs(now_ms))
+    jobs: Jobs = field(default_factory=lambda: Jobs(now_ms))
     outboxes: tuple[str, ...] = ()  # addresses of databases
     pipelines: Path = Path()  # the folder of their state
+    park_to: str = ""  # where backlogs are parked: a database's address or a folder; "": nowhere
     streams: dict[asyncio.Task[Any], str] = field(default_factory=dict)  # live parts, by browser
 
     @property
@@ -59,12 +61,12 @@ class Console:
 
     async def part_with(self, person: Person) -> None:
         """Their session is over: what they started stops, and their password is forgotten."""
-        self.redrives.stop_all_of(person)
+        self.jobs.stop_all_of(person)
         await person.access.close()
 
     @property
     def by(self) -> str:
-        """Who does it, for the record."""
+        """The user, for the journal."""
         return f"{self.person.name} (console)" if self.person is not None else _owner()
 
     def page(
@@ -107,8 +109,8 @@ class Console:
         good: bool = True,
         told_once: str = "",
     ) -> web.Response:
-        """Go on to a page that tells what was done; a reload there does nothing again. What is
-        `told_once` is for this person's eyes, and no part of the audit."""
+        """Go on to a page that tells what was done; a reload there does nothing again. A
+        `told_once` text is for this person only, and no part of the audit."""
         self.audit.note(self.by, request.remote or "", request.path, said, done=good)
         notice = Notice(said, good, command, told_once)
         self.notices.put(self.guard.session_of(request), notice)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientSettings
 from headrace.console.application import application, make_console
 from headrace.console.security.addresses import is_everywhere, is_loopback, our_names
 from headrace.console.security.logins import uses_passwords
@@ -44,18 +44,19 @@ class Settings:
     names: tuple[str, ...] = ()  # by which browsers reach it, besides the host
     outboxes: tuple[str, ...] = ()  # databases whose outboxes are shown
     pipelines: Path | None = None  # the folder of pipelines that are shown
+    park_to: str = ""  # where backlogs are parked: a database's address or a folder
     or_next_port: bool = False  # when the port is taken
     listening: socket.socket | None = None  # opened by whoever started this process
     state: Path | None = None  # where lag over time is kept; None: in memory
     ends_with_stdin: bool = False  # which a parent holds open as long as it lives
 
 
-def run(connection: Connection, settings: Settings, say: Say) -> None:
+def run(connection: ClientSettings, settings: Settings, say: Say) -> None:
     """Until SIGINT or SIGTERM; `say` hears the address once it listens."""
     asyncio.run(_run(connection, settings, say))
 
 
-async def _run(connection: Connection, settings: Settings, say: Say) -> None:
+async def _run(connection: ClientSettings, settings: Settings, say: Say) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -73,7 +74,7 @@ async def _run(connection: Connection, settings: Settings, say: Say) -> None:
 class Site:
     """The console on its address."""
 
-    def __init__(self, connection: Connection, settings: Settings) -> None:
+    def __init__(self, connection: ClientSettings, settings: Settings) -> None:
         _require_safe(connection, settings)
         self.console = make_console(
             connection,
@@ -82,6 +83,7 @@ class Site:
             login=settings.login,
             outboxes=settings.outboxes,
             pipelines_at=settings.pipelines,
+            park_to=settings.park_to,
         )
         self._tls = None if settings.tls is None else _tls(*settings.tls)
         self._settings = settings
@@ -127,7 +129,7 @@ class Site:
         await self._runner.cleanup()
 
 
-def _require_safe(connection: Connection, settings: Settings) -> None:
+def _require_safe(connection: ClientSettings, settings: Settings) -> None:
     if settings.login and not uses_passwords(connection.settings):
         raise CannotServe(
             "Logins are those of the cluster, and it is not told how people log in there: give "

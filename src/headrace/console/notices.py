@@ -1,4 +1,4 @@
-"""What was just done, told once on the next page that its person sees.
+"""Notices of finished actions, shown once on the next page of the same person.
 
 Kept here and not in the address, where anybody could write it. Bounded: the oldest go first.
 """

@@ -1,4 +1,5 @@
-"""What an address or a form asks, read strictly: what cannot be read is said, never guessed."""
+"""The parameters of an address or a form, read strictly: an invalid value is reported, never
+guessed."""
 
 from __future__ import annotations
 
@@ -55,10 +56,10 @@ def offsets_in(said: str) -> dict[int, int] | None:
     words = said.split(",")
     for word in words[: MOST_PARTITIONS_NAMED + 1]:
         partition, _, offset = word.partition(":")
-        place, at = _whole(partition), _whole(offset)
-        if place is None or at is None or len(words) > MOST_PARTITIONS_NAMED:
+        number, at = _whole(partition), _whole(offset)
+        if number is None or at is None or len(words) > MOST_PARTITIONS_NAMED:
             raise Unreadable("The place in the address cannot be read; begin at the newest.")
-        found[place] = at
+        found[number] = at
     return found
 
 

@@ -1,1 +1,1 @@
-"""What programs in any language agree on with Headrace: headers, topic names, durations."""
+"""The contract between Headrace and programs in any language: headers, topic names, durations."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from headrace.contract.delay_topics import COMPANION_SUFFIX, OUTCOMES_SUFFIX, REJECTED_SUFFIX
 
-# What services keep for themselves: the registry of delayed topics, the audit, and the like.
+# The internal topics of services: the registry of delayed topics, the audit, and others.
 OF_SERVICES = "headrace."
 
 _DELAY = "|".join(re.escape(s) for s in (COMPANION_SUFFIX, REJECTED_SUFFIX, OUTCOMES_SUFFIX))

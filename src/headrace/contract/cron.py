@@ -49,11 +49,11 @@ def read(expression: str, zone: str, until_ms: int | None, runs: int | None) -> 
             "day of week"
         )
     try:
-        place = _place(zone)
+        in_zone = _zone_named(zone)
     except (ValueError, KeyError, OSError) as error:
         raise ValueError(f"'{zone[:100]}' is no time zone that is known here") from error
     try:
-        CronSim(expression, datetime.fromtimestamp(0, place))
+        CronSim(expression, datetime.fromtimestamp(0, in_zone))
     except (CronSimError, ValueError) as error:
         raise ValueError(f"'{expression}' is no cron expression: {error}") from error
     if runs is not None and not 1 <= runs <= MOST_RUNS:
@@ -103,7 +103,7 @@ def _following(run: Run) -> Run | None:
     return None if due_ms is None else Run(due_ms, cron._replace(number=cron.number + 1))
 
 
-def _place(zone: str) -> tzinfo:
+def _zone_named(zone: str) -> tzinfo:
     # UTC needs no files of time zones, which small containers lack, and cronsim is quicker with it.
     return UTC if zone == "UTC" else ZoneInfo(zone)
 
@@ -111,7 +111,7 @@ def _place(zone: str) -> tzinfo:
 @lru_cache(maxsize=1_024)
 def _next(cron: Cron, after_ms: int) -> int | None:
     try:
-        after = datetime.fromtimestamp(after_ms // 1000, _place(cron.zone))
+        after = datetime.fromtimestamp(after_ms // 1000, _zone_named(cron.zone))
         runs = CronSim(cron.expression, after)
     except (OverflowError, ValueError, OSError):
         return None  # calendars end with the year 9999, in some zones a few hours earlier

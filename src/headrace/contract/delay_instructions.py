@@ -1,8 +1,8 @@
-"""What a record of the intake asks for: a schedule, a cancel, or nothing that can be understood.
+"""The instruction of a record of the intake: a schedule, a cancel, or an invalid one.
 
 A pure function of the record: the delay counts from the append time the broker stamped, never from
-a clock, so that a record read again after a crash is due at the same moment. Whatever is not
-understood is rejected with a sentence for the sender; nothing is guessed.
+a clock, so that a record read again after a crash is due at the same moment. An invalid instruction
+is rejected with a sentence for the sender; nothing is guessed.
 """
 
 from __future__ import annotations

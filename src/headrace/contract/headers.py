@@ -1,7 +1,8 @@
 """The names of all record headers that begin with `headrace-`, and what their values look like.
 
 They are a contract with producers and consumers in every language: a name is never given another
-meaning. Values are UTF-8 text.
+meaning. Values are UTF-8 text; times are milliseconds since 1970 unless something else is said. A
+header stands here, in `docs/guide/headers.md`, and nowhere else: a test compares.
 """
 
 from __future__ import annotations
@@ -51,18 +52,41 @@ UNREADABLE = "headrace-unreadable-headers"
 # ---- set by `headrace replay` -------------------------------------------------------------------
 REPLAYED_FROM = "headrace-replayed-from"  # topic/partition/offset; one header for each replay
 
+# ---- set by apps on records in `<topic>.<group>.retry` and `.dead`, and on delayed retries -------
+RETRY_ATTEMPT = "headrace-retry-attempt"  # attempts made so far
+RETRY_FIRST_FAILED_AT = "headrace-retry-first-failed-at"
+RETRY_ORIGIN = "headrace-retry-origin"  # topic/partition/offset where it was first read
+RETRY_ORIGIN_AT = "headrace-retry-origin-at"  # its timestamp there
+RETRY_MESSAGE_ID = "headrace-retry-message-id"  # its own, which the delay service would replace
+RETRY_DUE_AT = "headrace-retry-due-at"  # not before; on records whose owner waits itself
+RETRY_WORKER = "headrace-retry-worker"  # host/process that made the last attempt
+REDRIVES = "headrace-redrives"  # how often it came back from the dead letters
+
+# ---- only on records in `<topic>.<group>.dead` --------------------------------------------------
+DEAD_PREFIX = "headrace-dead-"
+DEAD_ERROR = "headrace-dead-error"  # the exception's class, with its module
+DEAD_MESSAGE = "headrace-dead-message"
+DEAD_STACK = "headrace-dead-stack"  # the last 4 KiB of it
+DEAD_ATTEMPTS = "headrace-dead-attempts"
+DEAD_FIRST_AT = "headrace-dead-first-at"
+DEAD_LAST_AT = "headrace-dead-last-at"
+DEAD_TOPIC = "headrace-dead-topic"  # where it was first read
+DEAD_PARTITION = "headrace-dead-partition"
+DEAD_OFFSET = "headrace-dead-offset"
+DEAD_GROUP = "headrace-dead-group"
+
 # ---- on records of the topic `headrace.delay.far` -----------------------------------------------
 FAR_KEY = "headrace-far-key"  # the record's own key; absent when it is null
 FAR_APPENDED_AT = "headrace-far-appended-at"  # milliseconds since 1970, when the intake took it
 FAR_NULL = "headrace-far-null"  # present when the record's own value is null
 FAR_TOPIC_ID = "headrace-far-topic-id"  # of the intake: one made anew has the same name
 
-# What a record asks for by header. A delivered record carries none of them.
+# The instruction in a record's headers. A delivered record carries none of them.
 INSTRUCTIONS = frozenset(
     {DELAY, DELIVER_AT, DELAY_LEVEL, PARTITION, ID, CANCEL, CRON, CRON_ZONE, CRON_UNTIL, CRON_COUNT}
 )
-# What the service itself adds: a record that was delivered once and is delayed again loses them,
-# but for a message id that its sender gave to a message without a schedule's id.
+# The headers that the service itself adds: a record that was delivered once and is delayed again
+# loses them, but for a message id that its sender gave to a message without a schedule's id.
 DELIVERED = frozenset(
     {DUE_AT, SOURCE, SOURCE_TOPIC_ID, MESSAGE_ID, FAR_KEY, FAR_APPENDED_AT, FAR_NULL, FAR_TOPIC_ID}
 )

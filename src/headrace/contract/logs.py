@@ -1,15 +1,17 @@
 """Log records and alerts: the topics, the fields of a value, and the words for levels.
 
-What the shipper and the logging handler write and the shipped pipelines read. A value is one JSON
-object; its key is the id of the file (or of the program) it came from, so that its lines stay in
-order; its timestamp is when it was read, `time` is when it happened. The same line sent twice has
-the same `id`, in the value and in the header `headrace-message-id`.
+The format that the shipper and the logging handler write and the shipped pipelines read. A value is
+one JSON object; its key is the id of the file (or of the program) it came from, so that its lines
+stay in order; its timestamp is when it was read, `time` is when it happened. The same line sent
+twice has the same `id`, in the value and in the header `headrace-message-id`.
 """
 
 from __future__ import annotations
 
 TOPIC = "logs"
 ALERTS = "log-alerts"
+# Characters. Tables have a folder for each service, and file systems names of 255 bytes.
+LONGEST_SERVICE = 60
 
 TRACE, DEBUG, INFO, WARN, ERROR, FATAL = "TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL"
 LEVELS = (TRACE, DEBUG, INFO, WARN, ERROR, FATAL)

@@ -1,7 +1,7 @@
 """Samples of host metrics: the topic, the fields of a value, and how a series is named.
 
-What the agent writes and the shipped pipelines read. A value is one JSON object: the numbers of one
-host at one moment, by the name of their series, such as `cpu_percent` or
+The format that the agent writes and the shipped pipelines read. A value is one JSON object: the
+numbers of one host at one moment, by the name of their series, such as `cpu_percent` or
 `disk_used_percent{mount="/"}`. Its key is the host. A moment with many numbers is several records.
 """
 

@@ -3,8 +3,8 @@
 A request names resources; each is decided on its own and answered with its own code, in the order
 of the request, and changes all of its settings or none. Codes are Apache's, seen at 4.3.1, with two
 exceptions: an unknown operation on a topic is INVALID_REQUEST (Apache: UNKNOWN_SERVER_ERROR), and a
-resource named twice in the older AlterConfigs is refused (Apache never answers). What a setting may
-be is in `metadata/config_validation.py`.
+resource named twice in the older AlterConfigs is refused (Apache never answers). The valid values
+of a setting are in `metadata/config_validation.py`.
 
 Not done: policies, the eligible leaders that a change of min.insync.replicas would clear (a node of
 one has none), levels of loggers.
@@ -75,7 +75,7 @@ class Resource(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of one resource; `code` NONE and no message if it is done."""
+    """The outcome for one resource; `code` NONE and no message if it is done."""
 
     type: int
     name: str
@@ -84,7 +84,7 @@ class Outcome(NamedTuple):
 
 
 Settings = Mapping[str, str]
-# What a resource's settings would be: from those it has and what is wanted.
+# The new settings of a resource: its present ones with the wanted changes.
 Change = Callable[[Resource, Settings], dict[str, str]]
 # Raises the refusal of a client that may not change the resource.
 RequireMay = Callable[[Resource], None]
@@ -94,7 +94,7 @@ Rule = Callable[[MetadataImage, Settings, Resource, Settings], None]
 
 
 class Judge(NamedTuple):
-    """Who may change what, and what could not be used."""
+    """The rules for changes of settings, and the values that could not be used."""
 
     require_may: RequireMay
     require_usable: RequireUsable
@@ -102,7 +102,7 @@ class Judge(NamedTuple):
 
 @dataclass(slots=True)
 class Alterations:
-    """What a whole request decides: records to write, and an outcome per resource."""
+    """The decision of a whole request: records to write, and an outcome per resource."""
 
     records: list[ConfigRecord]
     outcomes: list[Outcome]
@@ -212,8 +212,8 @@ def _alter_resource(
     wanted = change(resource, now)
     rules[ResourceType(resource.type)](image, given, resource, wanted)
     if resource.type == ResourceType.BROKER and stored_as in (str(this_node), ALL_BROKERS):
-        # What another broker was started with is not known here: it has looked at this before it
-        # handed the request on (`refused_by_this_broker`).
+        # The start settings of another broker are not known here: that broker has checked them
+        # before it forwarded the request (`refused_by_this_broker`).
         try:
             judge.require_usable(_of_this_broker(image, given, stored_as, wanted))
         except BadValue as fault:
@@ -289,8 +289,8 @@ def refused_by_this_broker(
     change: Change,
     judge: Judge,
 ) -> list[Outcome] | None:
-    """What the broker that a client asks refuses before the controller hears of it, as Apache's do:
-    settings of another broker, and its own where it could not use them. None: nothing.
+    """Changes that the receiving broker refuses before the controller sees them, as Apache's
+    brokers do: settings of another broker, and its own where it could not use them. None: nothing.
 
     The request is handed on whole or not at all, so one refusal stands for all of its resources.
     """
@@ -399,7 +399,8 @@ def _require_broker(
     current = broker_values(given, image.configs)
     validate_broker_configs(wanted, of_one_broker=of_one, current=current)
     if image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0:
-        # Who may lead when the others are gone depends on a number all brokers share (KIP-966).
+        # The election of a leader when all others are gone depends on a number that all brokers
+        # share (KIP-966).
         named = {alteration.name for alteration in resource.alterations}
         if of_one and MIN_IN_SYNC_REPLICAS in named:
             raise KafkaError(

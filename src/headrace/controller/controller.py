@@ -1,18 +1,18 @@
-"""The controller: the one place where changes of the metadata are decided and written.
+"""The controller: decides and writes all changes of the metadata.
 
 Decide (pure, `topics.py` and its neighbours) -> append to the metadata log -> replay into `image`
--> answer when committed. Later decisions see what is not committed yet (`image`), others see
-only what is (`committed_image`, `on_committed`).
+-> answer when committed. Later decisions see uncommitted changes (`image`), others see only
+committed ones (`committed_image`, `on_committed`).
 
 Every node has one. It is active while its node leads the quorum, which tells it so as a
 `MetadataListener`: `elected` (it takes over), `committed`, `deposed` (all that is pending is
 answered with NOT_CONTROLLER). A controller that is not active, and a node that is only a broker,
-replays what is committed, so the listeners of `on_committed` hear the same images everywhere.
+replays the committed records, so the listeners of `on_committed` get the same images everywhere.
 
 Rules: nothing changes `image` but `append` and the quorum; answers leave after the listeners of
-`on_committed` have seen the image they speak of. The listeners hear nothing before this node has
-once caught up with the leader: a topic that is not known yet is not one that was deleted. Sessions
-of other brokers are kept in memory alone (`broker_heartbeats.py`).
+`on_committed` have seen the image they speak of. The listeners are not called before this node has
+once caught up with the leader: a topic that is not known yet is not a deleted one. Sessions of
+other brokers are kept in memory alone (`broker_heartbeats.py`).
 """
 
 from __future__ import annotations
@@ -26,16 +26,20 @@ from typing import Any, Protocol, TypeVar
 
 from headrace.consensus.metadata_log import MetadataLog
 from headrace.consensus.snapshots import SnapshotWork
-from headrace.controller import brokers, features, topics
-from headrace.controller.broker_heartbeats import BrokerSessions
-from headrace.controller.brokers import Membership
+from headrace.controller import features, topics
 from headrace.controller.controller_settings import ControllerSettings
 from headrace.controller.decision import MOST_RECORDS_PER_BATCH
-from headrace.controller.election_counts import ElectionCounts
-from headrace.controller.leader_balance import balance_leaders
+from headrace.controller.members import brokers
+from headrace.controller.members.broker_heartbeats import BrokerSessions
+from headrace.controller.members.brokers import Membership
+from headrace.controller.partitions.election_counts import ElectionCounts
+from headrace.controller.partitions.leader_balance import balance_leaders
+from headrace.controller.partitions.replica_directories import (
+    directories_are_missing,
+    directories_failed,
+)
 from headrace.controller.prepared_change import PreparedChange, prepare
 from headrace.controller.producer_ids import Block, allocate_block
-from headrace.controller.replica_directories import directories_are_missing, directories_failed
 from headrace.controller.snapshot_schedule import SnapshotSchedule
 from headrace.environment import Now
 from headrace.metadata.image import MetadataImage
@@ -44,7 +48,7 @@ from headrace.protocol.messages.abort_transaction_record import AbortTransaction
 from headrace.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from headrace.protocol.messages.no_op_record import NoOpRecord
 from headrace.protocol.steps import in_steps
-from headrace.serving.api import Parked, Waitable
+from headrace.serving.api import Waitable, WaitingRequest
 from headrace.serving.authorization import Authorizer
 
 log = logging.getLogger(__name__)
@@ -59,7 +63,7 @@ ATTEMPTS_IN_SLICES = 3
 
 @dataclass(slots=True)
 class Opening:
-    """What a controller writes when it becomes the active one."""
+    """The records that a controller writes when it becomes the active one."""
 
     membership: Membership
     bootstrap: Callable[[], Iterable[Any]]  # of a cluster whose log is empty
@@ -71,7 +75,7 @@ def _always_usable(settings: Mapping[str, str]) -> None:
 
 
 class HasRecords(Protocol):
-    """What a decision is, to the one who writes it."""
+    """A decision as its writer needs it."""
 
     @property
     def records(self) -> Sequence[Any]: ...
@@ -84,7 +88,7 @@ class Commit:
 
     def __init__(self, image: MetadataImage) -> None:
         self.image = image  # as it will be when these records are committed
-        self.waiting: dict[Parked, None] = {}
+        self.waiting: dict[WaitingRequest, None] = {}
         self.is_lost = False  # this controller was deposed before
 
 
@@ -163,7 +167,7 @@ class Controller:
         self.log.host.start()
 
     def _take_over(self, opening: Opening, now: Now) -> None:
-        """What the first records of a new active controller say."""
+        """The contents of the first records of a new active controller."""
         brokers.require_features(self.image)
         if self.image.transaction is not None:
             self.append([AbortTransactionRecord(reason="controller failover")], now)
@@ -208,8 +212,8 @@ class Controller:
         self._fence(node_id, now)
 
     def tick(self, now: Now) -> None:
-        """What is due by time: silent brokers are fenced, preferred leaders get back what they led,
-        a record shows that this controller is alive; and a snapshot, on every node."""
+        """Periodic work: silent brokers are fenced, preferred leaders get their partitions back, a
+        record shows that this controller is alive; and a snapshot, on every node."""
         if self.is_active:
             self._tick_as_active(now)
         elif not self.has_caught_up and self._has_all_that_was_heard_of():
@@ -281,7 +285,7 @@ class Controller:
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
         late: Callable[[Response], Response] | None = None,
         with_files: bool = False,
-    ) -> Response | Parked:
+    ) -> Response | WaitingRequest:
         """Append, then `answer`."""
         self.append(records, now)
         return self.answer(answer, now, timeout_ms=timeout_ms, late=late, with_files=with_files)
@@ -294,8 +298,8 @@ class Controller:
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
         late: Callable[[Response], Response] | None = None,
         with_files: bool = False,
-    ) -> Response | Parked:
-        """The answer when all that was decided so far is committed: now, or later by Parked.
+    ) -> Response | WaitingRequest:
+        """The answer when all that was decided so far is committed: now, or a WaitingRequest.
 
         Also a decision without records may speak of changes that are not committed, so it waits for
         those. `late(answer)` makes the answer of a request whose time is up. `with_files`: it also
@@ -321,7 +325,7 @@ class Controller:
             return None
 
         deadline_ms = now.monotonic_ms + max(timeout_ms, 0)
-        return Parked(attempt, deadline_ms=deadline_ms, hangs_on=[commit])
+        return WaitingRequest(attempt, deadline_ms=deadline_ms, hangs_on=[commit])
 
     def create_topics(
         self, request: CreateTopicsRequest, now: Now, admit: topics.Admit | None = None
@@ -370,7 +374,7 @@ class Controller:
         self.append([record], now)
         return block
 
-    # What the quorum says (MetadataListener)
+    # For the quorum (MetadataListener)
 
     def elected(self, epoch: int) -> None:
         """Take over with all that is in the log: it will be committed with our first record."""
@@ -389,7 +393,7 @@ class Controller:
             self.log.host.resign()
 
     def deposed(self, epoch: int) -> None:
-        """What is pending has an unknown outcome."""
+        """The outcome of pending requests is unknown."""
         log.info("this node is not the active controller any more, since epoch %d", epoch)
         self.is_active = False
         self.image = self.committed_image
@@ -404,7 +408,8 @@ class Controller:
         assert to_offset > self.committed_image.offset, "committed records stay"
 
     def committed(self, high_watermark: int) -> None:
-        """What is before it is committed: tell the listeners, then the waiting."""
+        """The records before it are committed: tell the listeners, then answer the waiting
+        requests."""
         if not self.is_active:
             self._follow(self.log.replay(self.committed_image, high_watermark))
             return

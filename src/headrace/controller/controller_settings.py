@@ -16,7 +16,7 @@ class ControllerSettings:
     # No other node can be reached: this one's broker is let in without asking, all others are gone.
     alone: bool = True
     topic_rules: TopicRules = field(default_factory=TopicRules)
-    # What the node was started with; passwords are among it.
+    # The settings that the node was started with; passwords are among them.
     given: Mapping[str, str] = field(default_factory=dict, repr=False)
     min_in_sync_replicas: int = 1
     session_timeout_ms: int = 9_000  # broker.session.timeout.ms

@@ -1,8 +1,8 @@
-"""Decisions about feature levels: what a new cluster begins with, and how levels change.
+"""Decisions about feature levels: the levels of a new cluster, and their changes.
 
-A level may rise as far as this controller and every registered broker understand it, and not for
-what is not served. It may fall only if the client says that it wants that, and metadata.version not
-at all: lower levels have no place for some of what higher ones wrote.
+A level may rise as far as this controller and every registered broker support it, and not for
+features that are not served. It may fall only if the client asks for that explicitly, and
+metadata.version not at all: lower levels have no fields for some of the records of higher ones.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _unsupported_by_some_member(image: MetadataImage, name: str, level: int) -> 
         return "levels begin at 0."
     known = SUPPORTED_FEATURES.get(name)
     if known is None:
-        return "nobody here knows this feature."
+        return "this feature is unknown."
     if not known.lowest <= level <= known.highest:
         return f"levels {known.lowest} to {known.highest} are supported."
     for broker in image.brokers.values():

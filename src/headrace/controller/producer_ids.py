@@ -1,6 +1,6 @@
 """Producer ids in blocks of a thousand: a broker asks rarely and hands them out one by one.
 
-What is left of a block when its broker stops is never used; 64 bits are enough for that.
+The rest of a block is never used when its broker stops; 64 bits are enough for that.
 """
 
 from __future__ import annotations

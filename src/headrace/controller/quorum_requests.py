@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.controller.controller import Controller
 from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.serving.api import Call, Parked
+from headrace.serving.api import Call, WaitingRequest
 
 # The quorum answers each request in its time, at most a few seconds; this is for a bug.
 LONGEST_WAIT_MS = 60_000
@@ -19,12 +19,12 @@ class Asked:
     __slots__ = ("waiting", "answer")
 
     def __init__(self) -> None:
-        self.waiting: dict[Parked, None] = {}
+        self.waiting: dict[WaitingRequest, None] = {}
         self.answer: Any = None
 
 
 def ask_quorum(controller: Controller, api: ModuleType, request: Any, call: Call) -> Any:
-    """The response, or Parked; KafkaError: the request is not for this quorum."""
+    """The response, or WaitingRequest; KafkaError: the request is not for this quorum."""
     asked = Asked()
 
     def answered(response: Any) -> None:
@@ -40,4 +40,4 @@ def ask_quorum(controller: Controller, api: ModuleType, request: Any, call: Call
     if asked.answer is not None:
         return asked.answer
     wait_ms = LONGEST_WAIT_MS + max(getattr(request, "max_wait_ms", 0), 0)
-    return Parked(attempt, deadline_ms=call.now.monotonic_ms + wait_ms, hangs_on=[asked])
+    return WaitingRequest(attempt, deadline_ms=call.now.monotonic_ms + wait_ms, hangs_on=[asked])

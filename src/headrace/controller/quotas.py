@@ -1,4 +1,4 @@
-"""Decisions about client quotas: which limits may be set for whom, with Apache's codes and words.
+"""Decisions about client quotas: valid limits and entities, with Apache's codes and messages.
 
 An entity is a user, a client id, both, or an address; a null name means all that have no limit of
 their own. Each is answered by itself; an entity with a fault changes nothing. Unlike Apache Kafka,

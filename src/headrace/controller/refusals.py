@@ -1,4 +1,4 @@
-"""A whole request refused, where its answer has no place for one error: each element gets it.
+"""Refuses a whole request whose answer has no field for one error: each element gets it.
 
 Needed for requests that no handler looks into: those that are handed on to another controller which
 does not answer, and those that come to a controller that is not the active one.

@@ -1,4 +1,4 @@
-"""Decisions about SCRAM credentials: what is kept of users' passwords (KIP-554).
+"""Decisions about SCRAM credentials: the stored form of users' passwords (KIP-554).
 
 Clients send a salted password, never the password; only the two keys that follow from it are kept
 (RFC 5802). A user is named once in a request, whatever the mechanism; each user is answered with

@@ -1,6 +1,7 @@
 """When a node takes a snapshot of the metadata, and which old ones it lets go after it.
 
-Every node does, active or not, of what is committed. The work itself is done elsewhere.
+Every node writes snapshots, active or not, of the committed records. The work itself is done
+elsewhere.
 """
 
 from __future__ import annotations

@@ -14,7 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from headrace.controller.decision import LARGE_FROM, MOST_RECORDS_PER_BATCH, Decision
-from headrace.controller.placement import new_partitions, place, require_manual_assignment
+from headrace.controller.partitions.placement import (
+    new_partitions,
+    place,
+    require_manual_assignment,
+)
 from headrace.metadata.image import TOPIC_RESOURCE, MetadataImage, TopicImage
 from headrace.metadata.topic_names import METADATA_TOPIC, can_collide, require_legal, unified
 from headrace.protocol.errors import ErrorCode, KafkaError
@@ -69,7 +73,7 @@ def _describe_nothing(image: MetadataImage, own: dict[str, str]) -> Iterable[Eff
 
 @dataclass(slots=True)
 class TopicRules:
-    """What the configuration says about topics; `validate_configs` raises INVALID_CONFIG."""
+    """The settings of new topics; `validate_configs` raises INVALID_CONFIG."""
 
     num_partitions: int = 1
     default_replication_factor: int = 1
@@ -190,7 +194,7 @@ def _create_topic(
 
 
 class _Configs:
-    """What topics of one request are told of their settings. Most have the same ones: these are
+    """The settings in the answers for the topics of one request. Most have the same ones: these are
     checked and described once, which is most of the work for a topic."""
 
     def __init__(self, image: MetadataImage, rules: TopicRules) -> None:

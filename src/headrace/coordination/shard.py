@@ -9,21 +9,21 @@ To build another coordinator on it:
 1. Write a `Machine`: a `RecordCodec` of its record kinds as `codec`, `replay(record)` as the only
    thing that changes what is kept, and one method per request that returns a `Decision` and
    changes nothing kept. Refusals are raised as KafkaError or put into the answer.
-2. What is decided by time comes from `due(now)`, which the runtime calls when `next_due_ms` is
-   reached; it returns a Decision as well (its answer is not looked at).
+2. Decisions by time come from `due(now)`, which the runtime calls when `next_due_ms` is reached; it
+   returns a Decision as well (its answer is not used).
 3. An answer that has to wait for something other than the log is a `Later`: return it as the
-   Decision's answer, keep it, and `settle` it in a later decision. Waiting requests, deadlines and
+   Decision's answer, keep it, and answer it in a later decision. Waiting requests, deadlines and
    other things that need not survive a restart are the machine's own; change them in
    `Decision.then`, which runs once the records are in the log, where a refused append must leave
    no trace; `Decision.otherwise` tells those who wait for it of a refusal.
-4. Give a `Coordinator` (broker/coordinators.py) the topic's name and a function that makes the
-   machine; it opens a `Shard` for each partition this broker leads.
+4. Give a `Coordinator` (broker/coordinators/coordinators.py) the topic's name and a function that
+   makes the machine; it opens a `Shard` for each partition this broker leads.
 
 Records of a transaction (`Decision.producer`) count when its marker commits it. The shard notices
-whatever else changes its log (a marker, or a log cut back after a failed write) by its end and
-catches up or loads anew. Pure: clocks are arguments, the log is asked for by `Journal`.
-A large log is loaded in slices (`load_in_slices`): nobody may ask the shard meanwhile.
-Not done: snapshots of the state; the log is compacted instead.
+other changes of its log (a marker, or a log that was cut back after a failed write) by its end
+offset, and catches up or loads again. Pure: clocks are arguments, the log is asked for by
+`Journal`. A large log is loaded in slices (`load_in_slices`): the shard takes no requests
+meanwhile. Not done: snapshots of the state; the log is compacted instead.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 # A decision of any size is appended; beyond this in several batches, so that readers of the log
 # with Kafka's default of 1 MiB per message can take each.
 BATCH_BYTES = 900_000
-# What a batch of the log may grow to when it is decompressed: 100 times Kafka's default.
+# The largest size of a batch of the log when it is decompressed: 100 times Kafka's default.
 LARGEST_BATCH_BYTES = 100 << 20
 IN_TRANSACTION = record_batch.CONTROL | record_batch.TRANSACTIONAL
 # Beyond the end of any log: what the machine has seen is not what the log has.
@@ -102,13 +102,13 @@ class Later:
     def __init__(self, otherwise: Any) -> None:
         self.answer: Any = None
         self.at_offset = 0  # the answer may leave when the log is committed up to here
-        self.otherwise = otherwise  # what is answered when the node stops before it is settled
+        self.otherwise = otherwise  # what is answered when the node stops before it has an answer
         self.waiting: dict[Any, None] = {}
 
 
 @dataclass(slots=True)
 class Decision:
-    """What deciding gives. An empty list of records is a decision too: nothing kept changes."""
+    """The result of deciding. An empty list of records is a decision too: nothing kept changes."""
 
     records: Sequence[Record] = ()
     response: Any = None  # a response message, or a Later
@@ -149,7 +149,7 @@ class Machine(Protocol):
         ...
 
     def abandon(self) -> None:
-        """This machine goes: settle every Later, so that nobody waits for what will not come."""
+        """This machine goes: answer every Later, so that nobody waits for what will not come."""
         ...
 
     def dismantle(self) -> Iterator[None]:
@@ -160,12 +160,12 @@ class Machine(Protocol):
 
 @dataclass(slots=True)
 class Shard:
-    """One partition's machine and its log; `settled` are the Laters that got their answers."""
+    """One partition's machine and its log; `answered` are the Laters that got their answers."""
 
     journal: Journal
     new_machine: Callable[[list[Later]], Machine]
     compression: int = compression.NONE
-    settled: list[Later] = field(default_factory=list)
+    answered: list[Later] = field(default_factory=list)
     machine: Machine = field(init=False)
     applied_to: int = UNKNOWN  # offset up to which the machine has seen the log
     # Damage that was met when loading, and what the log was then (`_as_it_is`): nothing is decided
@@ -177,6 +177,8 @@ class Shard:
 
         `decide` is a method of the machine's class: which machine it is may change on the way.
         """
+        # Invariant: when a decision is made, the machine has seen the log up to its end. A marker
+        # of a transaction, or a log that was cut back, moves the end without this shard.
         if self.applied_to != self.journal.end_offset:
             self.catch_up(now)
         decision = decide(self.machine, *arguments)
@@ -187,14 +189,16 @@ class Shard:
                 if decision.otherwise is not None:
                     decision.otherwise(refusal)
                 raise
+        # Only now, when the records are in the log: if the append is refused, nothing that `then`
+        # would change has changed.
         if decision.then is not None:
             decision.then()
-        if self.settled:
-            self._stamp_settled()
+        if self.answered:
+            self._stamp_answered()
         return decision.response
 
     def run_due(self, now: Now) -> None:
-        """What is decided by time, as often as there is more of it."""
+        """Run the decisions that are due, until there are no more."""
         due_ms = self.machine.next_due_ms
         while due_ms is not None and due_ms <= now.monotonic_ms:
             self.run(now, _decide_what_is_due, now)
@@ -215,10 +219,12 @@ class Shard:
         """The same, with a yield wherever others may have their turn. The log may grow meanwhile
         (a marker comes); whoever runs the slices stops when the log is led no more."""
         if self.damage is not None:
+            # A damaged log is not read again with every request. It is read again when it has
+            # changed or an operator allows to skip the damage.
             if self.damage[1] == self._as_it_is():
                 raise self.damage[0]
             self.damage = None
-        self.machine = self.new_machine(self.settled)
+        self.machine = self.new_machine(self.answered)
         self.applied_to = UNKNOWN  # also if the log cannot be read to its end now
         yield from self._replay_from(self.journal.start_offset)
         self.machine.loaded(now)
@@ -271,12 +277,14 @@ class Shard:
                 continue
             for key, value in records:
                 if key is not None:
+                    # The order of the remaining values is that of their last write, as in a
+                    # compacted log (decision 6).
                     latest.pop(key, None)  # so that it stands where it was last said
                     latest[key] = value
         yield from self._replay_latest(latest)
 
     def _batches(self, offset: int, end_offset: int) -> Iterator[tuple[bytes, int, Fields]]:
-        """What was read together, where a batch lies in it, and its header."""
+        """The bytes of one read, the position of a batch in them, and its header."""
         while offset < end_offset:
             stretch = self._read(offset)
             before = offset
@@ -367,6 +375,8 @@ class Shard:
     def _append(self, decision: Decision, wall_ms: int) -> None:
         machine, records = self.machine, decision.records
         encode = machine.codec.encode
+        # The same as the general case below for one record outside a transaction, without its
+        # lists.
         if len(records) == 1 and decision.producer is None:  # most are one commit
             encoded = encode(records[0])
             end_offset = self._append_batch([encoded], None, wall_ms)
@@ -402,8 +412,10 @@ class Shard:
         )
         return journal.append(batch, wall_ms)
 
-    def _stamp_settled(self) -> None:
-        for later in self.settled:
+    def _stamp_answered(self) -> None:
+        for later in self.answered:
+            # Such an answer may depend on this decision, whose records end here; it must not
+            # leave before they are committed.
             later.at_offset = self.journal.end_offset
 
 

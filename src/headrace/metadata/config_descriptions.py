@@ -1,7 +1,7 @@
 """Settings as DescribeConfigs shows them: value, source, and the other places that have a say.
 
-What is listed as a synonym, and in which order, follows what Apache Kafka 4.3 answers, including
-that a topic's value which comes from a broker's second choice (`log.retention.hours`) is shown as a
+The listed synonyms, and their order, follow the answers of Apache Kafka 4.3, including that a
+topic's value which comes from a broker's second choice (`log.retention.hours`) is shown as a
 default without synonyms. Values of passwords and of names nobody knows are never shown.
 """
 
@@ -50,7 +50,7 @@ _FAMILIES: dict[str, tuple[str, ...]] = {
 }
 
 
-class Place(NamedTuple):
+class ConfigSynonym(NamedTuple):
     """One place that gives a value, best first in a list."""
 
     name: str
@@ -67,7 +67,7 @@ class Description:
     sensitive: bool
     type: ConfigType
     documentation: str | None
-    synonyms: list[Place] = field(default_factory=list)
+    synonyms: list[ConfigSynonym] = field(default_factory=list)
 
 
 Wanted = Callable[[str], bool]  # whether a client asked for this name
@@ -88,10 +88,10 @@ def of_topic(
         value = definition.format(
             definition.parse(own[name]) if definition.internal else values[name]
         )
-        places = [Place(name, value, Source.TOPIC)] if name in own else []
+        synonyms = [ConfigSynonym(name, value, Source.TOPIC)] if name in own else []
         if definition.synonyms:
-            places += _broker_places(definition.synonyms[0].name, found)
-        described.append(_description(definition, value, places))
+            synonyms += _broker_synonyms(definition.synonyms[0].name, found)
+        described.append(_description(definition, value, synonyms))
     return described
 
 
@@ -105,16 +105,18 @@ def of_broker(static: Mapping[str, str], configs: Configs, wanted: Wanted) -> li
             source = next(layer.source for layer in found if name in layer.settings)
             described.append(_unknown(name, source, read_only=True))
             continue
-        places = _broker_places(name, found)
+        synonyms = _broker_synonyms(name, found)
         value = _effective(definition, found)
         described.append(
-            _description(definition, definition.format(value), places, read_only=_fixed(definition))
+            _description(
+                definition, definition.format(value), synonyms, read_only=_fixed(definition)
+            )
         )
     return described
 
 
 def of_all_brokers(configs: Configs, wanted: Wanted) -> list[Description]:
-    """What was set for all brokers while they run; nothing else is shown."""
+    """The settings for all brokers that were changed while they run; nothing else is shown."""
     own = configs.get((ResourceType.BROKER, ALL_BROKERS), {})
     described = []
     for name in filter(wanted, own):
@@ -123,8 +125,10 @@ def of_all_brokers(configs: Configs, wanted: Wanted) -> list[Description]:
             described.append(_unknown(name, Source.ALL_BROKERS, read_only=True))
         else:
             value = None if definition.sensitive else own[name]
-            places = [Place(name, value, Source.ALL_BROKERS)]
-            described.append(_description(definition, value, places, read_only=_fixed(definition)))
+            synonyms = [ConfigSynonym(name, value, Source.ALL_BROKERS)]
+            described.append(
+                _description(definition, value, synonyms, read_only=_fixed(definition))
+            )
     return described
 
 
@@ -141,12 +145,14 @@ def of_group(
             described.append(_unknown(name, Source.GROUP, read_only=False))
             continue
         value = definition.format(values[name])
-        places = [Place(name, value, Source.GROUP)] if name in own else []
+        synonyms = [ConfigSynonym(name, value, Source.GROUP)] if name in own else []
         if definition.synonyms:
-            places += _broker_places(definition.synonyms[0].name, found)
+            synonyms += _broker_synonyms(definition.synonyms[0].name, found)
         else:
-            places.append(Place(name, definition.format(definition.default), Source.DEFAULT))
-        described.append(_description(definition, value, places))
+            synonyms.append(
+                ConfigSynonym(name, definition.format(definition.default), Source.DEFAULT)
+            )
+        described.append(_description(definition, value, synonyms))
     return described
 
 
@@ -156,8 +162,8 @@ def of_client_metrics(configs: Configs, subscription: str, wanted: Wanted) -> li
     for name in filter(wanted, CLIENT_METRICS_SETTINGS):
         definition = CLIENT_METRICS_SETTINGS[name]
         value = own.get(name, definition.format(definition.default))
-        places = [Place(name, value, Source.CLIENT_METRICS)] if name in own else []
-        described.append(_description(definition, value, places))
+        synonyms = [ConfigSynonym(name, value, Source.CLIENT_METRICS)] if name in own else []
+        described.append(_description(definition, value, synonyms))
     return described
 
 
@@ -168,10 +174,10 @@ def _names(table: Mapping[str, Definition], given: Iterable[str], wanted: Wanted
     return filter(wanted, names)
 
 
-def _broker_places(name: str, found: tuple[Layer, ...]) -> list[Place]:
+def _broker_synonyms(name: str, found: tuple[Layer, ...]) -> list[ConfigSynonym]:
     family = _FAMILIES.get(name, (name,))
-    places = [
-        Place(member, _shown(member, layer.settings[member]), layer.source)
+    synonyms = [
+        ConfigSynonym(member, _shown(member, layer.settings[member]), layer.source)
         for layer in found
         for member in family
         if member in layer.settings
@@ -179,11 +185,13 @@ def _broker_places(name: str, found: tuple[Layer, ...]) -> list[Place]:
     for member in family:
         definition = dynamic_definition(member)
         if member in BROKER_SETTINGS and definition is not None and definition.default is not None:
-            places.append(Place(member, definition.format(definition.default), Source.DEFAULT))
-    # What comes before the name itself belongs to another one.
-    while places and places[0].name != name:
-        del places[0]
-    return places
+            synonyms.append(
+                ConfigSynonym(member, definition.format(definition.default), Source.DEFAULT)
+            )
+    # Synonyms before the name itself belong to another setting.
+    while synonyms and synonyms[0].name != name:
+        del synonyms[0]
+    return synonyms
 
 
 def _shown(name: str, text: str) -> str | None:
@@ -207,19 +215,23 @@ def _fixed(definition: Definition) -> bool:
 
 
 def _description(
-    definition: Definition, value: str | None, places: list[Place], *, read_only: bool = False
+    definition: Definition,
+    value: str | None,
+    synonyms: list[ConfigSynonym],
+    *,
+    read_only: bool = False,
 ) -> Description:
     if definition.sensitive:
         value = None
     return Description(
         name=definition.name,
         value=value,
-        source=places[0].source if places else Source.DEFAULT,
+        source=synonyms[0].source if synonyms else Source.DEFAULT,
         read_only=read_only,
         sensitive=definition.sensitive,
         type=definition.type,
         documentation=definition.documentation,
-        synonyms=places,
+        synonyms=synonyms,
     )
 
 
@@ -232,5 +244,5 @@ def _unknown(name: str, source: Source, *, read_only: bool) -> Description:
         sensitive=True,
         type=ConfigType.UNKNOWN,
         documentation=None,
-        synonyms=[Place(name, None, source)],
+        synonyms=[ConfigSynonym(name, None, source)],
     )

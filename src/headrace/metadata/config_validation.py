@@ -1,9 +1,9 @@
 """May these settings be stored for this resource? Raises KafkaError with Apache's code if not.
 
 Each function gets all settings that the resource would have after the change, as text. A topic's
-and a group's fault is INVALID_CONFIG; a broker's is INVALID_REQUEST, as Apache answers it. What is
-not supported is refused here as it is at start-up: a setting is never accepted and then ignored,
-unless its documentation says that it has no effect.
+and a group's fault is INVALID_CONFIG; a broker's is INVALID_REQUEST, as Apache answers it. An
+unsupported value is refused here as it is at start-up: a setting is never accepted and then
+ignored, unless its documentation says that it has no effect.
 """
 
 from __future__ import annotations
@@ -82,12 +82,12 @@ def is_refused(definition: Definition, value: Any) -> bool:
     """Whether a value asks for something that Headrace does not support."""
     if definition.standing is not Standing.UNSUPPORTED or value in ("", ()):
         return False
-    # Who names TLS or SASL at all wants it; elsewhere the default asks for nothing.
+    # A setting that names TLS or SASL at all asks for it; elsewhere the default asks for nothing.
     return definition.name.startswith(("ssl.", "sasl.")) or bool(value != definition.default)
 
 
 def not_supported_by_name(name: str) -> str | None:
-    """What a setting asks for that is in no table: those of single listeners."""
+    """The unsupported feature of a setting that is in no table: a setting of a single listener."""
     prefix = _LISTENER_PREFIX.match(name)
     if prefix is None or listener_definition(name) is not None:
         return None
@@ -281,7 +281,7 @@ def _require_gentle_thread_counts(values: Mapping[str, Any], current: Mapping[st
 
 
 def fault_between_settings(values: Mapping[str, Any]) -> str | None:
-    """What is wrong with a broker's values taken together, in one sentence."""
+    """The error of a broker's values taken together, in one sentence."""
     for name, lowest in _LEAST:
         if values[name] is not None and values[name] < lowest:
             return f"{name} must be at least {lowest}, not {values[name]}."

@@ -5,8 +5,8 @@ brokers, then this node's file and options, then the default. The first three ar
 image (`image.configs`), the fourth is `static`: the text of what this node was started with.
 
 A stored value that this version cannot read (written by another release) is passed over as if it
-were not there: a log must open. What may be stored at all is decided in `config_validation.py`; how
-clients see settings is in `config_descriptions.py`.
+were not there: a log must open. The valid values are decided in `config_validation.py`; how clients
+see settings is in `config_descriptions.py`.
 """
 
 from __future__ import annotations
@@ -107,7 +107,8 @@ def topic_values(
     topic: str,
     defaults: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Every setting of a topic, typed. Whoever asks for many passes `topic_defaults` along."""
+    """Every setting of a topic, typed. A caller that asks for many passes `topic_defaults`
+    along."""
     values = dict(topic_defaults(static, configs) if defaults is None else defaults)
     for name, text in configs.get((ResourceType.TOPIC, topic), _NOTHING).items():
         definition = TOPIC_SETTINGS.get(name)
@@ -184,7 +185,7 @@ class TopicSetting(NamedTuple):
 def describe_topic(
     static: Mapping[str, str], configs: Configs, own: Mapping[str, str]
 ) -> Iterator[TopicSetting]:
-    """What a new topic with these settings of its own gets, by name."""
+    """The settings of a new topic with these settings of its own, by name."""
     found = layers(static, configs)
     for name in sorted(TOPIC_SETTINGS):
         definition = TOPIC_SETTINGS[name]

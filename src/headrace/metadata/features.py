@@ -37,8 +37,8 @@ SUPPORTED_FEATURES: dict[str, LevelRange] = {
 # lower it; it is not raised here.
 NOT_SERVED: dict[str, str] = {"share.version": "share groups", "streams.version": "streams groups"}
 
-# What a new cluster finalizes, in the order in which Apache's format command writes it. A level of
-# 0 has no record.
+# The features that a new cluster finalizes, in the order in which Apache's format command writes
+# them. A level of 0 has no record.
 NEW_CLUSTER_LEVELS: tuple[tuple[str, int], ...] = (
     (METADATA_VERSION, 30),
     (ELIGIBLE_LEADER_REPLICAS_VERSION, 1),

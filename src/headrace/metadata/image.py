@@ -1,4 +1,4 @@
-"""What the cluster knows, as one immutable view: the sum of all metadata records so far.
+"""The knowledge of the cluster as one immutable view: the sum of all metadata records so far.
 
 `image.apply(records, ...)` gives a new image and leaves the old one as it was; parts that did not
 change are the same objects, so a reader finds changes by identity (`changes.py`). Nothing in an

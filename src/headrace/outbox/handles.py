@@ -1,4 +1,4 @@
-"""What an application may give as `db`: its own connection, in its own transaction.
+"""The types of `db` that an application may give: its own connection, in its own transaction.
 
 SQLAlchemy's connections and sessions, also those for asyncio, and connections of the drivers
 themselves: psycopg, PyMySQL and their kin, sqlite3; and Django's. A connection that commits each

@@ -4,7 +4,7 @@ Nothing leaves before the commit, and nothing that was committed stays behind: t
 (`headrace outbox relay`). Rows of one key leave in the order in which their transactions locked
 what they changed, so lock the business row first (UPDATE it, or SELECT ... FOR UPDATE), then send.
 
-What a broker would refuse later is refused here, before the transaction commits.
+A message that a broker would refuse later is refused here, before the transaction commits.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from headrace.app.decoding import Codec, encoded
 from headrace.client.connection import connected
+from headrace.client.delay.schedules import When, delayed
 from headrace.client.errors import ClientError, Misuse
 from headrace.client.records import GivenHeaders, HeaderList, Outgoing, header_list
-from headrace.client.schedules import When, delayed
 from headrace.contract import durations
 from headrace.contract.headers import CONFIRM_WITHIN
 from headrace.outbox.handles import Handle, handle_of, run_sync_of
@@ -265,7 +265,7 @@ class Outbox:
 
 
 class _Done:
-    """What a plain `send` gives: awaiting it does nothing, so that nobody waits for nothing."""
+    """The result of a plain `send`: awaiting it does nothing."""
 
     def __await__(self) -> Any:
         return iter(())

@@ -1,6 +1,6 @@
-"""What a pipeline is: a source, a function from table to table, and a sink. Knows no Spark.
+"""A pipeline: a source, a function from table to table, and a sink. Knows no Spark.
 
-What contradicts itself is refused here, when the file is loaded, before Spark is started.
+Contradictions are refused here, when the file is loaded, before Spark is started.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from headrace.pipelines import span as spans
-from headrace.pipelines.exact import UNITS
 from headrace.pipelines.expectation import Expectation
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.schema import AVRO, INFER, avro_of, ddl_of
+from headrace.pipelines.rows.exact import UNITS
+from headrace.pipelines.rows.schema import AVRO, INFER, avro_of, ddl_of
+from headrace.pipelines.stream import span as spans
 
-# What becomes a part of topic names, folder names and Delta's transaction ids.
+# The part of a name that goes into topic names, folder names and Delta's transaction ids.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-_]{0,79}", re.ASCII)
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 FORMATS = ("delta", "iceberg", "parquet")
@@ -144,7 +144,8 @@ class Table:
     As a sink, `upsert` keeps one row per `key` (Delta only). Of rows with the same key the one with
     the greatest `newest` stays; without it two of them in one batch are refused by Delta.
     As a source, `event_time` and `late` are as for topics. `options` go to Spark's
-    writer or reader.
+    writer or reader. `compact` is after how many batches of a stream small files of a Delta or
+    Iceberg sink become large ones at the latest; 0 is never, None is the default.
     """
 
     name: str = field(kw_only=False)
@@ -155,6 +156,7 @@ class Table:
     partition_by: tuple[str, ...] = ()
     event_time: str | None = None
     late: str | None = None
+    compact: int | None = None
     options: dict[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -173,6 +175,13 @@ class Table:
             raise PipelineError(f'{said}: mode="upsert" and key= go together.')
         if self.newest is not None and self.mode != "upsert":
             raise PipelineError(f'{said}: newest= is for mode="upsert".')
+        if self.compact is not None and self.compact < 0:
+            raise PipelineError(f"{said}: compact= is a number of batches, 0 for never.")
+        if self.compact and self.format == "parquet":
+            raise PipelineError(
+                f'{said}: compact= is for format="delta" and "iceberg"; a folder of Parquet files '
+                "has no log that could say which files count."
+            )
         _both_or_none(said, self.event_time, self.late)
 
     @property
@@ -269,9 +278,9 @@ class Pipeline:
         return self.topic is not None and self.topic.schema is not None
 
     def describe(self) -> dict[str, str]:
-        """What a checkpoint belongs to: another source or sink cannot go on with it."""
+        """The identity of a checkpoint: another source or sink cannot continue it."""
         source = self.source.name if self.topic is not None else f"table {self.source.name}"
-        sink = {"sink": _place_of(self.sink), "kind": kind_of(self.sink)}
+        sink = {"sink": _location_of(self.sink), "kind": kind_of(self.sink)}
         return {"source": source, **sink, "zone": self.zone}
 
     def in_zone(self, zone: str) -> Pipeline:
@@ -288,7 +297,7 @@ def kind_of(sink: Sink) -> str:
     return "topic" if isinstance(sink, Topic) else "console"
 
 
-def _place_of(sink: Sink) -> str:
+def _location_of(sink: Sink) -> str:
     return sink.shown if isinstance(sink, Jdbc) else sink.name
 
 

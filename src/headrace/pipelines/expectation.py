@@ -17,7 +17,7 @@ ACTIONS = (DEAD_LETTER, DROP, STOP)
 
 @dataclass(slots=True, frozen=True)
 class Expectation:
-    """What a rule says, and what follows where it does not hold."""
+    """The condition of a rule, and the effect where it does not hold."""
 
     rule: str
     then: str = DEAD_LETTER

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.installation import command_to_add
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.folder import Folder
+from headrace.pipelines.stream.folder import Folder
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -24,6 +24,10 @@ COUNTERS = {
     "rows_total": ("rows", "Rows read."),
     "dead": ("dead", "Records that could not become rows."),
     "late_total": ("late_rows", "Rows that came too late for their window."),
+    "compactions": ("compactions", "Compactions of the table between batches."),
+    "files_compacted": ("compacted_files", "Files that compaction replaced by larger ones."),
+    "files_vacuumed": ("vacuumed_files", "Files of old versions that were removed."),
+    "compaction_ms": ("compaction_milliseconds", "How long compactions took, in all."),
 }
 GAUGES = {
     "batch": ("batch", "The number of the last batch with rows."),
@@ -31,6 +35,7 @@ GAUGES = {
     "state_rows": ("state_rows", "Rows kept in state."),
     "state_bytes": ("state_bytes", "Memory of the state."),
     "took_ms": ("batch_milliseconds", "How long the last batch took."),
+    "small_files": ("small_files", "Small files of the table after the last compaction."),
     "rows_per_second": ("rows_per_second", "Rows of the last batch by its time."),
 }
 # Moments, as seconds that have passed since.
@@ -41,7 +46,7 @@ SINCE = {
 
 
 class PipelineCollector:
-    """What `prometheus_client` asks."""
+    """The method that `prometheus_client` calls."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
@@ -52,7 +57,7 @@ class PipelineCollector:
     def collect(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        known = self._folder.progress() or {}
+        known = (self._folder.progress() or {}) | self._folder.compaction()
         for kind, named in ((CounterMetricFamily, COUNTERS), (GaugeMetricFamily, GAUGES)):
             for key, (name, text) in named.items():
                 family = kind(PREFIX + name, text, labels=["pipeline"])
@@ -74,9 +79,9 @@ def seconds_since(moment: Any, now: datetime) -> float | None:
 
 
 @contextmanager
-def served(folder: Folder, place: str | None) -> Iterator[None]:
+def served(folder: Folder, address: str | None) -> Iterator[None]:
     """At `http://HOST:PORT/metrics` while the pipeline runs."""
-    if place is None:
+    if address is None:
         yield
         return
     try:
@@ -85,14 +90,14 @@ def served(folder: Folder, place: str | None) -> Iterator[None]:
         raise PipelineError(
             f"--metrics needs prometheus-client: {command_to_add('spark')}"
         ) from None
-    host, port = _address(place)
+    host, port = _address(address)
     registry = CollectorRegistry()
     collector: Any = PipelineCollector(folder)
     registry.register(collector)
     try:
         server, thread = start_http_server(port, host, registry)
     except OSError as failure:
-        raise PipelineError(f"Cannot listen on {place}: {failure.strerror}.") from failure
+        raise PipelineError(f"Cannot listen on {address}: {failure.strerror}.") from failure
     try:
         yield
     finally:
@@ -101,8 +106,8 @@ def served(folder: Folder, place: str | None) -> Iterator[None]:
         thread.join()
 
 
-def _address(place: str) -> tuple[str, int]:
-    host, colon, port = place.rpartition(":")
+def _address(address: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 65_535:
-        raise PipelineError(f"{place!r} is not HOST:PORT.")
+        raise PipelineError(f"{address!r} is not HOST:PORT.")
     return host.strip("[]"), int(port)

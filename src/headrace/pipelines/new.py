@@ -51,28 +51,18 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from $module import $function
-from headrace.client import Connection, Producer
-from headrace.client.topics import Topics
-from headrace.pipelines import session
-from headrace.pipelines.running import Runner
+from headrace.client import Admin, Producer
+from headrace.pipelines.testing import run_stream
 from headrace.testing import Broker
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
-MASTER = "local[2]"
-# On a few rows, compiling well costs more than it gives.
-QUICK = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.shuffle.partitions": "2",
-}
 
 
 def test_$function(headrace_broker: Broker, tmp_path: Path) -> None:
-    connection = Connection({"bootstrap.servers": headrace_broker.bootstrap})
-    Topics(connection).create("$name-events", settings={"retention.ms": "-1"})
+    topics = Admin(headrace_broker.bootstrap).topics
+    topics.create("$name-events", settings={"retention.ms": "-1"})
     expected: Counter[datetime] = Counter()
-    with Producer(connection) as producer:
+    with Producer(headrace_broker.bootstrap) as producer:
         for n in range(100):
             time = BEGAN + timedelta(minutes=3 * n)
             value = json.dumps({"id": n, "time": time.isoformat(), "amount": n % 7})
@@ -80,20 +70,9 @@ def test_$function(headrace_broker: Broker, tmp_path: Path) -> None:
             producer.send("$name-events", value.encode(), timestamp_ms=milliseconds)
             expected[time.replace(minute=0)] += n % 7
 
-    Runner(
-        pipeline=$function,
-        connection=connection,
-        data=tmp_path,
-        say=lambda line: None,
-        note=lambda line: None,
-        master=MASTER,
-        spark_settings=QUICK,
-    ).stream(once=True)
+    rows = run_stream($function, headrace_broker.bootstrap, tmp_path)
 
-    spark = session.start("test", master=MASTER, given=QUICK)
-    rows = spark.read.format("delta").load(str(tmp_path / "tables" / "$name")).collect()
-    assert {row.hour.astimezone(UTC): row.amount for row in rows} == expected
-    spark.stop()
+    assert {row["hour"].astimezone(UTC): row["amount"] for row in rows} == expected
 '''
 
 README = """# $title

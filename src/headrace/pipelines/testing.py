@@ -1,8 +1,10 @@
-"""A pipeline on plain rows, for tests and notebooks: no broker, no checkpoint, no table.
+"""Pipelines in tests and notebooks: on plain rows, or as a stream of a real broker.
 
 `run(revenue, [{"id": 1, "time": "2026-01-01T10:00:00Z", "amount": 5}]).rows` is what the function
-makes of them, as dictionaries. Rows go the way of records: as JSON through the schema of the topic,
-so what a topic would refuse is in `bad`, with the reason. All rows are one batch.
+makes of them, as dictionaries: no broker, no checkpoint, no table. Rows go the way of records: as
+JSON through the schema of the topic, so what a topic would refuse is in `bad`, with the reason. All
+rows are one batch. `run_stream(revenue, "localhost:9092", folder)` reads a topic as
+`headrace pipeline run --once` does and returns the rows of the table.
 """
 
 from __future__ import annotations
@@ -12,11 +14,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.pipelines import reading, session
-from headrace.pipelines.declaration import Pipeline, Topic
+from headrace.client.connection import ClientSettings, connected
+from headrace.pipelines.declaration import Pipeline, Table, Topic
 from headrace.pipelines.failure import PipelineError
+from headrace.pipelines.rows import record_rows
+from headrace.pipelines.sinks import tables
+from headrace.pipelines.spark import session
+from headrace.pipelines.stream.folder import table_location
+from headrace.pipelines.stream.runner import Runner
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,6 +35,13 @@ RECORDS = (
     "timestampType INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
 MASTER = "local[2]"
+# On a few rows, compiling well costs more than it gives.
+QUICK = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "2",
+}
 
 
 @dataclass(slots=True)
@@ -38,8 +53,8 @@ class Outcome:
 
 
 def run(pipeline: Pipeline, rows: Iterable[Any], spark: SparkSession | None = None) -> Outcome:
-    """What the pipeline makes of rows: dictionaries, pydantic models, or values as text or bytes.
-    Spark is started where none is given and none runs; that takes seconds."""
+    """The result of the pipeline for rows: dictionaries, pydantic models, or values as text or
+    bytes. Spark is started where none is given and none runs; that takes seconds."""
     given = list(rows)
     there = spark or session.start(
         "test", master=MASTER, given={session.ZONE: pipeline.zone}, note=None
@@ -55,13 +70,43 @@ def run(pipeline: Pipeline, rows: Iterable[Any], spark: SparkSession | None = No
     else:
         if source.infers:
             raise PipelineError(f"{pipeline.name} infers its schema: give it one to test it.")
-        found = reading.parsed(_records(there, source, given), source).persist()
-        frame = reading.good(found, source)
-        wrong = found.where(f"{reading.WHY} IS NOT NULL")
-        told = wrong.select("offset", reading.reason(found).alias("why")).collect()
+        found = record_rows.parsed(_records(there, source, given), source).persist()
+        frame = record_rows.good(found, source)
+        wrong = found.where(f"{record_rows.WHY} IS NOT NULL")
+        told = wrong.select("offset", record_rows.reason(found).alias("why")).collect()
         bad = [(given[row["offset"]], row["why"]) for row in sorted(told)]
     made = pipeline(frame)
     return Outcome([row.asDict(recursive=True) for row in made.collect()], bad)
+
+
+def run_stream(
+    pipeline: Pipeline, bootstrap: str | ClientSettings, data: Path
+) -> list[dict[str, Any]]:
+    """The rows of the pipeline's table after a run over everything that its topic holds now.
+
+    `data` is the folder of checkpoints and tables: a second call with the same folder goes on
+    where the first one ended. Spark is started where none runs, and goes on running.
+    """
+    if not isinstance(pipeline.sink, Table):
+        raise PipelineError(f"{pipeline.name} writes no table: run_stream() returns a table's rows.")
+    runner = Runner(
+        pipeline=pipeline,
+        connection=connected(bootstrap, None),
+        data=data,
+        say=_quiet,
+        note=_quiet,
+        master=MASTER,
+        spark_settings=QUICK,
+    )
+    runner.stream(once=True)
+    spark = session.start(pipeline.name, master=MASTER, given=QUICK)
+    location = table_location(data, pipeline.sink.name)
+    rows = tables.whole(spark, pipeline.sink, location).collect()
+    return [row.asDict(recursive=True) for row in rows]
+
+
+def _quiet(line: str) -> None:
+    pass
 
 
 def _records(spark: SparkSession, source: Topic, given: list[Any]) -> DataFrame:

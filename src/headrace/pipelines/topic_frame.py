@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.client.connection import Connection
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
 from headrace.client.java_names import as_java
-from headrace.client.topics import Topics
-from headrace.pipelines import reading, session
-from headrace.pipelines import span as spans
 from headrace.pipelines.declaration import Topic
 from headrace.pipelines.failure import PipelineError
+from headrace.pipelines.rows import record_rows
+from headrace.pipelines.spark import session
+from headrace.pipelines.stream import span as spans
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,7 +39,7 @@ def read(
     what else is given goes to `Topic`. Spark is started where none is given and none runs.
     """
     asked = topic if isinstance(topic, Topic) else Topic(topic, schema=schema, **source)
-    connection = Connection({**(settings or {}), "bootstrap.servers": bootstrap})
+    connection = ClientSettings({**(settings or {}), "bootstrap.servers": bootstrap})
     try:
         if not any(asked.matches(name) for name in Topics(connection).cluster.topics):
             raise PipelineError(f"There is no topic {asked.name} at {bootstrap}.")
@@ -46,17 +47,19 @@ def read(
         raise PipelineError(str(failure)) from failure
     there = spark or session.start("read", master="local[*]", given={})
     options = {f"kafka.{name}": value for name, value in as_java(connection.settings).items()}
-    options |= reading.source_options(asked, bootstrap)
+    options |= record_rows.source_options(asked, bootstrap)
     if asked.infers:
-        asked = replace(asked, schema=reading.inferred(there, asked, options))
-    for name in reading.STARTING:
+        asked = replace(asked, schema=record_rows.inferred(there, asked, options))
+    for name in record_rows.STARTING:
         options.pop(name, None)
     options |= spans.parse(history).options()
     records = there.read.format("kafka").options(**options).load()
     if asked.schema is None:
         return records.where("false") if bad else records
-    found = reading.parsed(records, asked)
+    found = record_rows.parsed(records, asked)
     if not bad:
-        return reading.good(found, asked)
-    wrong = found.where(f"{reading.WHY} IS NOT NULL")
-    return wrong.select("topic", "partition", "offset", "value", reading.reason(found).alias("why"))
+        return record_rows.good(found, asked)
+    wrong = found.where(f"{record_rows.WHY} IS NOT NULL")
+    return wrong.select(
+        "topic", "partition", "offset", "value", record_rows.reason(found).alias("why")
+    )

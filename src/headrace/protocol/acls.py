@@ -1,7 +1,7 @@
-"""Kafka's words for who may do what, with their numbers on the wire and in metadata records.
+"""Kafka's names for ACLs (operations, resources, patterns), with their numbers on the wire.
 
 An access control entry says that a principal, from a host, is allowed or denied an operation on the
-resources that a pattern names. `ANY` and `MATCH` stand in filters only; `UNKNOWN` stands nowhere.
+resources that a pattern names. `ANY` and `MATCH` are for filters only; `UNKNOWN` is used nowhere.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Permission(IntEnum):
     ALLOW = 3
 
 
-# What can be done with a resource of each type; ALL may always be named besides.
+# The operations on a resource of each type; ALL is always possible besides.
 OPERATIONS_ON: dict[ResourceType, tuple[Operation, ...]] = {
     ResourceType.TOPIC: (
         Operation.READ,

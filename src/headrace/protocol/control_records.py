@@ -26,7 +26,7 @@ _END_TXN_MARKER = Struct(">hi")  # version of the value's format, coordinator ep
 
 
 class ControlKind(IntEnum):
-    """What a control record says."""
+    """The contents of a control record."""
 
     ABORT = 0
     COMMIT = 1

@@ -1,4 +1,4 @@
-"""What the generated messages are made of: varints, lengths, tagged fields, the base class.
+"""The building blocks of the generated messages: varints, lengths, tagged fields, the base class.
 
 Everything here is called by generated code, so a function exists only where a call is rarer or
 cheaper than writing it out. Decoders take one memoryview and a position and never copy more than
@@ -23,7 +23,7 @@ Put: TypeAlias = Callable[[Piece], None]
 # A run of records: a memoryview when decoded; when encoded, anything that has a length.
 Records: TypeAlias = Any
 
-# What bad bytes raise inside a decoder: too short for a Struct, for an index, or not UTF-8.
+# The exceptions of bad bytes inside a decoder: too short for a Struct, for an index, or not UTF-8.
 BROKEN = (error, IndexError, UnicodeDecodeError)
 
 # Stands for "a new empty list" in the constructors of messages.

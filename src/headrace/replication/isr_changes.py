@@ -1,13 +1,16 @@
 """Changes of in-sync replicas that this broker's leaders propose, on their way to the controller.
 
 A leader has at most one proposal open, and a broker at most one AlterPartition request in flight,
-as Apache Kafka does; whatever is proposed meanwhile goes with the next one. A request that was not
-answered is sent again as it was: the partition epoch in it lets the controller apply it only once.
+as Apache Kafka does; whatever is proposed meanwhile goes with a later one. A request names a
+bounded number of partitions: the controller decides it in one turn, and every node replays it in
+one. A proposal that was not answered is sent again as it was: the partition epoch in it lets the
+controller apply it only once.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 from headrace.protocol.errors import ErrorCode
@@ -22,6 +25,8 @@ from headrace.protocol.messages.alter_partition import (
 
 # Apache's wait before a request that failed is sent again.
 RETRY_MS = 50
+# About 40 us each, on the controller and again on every node.
+MOST_PER_REQUEST = 500
 
 
 @dataclass(slots=True)
@@ -63,10 +68,12 @@ class IsrChanges:
     def next_request(
         self, broker_id: int, broker_epoch: int, now_ms: int
     ) -> AlterPartitionRequest | None:
-        """What to send to the active controller now; its answer comes to `answered`."""
+        """The request to send to the active controller now; its answer goes to `answered`."""
         if self._in_flight or not self._waiting or now_ms < self._retry_at_ms:
             return None
-        self._in_flight, self._waiting = self._waiting, {}
+        self._in_flight = dict(islice(self._waiting.items(), MOST_PER_REQUEST))
+        for key in self._in_flight:
+            del self._waiting[key]
         topics: dict[bytes, RequestTopicData] = {}
         for (topic_id, index), (_, proposal) in self._in_flight.items():
             topic = topics.setdefault(topic_id, RequestTopicData(topic_id=topic_id))
@@ -102,4 +109,5 @@ class IsrChanges:
     def _retry(self, proposals: dict[Key, tuple[Proposer, IsrProposal]], now_ms: int) -> None:
         if proposals:
             self._retry_at_ms = now_ms + RETRY_MS
-            self._waiting = proposals | self._waiting  # a newer proposal replaces the older one
+            for key, each in proposals.items():  # behind those that have not been sent yet
+                self._waiting.setdefault(key, each)  # a newer proposal replaces the older one

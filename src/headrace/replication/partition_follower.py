@@ -1,18 +1,18 @@
-"""The follower's role of one replica: whom it fetches from, and what it does with the answers.
+"""The follower's role of one replica: its leader, its fetches, and how it handles the answers.
 
 A follower fetches from the end of its log and names the epoch of its last batch. A leader whose log
 parts from it before that answers with the epoch and offset where its own ended (KIP-595); the
 follower cuts its log back and asks again, until the two agree. Until then neither the high
-watermark nor the start follow the leader's. Who names an epoch that the leader has left behind
-waits for the metadata; all other refusals are tried again, soon at first, at last every
-`replica.fetch.backoff.ms`.
+watermark nor the start follow the leader's. After FENCED_LEADER_EPOCH (its epoch is older than the
+leader's) a follower waits for new metadata; all other errors are retried, soon at first, later
+every `replica.fetch.backoff.ms`.
 
 A follower that finds damage in its own log needs the records behind it once more. It is in the ISR
 because it has them, so it first asks for the offset of the damage now and then, which says that it
 has no more than that, until the leader has it leave. When the leader then answers such a fetch with
 records, it neither counts on the follower nor has it proposed for the ISR: the follower cuts its
-log there and fetches like any other that is behind. Where too few would stay in sync it goes on as
-it is: what it has behind the damage may be needed.
+log there and fetches like any other that is behind. If too few replicas would stay in sync, it
+continues as it is: the records behind the damage may be needed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headrace.metadata.image import NO_LEADER, PartitionImage
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages.fetch import PartitionData
 from headrace.replication.replica_log import Log
-from headrace.storage.batch_headers import whole_batches
+from headrace.storage.segments.batch_headers import whole_batches
 
 if TYPE_CHECKING:
     from headrace.replication.replica import Replica
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OFFSETS_ELSEWHERE = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE)
-# What happens while roles change: the metadata of one side are older than those of the other.
+# These cases happen while roles change: the metadata of one side is older than that of the other.
 EXPECTED = (
     ErrorCode.NONE,
     *OFFSETS_ELSEWHERE,
@@ -48,7 +48,7 @@ MOST_DOUBLINGS = 20
 
 
 class Position(NamedTuple):
-    """What a follower says of itself when it fetches."""
+    """The position that a follower sends with its fetch."""
 
     offset: int  # it has everything before
     leader_epoch: int  # which it believes to be current
@@ -57,7 +57,7 @@ class Position(NamedTuple):
 
 
 class Replicated(NamedTuple):
-    """What a follower gets: records, or where its log and the leader's part."""
+    """The answer to a follower: records, or where its log and the leader's diverge."""
 
     records: FileSlice | None = None
     diverging: tuple[int, int] | None = None  # epoch and its end offset
@@ -116,7 +116,7 @@ class FollowerRole:
         return Position(found.end_offset, self.epoch, found.epochs.latest, found.start_offset)
 
     def take(self, asked: Position, answer: PartitionData, now_ms: int, wall_ms: int) -> None:
-        """What the leader has answered to a fetch from `asked`."""
+        """The leader's answer to a fetch from `asked`."""
         if asked.leader_epoch != self.epoch:
             return  # of another time
         if asked.offset != self.replica.log.end_offset:

@@ -1,18 +1,18 @@
-"""The leader's role of one replica: how far its followers are, who is in sync, what is committed.
+"""The leader's role of one replica: progress of its followers, the ISR, and the high watermark.
 
 Rules, as Apache Kafka's and with their reasons:
 - A follower joins the ISR when it has everything before the high watermark and has reached the
   start of this leader's epoch: before that, records between the two may be committed, and the
   follower would lack them if it were elected. Its broker must be alive and be the start that
   fetched.
-- Who proposes that a follower joins waits for it from then on (the *maximal* ISR), for the
-  controller may have agreed already. Who proposes that one leaves waits for it until the controller
-  has agreed, for it may lead until then.
-- One proposal at a time. An answer that leaves open what became of it ends no proposal: the
-  metadata do.
-- The high watermark is the lowest end of the maximal ISR, and of those who are caught up and may
-  join; it stands still while fewer than `min.insync.replicas` are in sync (KIP-966: whoever left
-  the ISR then still has all that was committed).
+- A leader that proposes that a follower joins waits for it from then on (the *maximal* ISR), for
+  the controller may have agreed already. A leader that proposes that a follower leaves waits for it
+  until the controller has agreed, for it may become leader until then.
+- One proposal at a time. An answer that leaves the outcome open does not end a proposal: the
+  metadata does.
+- The high watermark is the lowest end of the maximal ISR, and of followers that are caught up and
+  may join; it does not move while fewer than `min.insync.replicas` are in sync (KIP-966: a replica
+  that left the ISR then still has all committed records).
 
 Pure: knows offsets and clocks, no log. `replica.py` asks it.
 """
@@ -65,6 +65,8 @@ class LeaderRole:
     def __init__(
         self, broker: ThisBroker, partition: PartitionImage, end_offset: int, now_ms: int
     ) -> None:
+        # Invariant: this broker is in `isr`, and `followers` has every other replica, in sync or
+        # not.
         self.broker = broker
         self.epoch = partition.leader_epoch
         self.epoch_start_offset = end_offset
@@ -159,16 +161,16 @@ class LeaderRole:
         )
         return min([own_start, *starts])
 
-    # What is committed
+    # The high watermark
 
     @property
     def maximal_isr(self) -> frozenset[int]:
-        """Those that may be in the ISR by now; the high watermark waits for all of them."""
+        """The replicas that may be in the ISR by now; the high watermark waits for all of them."""
         return self.isr if self.joining is None else self.isr | {self.joining}
 
     def possible_successors(self, min_in_sync: int) -> frozenset[int]:
-        """Those that may have been elected while we do not know it. Whoever left the ISR when it
-        was small may be elected too, if nobody is left in it (KIP-966)."""
+        """The replicas that may have been elected before this leader learns of it. A replica that
+        left the ISR when it was small may be elected too, if the ISR is empty (KIP-966)."""
         enough = len(self.isr) >= min_in_sync
         found = self.maximal_isr if enough else frozenset(self.followers)
         return found - {self.broker.id}
@@ -183,6 +185,8 @@ class LeaderRole:
         committed = own_end
         maximal = self.maximal_isr
         for replica, progress in self.followers.items():
+            # The cheap comparison first: only a follower that is behind the lowest end found so far
+            # can lower it, and for most fetches none is.
             if progress.end_offset < committed and (
                 replica in maximal or self._is_about_to_join(replica, progress, end_offset)
             ):

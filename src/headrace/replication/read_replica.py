@@ -1,8 +1,8 @@
 """Which replica a consumer should read from: one in its own rack, if there is one (KIP-392).
 
 As Apache's RackAwareReplicaSelector chooses: among the in-sync replicas that have the offset, those
-of the consumer's rack; the leader if it is one of them, else who has most, and of these who was
-caught up last. None: the leader serves the consumer itself.
+of the consumer's rack; the leader if it is one of them, else the one with the most records, and of
+these the one that was caught up last. None: the leader serves the consumer itself.
 """
 
 from __future__ import annotations

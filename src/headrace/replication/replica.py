@@ -1,23 +1,25 @@
-"""One partition's replica on this broker, as leader or as follower: what may be written and read.
+"""One partition's replica on this broker, as leader or as follower: its writes and its reads.
 
-The metadata say which role it has (`follow`); `LeaderRole` and `FollowerRole` know what belongs to
-one role only. Readers see up to the high watermark. Where this is the only replica and durability
-is `page-cache`, it follows the end of the log at once (`commits_at_once`: the short way of every
-Produce of a cluster of one); otherwise it follows the in-sync replicas, and with durability `disk`
-also this replica's own flushes, so nobody reads what a power cut could take back. acks=all waits
-for it. Readers of committed records see up to the last stable offset: where the first transaction
-began that is still open, or whose marker the high watermark has not passed.
+The metadata decides its role (`follow`); `LeaderRole` and `FollowerRole` hold the state of one role
+only. Consumers read up to the high watermark, and acks=all waits for it. If this is the only
+replica and durability is `page-cache`, the high watermark is always the log end offset
+(`commits_at_once`: the fast path of every Produce in a cluster of one). Otherwise it follows the
+in-sync replicas, and with durability `disk` also this replica's own flushes, so that no consumer
+reads a record that a power cut could remove. Consumers of committed records read up to the last
+stable offset: the first offset of the earliest transaction that is still open, or whose marker the
+high watermark has not passed.
 
-A replica that does not lead has a writer that refuses, so no way of a Produce can forget to ask.
-Whoever waits for an append keeps `led_since` beside its offset: a leader that was deposed and
-elected again meanwhile may have another record there (`outcome_of`).
-Asks for its log through `Log`; `PartitionLog` is one.
+A replica that does not lead has a writer that refuses, so no path of a Produce can forget the
+check. A request that waits for an append keeps `led_since` with its offset: a leader that was
+replaced and elected again meanwhile may have another record at that offset (`outcome_of`). The log
+is used through the Protocol `Log`, which `PartitionLog` fulfils. Fetching from a leader is not done
+here (`replica_fetcher.py`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Generic, TypeVar
 
 from headrace.environment import FileSlice
@@ -29,7 +31,7 @@ from headrace.replication.partition_follower import FollowerRole, Position, Repl
 from headrace.replication.partition_leader import LeaderRole
 from headrace.replication.replica_log import NO_WRITER, Log, Writer
 from headrace.replication.this_broker import ThisBroker
-from headrace.storage.flush import Flush
+from headrace.storage.durability.flush import Flush
 from headrace.storage.partition_log import PartitionLog
 
 log = logging.getLogger(__name__)
@@ -95,16 +97,21 @@ class Replica(Generic[L]):
         self.epoch = epoch
         self.partition_epoch = -1  # of the metadata that it follows
         self._followed: PartitionImage | None = None
-        self._durable = not commits_at_once  # only what is flushed counts as had
+        self._durable = not commits_at_once  # only flushed records count as replicated here
         self.commits_at_once = commits_at_once
+        # Invariant: every record below the high watermark is on all in-sync replicas, so consumers
+        # may read it. While this replica leads, it goes back in one case only: the disk refused
+        # batches that were counted in this turn and acknowledged to nobody
+        # (`broker/replicas/lost_replicas.py`).
         self.high_watermark: int = log.end_offset
         if high_watermark is not None:
             self.high_watermark = max(min(high_watermark, log.end_offset), log.start_offset)
-        self.in_sync = 1  # replicas that have everything, this one included
-        self.min_in_sync = 1  # fewer than these, and acks=all is refused
+        self.in_sync = 1  # the size of the ISR, this replica included
+        self.min_in_sync = 1  # with fewer in sync, acks=all is refused
         self._minimum = (
             1  # the same as the topic says it, which may be more than there are replicas
         )
+        # Plain dictionaries instead of sets: requests are woken in the order in which they came.
         self.waiting: dict[Any, None] = {}  # requests that hang on this partition
         self.sessions: dict[Any, Any] = {}  # fetch session -> its entry for this partition
         self.flush_asked = False
@@ -114,20 +121,20 @@ class Replica(Generic[L]):
         self.leading: LeaderRole | None = None
         self.following: FollowerRole | None = None
         self.led_since = epoch  # the epoch in which it became leader; NOT_LEADING: it does not lead
-        self.removed_files: list[str] = []  # by truncation; taken by whoever removes them later
+        self.removed_files: list[str] = []  # by truncation; the broker deletes them later
 
     # Roles
 
     def follow(self, partition: PartitionImage, now_ms: int) -> None:
-        """The metadata say this of the partition. OSError: its role is as it was, for who begins to
-        lead notes that on the disk first."""
+        """Take over the partition's new metadata. OSError: the role is unchanged, because a new
+        leader first writes its epoch to the disk."""
         if partition.partition_epoch < self.partition_epoch or partition == self._followed:
-            # The answer to an AlterPartition was faster than the metadata, or another partition of
-            # the topic has changed: that ends no proposal of this one.
+            # The answer to an AlterPartition came before the metadata, or another partition of the
+            # topic has changed. Neither ends a proposal of this partition.
             return
         leading = self.leading
         if leading is not None and leading.knows(partition):
-            return  # by the answer to an AlterPartition: what was proposed since is still open
+            return  # known from the answer to an AlterPartition; a later proposal is still open
         if partition.leader == self.broker.id:
             if len(partition.replicas) == 1:
                 self._lead_alone(partition)
@@ -139,7 +146,7 @@ class Replica(Generic[L]):
         self.partition_epoch = partition.partition_epoch
 
     def _lead_alone(self, partition: PartitionImage) -> None:
-        """Nobody follows, so there is no progress to keep: a node of one has only these."""
+        """Lead without followers, so there is no progress to track: the case of a node alone."""
         self.begin_epoch(partition.leader_epoch)
         if self.led_since == NOT_LEADING:
             self.led_since = partition.leader_epoch
@@ -162,10 +169,9 @@ class Replica(Generic[L]):
             self.leading = LeaderRole(self.broker, partition, end_offset, now_ms)
         else:
             self.leading.follow(partition, end_offset, now_ms)
-        self.in_sync = len(partition.isr)
         self.commits_at_once = False
         self.require_in_sync(self._minimum)
-        self.advance()
+        self._are_in_sync(partition.isr)
 
     def _follow(self, partition: PartitionImage) -> None:
         before = self.following
@@ -184,7 +190,7 @@ class Replica(Generic[L]):
         self.on_progress(self)  # who waits here is told that this is not the leader
 
     def adopt(self, log: L) -> None:
-        """Its log has moved to another data folder: this one has the same records."""
+        """The log has moved to another data folder: `log` has the same records."""
         self.log = log
         if self.led_since != NOT_LEADING:
             self.writer = log.writer
@@ -208,12 +214,13 @@ class Replica(Generic[L]):
 
     @property
     def is_durable(self) -> bool:
-        """Only what is flushed counts as had."""
+        """Whether only flushed records count as replicated here."""
         return self._durable
 
     def begin_epoch(self, epoch: int) -> None:
-        """The log notes where the epoch begins, also if nothing is ever written in it: a follower
-        that comes with a later epoch than our last batch must be told that it is none of ours."""
+        """Note in the log where the epoch begins, even if nothing is ever written in it: a follower
+        whose last batch has a later epoch than ours must learn that its log diverges from this
+        one."""
         if self.log.epochs.latest != epoch:
             self.log.epochs.assign(epoch, self.log.end_offset)
         self.epoch = epoch
@@ -221,7 +228,7 @@ class Replica(Generic[L]):
     # Writing, as leader
 
     def append(self, records: memoryview, wall_ms: int, *, acks_all: bool) -> tuple[int, int]:
-        """Returns the base offset and the append time (-1 when the producer's own time stands)."""
+        """Returns the base offset and the append time (-1 with CreateTime)."""
         if acks_all and self.in_sync < self.min_in_sync:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         log = self.log
@@ -232,6 +239,10 @@ class Replica(Generic[L]):
                 log.expect_again(records)
             raise
         self.bytes_in += len(records)
+        # The only replica with durability `page-cache`: every appended record is committed, so the
+        # high watermark is the log end offset and `advance` is not needed. The caller wakes those
+        # that wait (`Broker.partition_changed`). For all others the high watermark moves by
+        # `advance`.
         if self.commits_at_once:
             self.high_watermark = log.end_offset
         return appended
@@ -246,7 +257,8 @@ class Replica(Generic[L]):
         coordinator_epoch: int,
         bumps_epoch: bool,
     ) -> int:
-        """End a transaction here; answers up to where the log must be committed for it to count."""
+        """End a transaction in this partition; returns the offset that the high watermark must
+        reach."""
         if self.in_sync < self.min_in_sync:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         end_offset = self.writer.append_marker(
@@ -264,14 +276,18 @@ class Replica(Generic[L]):
         return end_offset
 
     def outcome_of(self, end_offset: int, led_since: int) -> ErrorCode | None:
-        """What a producer is told that waits for its records before `end_offset`, which it appended
-        while this replica led since that epoch; None: it waits on."""
+        """The outcome of an append that ended at `end_offset`, made while this replica led since
+        epoch `led_since`; None: the producer still has to wait."""
         if self.led_since != led_since:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        # The log is shorter than it was at the append: the disk refused the batch after it was
+        # counted (`PartitionLog.lost_pending`). The producer's retry is not a duplicate then.
         if self.log.end_offset < end_offset:
             return ErrorCode.KAFKA_STORAGE_ERROR
         if self.high_watermark < end_offset:
             return None
+        # As in Apache Kafka: the records are committed, but fewer replicas than the minimum have
+        # them now, so the producer learns that the guarantee it asked for does not hold.
         in_sync = self.in_sync if self.leading is None else len(self.leading.maximal_isr)
         if in_sync < self.min_in_sync:
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
@@ -283,23 +299,28 @@ class Replica(Generic[L]):
         self, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool
     ) -> FileSlice | None:
         up_to = self.last_stable_offset() if committed else self.high_watermark
+        # A consumer that read from the former leader may be ahead of the high watermark that this
+        # new leader knows. The offset is valid, so the answer is "nothing yet" and not
+        # OFFSET_OUT_OF_RANGE, after which the consumer would reset its position.
         if offset > self.high_watermark and offset <= self.log.end_offset:
-            return None  # not yet visible; an epoch check has already told impostors apart
+            return None  # not visible yet; a diverging log was already refused by its epoch
         return self.log.read(offset, max_bytes, up_to=up_to, at_least_one=at_least_one)
 
     def aborted_transactions(self, offset: int, records: FileSlice) -> list[tuple[int, int]]:
-        """Producer id and first offset of what a reader of committed records must leave out."""
+        """Producer id and first offset of the aborted transactions in these records."""
         return self.log.aborted_transactions(offset, records, self.last_stable_offset())
 
     def last_stable_offset(self) -> int:
         producers = self.log.producers
+        # Without transactions the last stable offset is the high watermark: both dictionaries are
+        # empty and the search would return the same.
         if producers.open_transactions or producers.ended_transactions:
             return max(producers.last_stable_offset(self.high_watermark), self.log.start_offset)
         return self.high_watermark
 
     def latest_offset(self, *, committed: bool) -> int:
-        """As ListOffsets tells it. A new leader knows only later how much is committed: what it
-        would say till then may lie before what the last leader has said."""
+        """The latest offset for ListOffsets. A new leader does not know yet how much is committed:
+        until then its answer could be lower than that of the former leader."""
         if self.leading is not None and self.leading.epoch_start_offset > self.high_watermark:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
         return self.last_stable_offset() if committed else self.high_watermark
@@ -324,14 +345,14 @@ class Replica(Generic[L]):
         at_least_one: bool,
         now_ms: int,
     ) -> Replicated:
-        """What a follower's fetch gets; and what it says of the follower is noted."""
+        """Answer a follower's fetch, and note the follower's progress."""
         self.require_epoch(position.leader_epoch)
         self.require_leading()
         leading = self.leading
         if leading is None:  # alone
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
         leading.require_follower(follower, names_epoch=position.leader_epoch >= 0)
-        end_offset = self.log.end_offset  # before the read, so that appends do not outrun anybody
+        end_offset = self.log.end_offset  # before the read, so that no append counts as lag
         if position.last_epoch >= 0:
             diverging = self.find_divergence(position.last_epoch, position.offset)
             if diverging is not None:
@@ -348,6 +369,9 @@ class Replica(Generic[L]):
             end_offset=end_offset,
             now_ms=now_ms,
         )
+        # The order matters: first note the follower's progress, then the ISR, then the high
+        # watermark. A follower that joins must hold back the high watermark from the moment of the
+        # proposal.
         changed = leading.grow(follower, self.high_watermark) or leading.shrink_by(
             follower, self.high_watermark
         )
@@ -355,15 +379,17 @@ class Replica(Generic[L]):
             self._propose(leading, changed)
         self.advance()
         if position.start_offset != known_start:
-            self.on_progress(self)  # somebody may wait for records to be gone everywhere
+            self.on_progress(self)  # a DeleteRecords may wait for all replicas
         if position.offset < self.high_watermark and follower in leading.maximal_isr:
-            # It asks again for what is committed, and counts as one that has it, or may do so by
-            # now: it must keep what it has until it has left the ISR, so it gets no records.
+            # The follower asks for committed records again, but it is in the ISR (or may be by
+            # now), which means that it has them. It must not replace them before it has left the
+            # ISR, so it gets no records.
             return Replicated()
         return Replicated(records)
 
     def find_divergence(self, last_epoch: int, offset: int) -> tuple[int, int] | None:
-        """The reader's last record is not in this log: the epoch and offset where the two part."""
+        """If the reader's last record is not in this log: the epoch and offset where they
+        diverge."""
         epoch, end_offset = self.log.offset_for_epoch(last_epoch)
         if epoch == -1 or offset < self.log.start_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -372,18 +398,20 @@ class Replica(Generic[L]):
         return None
 
     def possible_successors(self) -> frozenset[int]:
-        """Replicas of which one may lead by now, if this one was deposed and does not know it."""
+        """Replicas of which one may lead by now, if this one was replaced and does not know it
+        yet."""
         leading = self.leading
         return NO_ONE if leading is None else leading.possible_successors(self.min_in_sync)
 
     def low_watermark(self) -> int:
-        """What all replicas have deleted lies before it."""
+        """All replicas have deleted the records before this offset."""
         start_offset = self.log.start_offset
         return start_offset if self.leading is None else self.leading.low_watermark(start_offset)
 
     def tick(self, now_ms: int) -> None:
-        """To be called every half `replica.lag.time.max.ms`: those who lag leave the ISR. And those
-        join it who had fetched all before they might, and have nothing more to fetch."""
+        """Call it every half `replica.lag.time.max.ms`. Followers that lag leave the ISR. Followers
+        join that had fetched everything before they were allowed to join, and so fetch nothing
+        more."""
         leading = self.leading
         if leading is None:
             return
@@ -396,8 +424,8 @@ class Replica(Generic[L]):
         self.advance()
 
     def _let_join(self, leading: LeaderRole) -> None:
-        """One that had fetched all before it might join, and has nothing more to fetch. One at a
-        time, as with each proposal; the answer to it lets the next one join."""
+        """Let a follower join that had fetched everything before it was allowed to. One at a time,
+        as with every proposal; the answer lets the next one join."""
         for follower, progress in leading.followers.items():
             if progress.end_offset == self.log.end_offset:
                 grown = leading.grow(follower, self.high_watermark)
@@ -414,15 +442,22 @@ class Replica(Generic[L]):
             return False
         again = leading.answered(proposal, answer)
         self.partition_epoch = leading.partition_epoch
-        self.in_sync = len(leading.isr)
-        self.advance()
+        self._are_in_sync(leading.isr)
         if answer.error_code == ErrorCode.NONE:  # after a refusal its next fetch or `tick` asks
             self._let_join(leading)
         return again
 
+    def _are_in_sync(self, isr: Collection[int]) -> None:
+        fewer = len(isr) < self.in_sync
+        self.in_sync = len(isr)
+        self.advance()
+        if fewer:
+            self.on_progress(self)  # a read may have waited for one that has left (decision 24)
+
     def advance(self) -> None:
-        """The high watermark follows the in-sync replicas; it never goes back. Also to be called
-        after appends that do not commit at once, for nobody else may be in sync."""
+        """Move the high watermark to the lowest end of the in-sync replicas; it never goes back.
+        Also called after appends that do not commit at once: this replica may be the only one in
+        sync."""
         leading = self.leading
         if leading is None:
             return
@@ -435,7 +470,7 @@ class Replica(Generic[L]):
         return self._minimum
 
     def look_for_damage(self) -> bool:
-        """A follower whose log is damaged fetches it again; whether the damage is news."""
+        """A follower with a damaged log fetches it again; returns whether the damage is new."""
         if self.following is None:
             return False
         damage = self.log.segments.first_damage(self.log.start_offset)
@@ -443,26 +478,30 @@ class Replica(Generic[L]):
 
     def require_in_sync(self, minimum: int) -> None:
         """`min.insync.replicas` of the topic; one that is above the number of replicas means all of
-        them, as in Apache Kafka 4. To be said before the first metadata: they may commit."""
+        them, as in Apache Kafka 4. Call it before the first metadata, which may move the high
+        watermark."""
         self._minimum = minimum
         replicas = 1 if self.leading is None else len(self.leading.followers) + 1
         self.min_in_sync = min(minimum, replicas)
 
     def reach(self, high_watermark: int) -> None:
+        # The high watermark never goes back here. UNKNOWN of `LeaderRole.committed` is below every
+        # offset, so it changes nothing.
         if high_watermark > self.high_watermark:
             self.high_watermark = high_watermark
             self.log.producers.forget_decided(high_watermark)
             self.on_progress(self)
 
     def vouched_end(self) -> int:
-        """Up to where this replica counts as having the log."""
+        """The offset up to which this replica itself has the log: with durability `disk`, the
+        flushed part."""
         end_offset = self.log.end_offset
         return min(self.log.recovery_point, end_offset) if self._durable else end_offset
 
     # Flushing
 
     def flush_target(self) -> Flush | None:
-        """What the disk must have so that all that is appended may be seen; None if it has it."""
+        """The flush after which all appended records may become visible; None if none is needed."""
         self.flush_asked = False
         target = self.log.flush_target(everything=True)
         if target is None:
@@ -470,7 +509,7 @@ class Replica(Generic[L]):
         return target
 
     def flushed(self, flush: Flush) -> bool:
-        """False: it proves nothing, ask again."""
+        """The flush has run. False: the log was truncated meanwhile, so ask for another flush."""
         counts = self.log.flushed(flush)
         self._show_what_is_safe()
         return counts

@@ -73,7 +73,7 @@ class ReplicaFetcher:
         self._session = NO_SESSION
         self._session_epoch = 0  # of the next request
         self._broker_epoch = broker.epoch  # of this broker's registration, as the session began
-        # What the last request asked for; within a session that is what the leader knows.
+        # The partitions of the last request; within a session the leader knows them.
         self._named: dict[Key, Position] = {}
         self._marked: dict[Key, None] = {}  # those whose position may be another by now
         self._is_busy = False  # a request is not answered yet, or its answer not taken
@@ -101,7 +101,7 @@ class ReplicaFetcher:
     # Requests
 
     def next_request(self, now_ms: int, wall_ms: int) -> FetchRequest | ListOffsetsRequest | None:
-        """What to send now; None: nothing, or something is awaited."""
+        """The request to send now; None: nothing to send, or an answer is awaited."""
         if self._is_busy or now_ms < self._next_at_ms or self._awaits_flush():
             return None
         if question := self._question():

@@ -1,4 +1,4 @@
-"""What a replica asks of its log, whether it leads or follows.
+"""The methods of a log that a replica needs, as leader or as follower.
 
 `PartitionLog` is one, and holds it by its types alone; tests and simulations may bring another.
 """
@@ -10,11 +10,11 @@ from typing import Any, NoReturn, Protocol
 
 from headrace.environment import FileSlice
 from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.storage.flush import Flush
+from headrace.storage.durability.flush import Flush
 
 
 class Producers(Protocol):
-    """What a replica asks of the producers of its log."""
+    """The methods of a log's producer state that a replica needs."""
 
     @property
     def open_transactions(self) -> Sized: ...
@@ -36,7 +36,7 @@ class Epochs(Protocol):
 
 
 class Segments(Protocol):
-    """What a replica asks of the files of its log."""
+    """The methods of a log's files that a replica needs."""
 
     def first_damage(self, start_offset: int) -> int | None:
         """The first offset that is known to be unreadable."""

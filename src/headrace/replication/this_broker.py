@@ -1,4 +1,5 @@
-"""What all replicas of one broker share: who it is, who the others are, and how it replicates."""
+"""The state that all replicas of one broker share: its identity, the other brokers, its replication
+settings."""
 
 from __future__ import annotations
 

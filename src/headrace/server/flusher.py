@@ -1,10 +1,10 @@
 """The one other thread: fdatasync and whatever else may block on the disk.
 
 fdatasync takes 2 to 40 ms with 1 to 100 MB dirty, so it never runs on the loop. Work is done in
-order; what is done comes back to the loop through `finished`, after a byte on the wake-up socket.
-Everything handed over waits in one queue; the owners bound it (one flush per log at a time).
-An OSError is for whoever handed the work over. Any other exception is a bug: nobody may go on who
-counts on work that was not done, so it is kept in `failure`, nothing more is done, and the server
+order; finished work comes back to the loop through `finished`, after a byte on the wake-up socket.
+Everything handed over waits in one queue; the owners bound it (one flush per log at a time). An
+OSError goes to the caller that handed the work over. Any other exception is a bug: nothing may
+depend on work that was not done, so it is kept in `failure`, no more work is done, and the server
 ends the node.
 """
 
@@ -75,8 +75,8 @@ class ClosingFlushes:
 
 def say_how_far(done: int, all_of_them: int) -> None:
     log.info(
-        "stopping: the disk has taken the logs of %d of %d partitions; wait, or what it has not "
-        "taken is read again at the next start",
+        "stopping: the logs of %d of %d partitions are flushed; wait, or the next start reads the "
+        "others again",
         done,
         all_of_them,
     )

@@ -1,9 +1,9 @@
-"""Full garbage collections in moments in which nobody waits.
+"""Runs full garbage collections while no request waits.
 
-Python looks at all long-lived objects when they have grown by a quarter, whoever waits: 100 to 140
-ms on a node with 14,000 partitions. So after the number of partitions has changed by many, the node
-looks at all of them in the next quiet moment and takes them out of later looks (`gc.freeze`). What
-was taken out is put back before, so that deleted partitions are found.
+Python traverses all long-lived objects when they have grown by a quarter, also while requests wait:
+100 to 140 ms on a node with 14,000 partitions. So after the number of partitions has changed by
+many, the node looks at all of them in the next quiet moment and takes them out of later looks
+(`gc.freeze`). Frozen objects are put back before, so that deleted partitions are found.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The reactor: one thread, one turn after the other.
 
-A turn: wait for sockets, read the clocks once, answer what arrived, try what was woken, write what
-was gathered, and only then send replies; so nothing is acknowledged before it is in the page cache.
-What takes long (`serving/slices.py`) gets a few milliseconds of each turn.
-What a connection must not send ends that connection only, and so does a bug that it has found in
-us: it is logged, and the others are served. Does not accept (`listener.py`) and does not know Kafka
-(`serving/dispatch.py`).
+A turn: wait for sockets, read the clocks once, answer the requests that arrived, try the waiting
+requests that were woken, write the gathered batches, and only then send replies; so nothing is
+acknowledged before it is in the page cache. Long work (`serving/slices.py`) gets a few milliseconds
+of each turn. An invalid request ends its own connection only, and so does a bug in the code that
+handles it: the bug is logged, and other connections are served. The loop does not accept
+connections (`listener.py`) and does not parse Kafka's protocol (`serving/dispatch.py`).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from time import perf_counter_ns
 
 from headrace.environment import FileSlice, Now
 from headrace.server.clock import Clock
-from headrace.server.connection import Connection
+from headrace.server.listeners.connection import Connection
 from headrace.server.poller import Poller
 from headrace.server.timers import Timers
-from headrace.serving.api import Refused
+from headrace.serving.api import ClosesConnection
 from headrace.serving.dispatch import Dispatch
 from headrace.serving.purgatory import Purgatory
 from headrace.serving.session import Session
@@ -31,23 +31,24 @@ log = logging.getLogger(__name__)
 
 RECEIVE_BUFFER_BYTES = 1024 * 1024
 BIG_FRAME_BYTES = RECEIVE_BUFFER_BYTES // 2
-# A torn frame from this size on is not put back in front of the shared buffer, which would copy it
-# twice, but goes on in a buffer of its own while one of these is free.
+# An incomplete frame from this size on is not copied back to the front of the shared buffer, which
+# would copy it twice, but continues in a buffer of its own while one of these is free.
 OWN_BUFFER_FROM = 64 * 1024
 OWN_BUFFERS = 16
 LONGEST_WAIT_MS = 1_000
-# Of each turn, for what takes long: an impatient bystander does not notice it, and the overhead of
-# a turn (some 20 us) stays small beside it.
+# The time for long work in each turn: short enough that other clients do not notice it, and long
+# compared with the overhead of a turn (some 20 us).
 SLICE_NS = 5_000_000
-# Answers that clients have not taken, over all connections; records that lie in files do not count.
-# Above it no long answer is made, and whoever has left most unread for so long is closed.
+# Bytes of replies that clients have not read, over all connections; records in files do not count.
+# Above it no long answer is made, and after UNREAD_FOR_MS the connection with the most unread bytes
+# is closed.
 MOST_UNREAD_BYTES = 128 * 1024 * 1024
 UNREAD_FOR_MS = 10_000
 MOST_LINES_PER_SECOND = 20
 
 
 class Slice:
-    """The part of a turn that what takes long may use."""
+    """The part of a turn that long work may use."""
 
     __slots__ = ("_ends_ns",)
 
@@ -72,25 +73,30 @@ class Loop:
         most_held_bytes: int,
         work: Callable[[Callable[[], bool]], bool] = lambda is_over: False,
     ) -> None:
+        # Invariants: everything here runs on one thread; `_held_bytes` is the sum over all
+        # connections of `tail` and the received part of `big`; the contents of `_buffer` belong to
+        # one connection at a time, and are gone when the next one is read.
         self.poller = poller
         self.clock = clock
         self.now = now
         self.dispatch = dispatch
         self.purgatory = purgatory
-        # The node writes and flushes. False: the disk refused some of it, which changed answers.
+        # The node writes and flushes. False: the disk refused a write, and answers have changed.
         self.end_turn = end_turn
-        self.buffer_is_free = buffer_is_free  # told after requests are answered, before it is so
-        self.work = work  # does a slice of what takes long; whether more is left
-        self.has_work = False  # the next turn goes on with it, and waits for nothing
+        self.buffer_is_free = buffer_is_free  # called after requests, before the buffer is reused
+        self.work = work  # does a slice of long work; returns whether more is left
+        self.has_work = False  # the next turn continues it and does not wait
         self.timers = Timers()
         self.connections: dict[int, Connection] = {}
         self.callbacks: dict[int, Callable[[], None]] = {}  # listeners, wake-ups
         self.on_close: Callable[[Connection], None] = lambda connection: None
-        self.send_to_peers: Callable[[], None] = lambda: None  # what this turn asks other nodes
-        # Told of a file that could not be read while it was sent.
+        self.send_to_peers: Callable[[], None] = lambda: (
+            None
+        )  # sends the requests of this turn to other nodes
+        # Called with a file that could not be read while it was sent.
         self.on_unreadable_file: Callable[[str, OSError], object] = lambda path, problem: None
         self.stopping = False
-        self.asked_at_ms = 0  # when somebody last asked for something
+        self.asked_at_ms = 0  # when the last event came
         self.lag_ms = 0  # the longest turn since the metrics were last read
         self.turns = 0
         self.bytes_in = 0
@@ -98,11 +104,13 @@ class Loop:
         self._said_since_ms = 0
         self._said = 0  # lines about closed connections, in the second that began then
         self.timers.every(1_000, self._say_the_rest, now.monotonic_ms)
-        self._again: list[Connection] = []  # have complete frames left that wait for their turn
+        self._again: list[
+            Connection
+        ] = []  # connections with complete frames left for the next turn
         self._most_held_bytes = most_held_bytes
         self._held_bytes = 0  # of requests that are not complete, over all connections
         self.unread_bytes = 0  # over all connections
-        self._unread: dict[Connection, int] = {}  # those whose sockets took no more
+        self._unread: dict[Connection, int] = {}  # connections whose socket buffer is full
         self._too_much_since_ms: int | None = None
         self.timers.every(1_000, self._close_worst_reader, now.monotonic_ms)
         self._own_buffers = [bytearray() for _ in range(OWN_BUFFERS)]  # grown at their first use
@@ -113,7 +121,7 @@ class Loop:
         self.poller.watch(sock.fileno(), self.poller.READ)
 
     def call_when_ready(self, sock: socket.socket, interest: int, do: Callable[[], None]) -> None:
-        """As above; for sockets that are also waited for because they took no more."""
+        """As above, with a choice of events: for sockets that wait to become writable, too."""
         if sock.fileno() in self.callbacks:
             self.poller.change(sock.fileno(), interest)
         else:
@@ -137,10 +145,14 @@ class Loop:
         self.turns += 1
         events = self.poller.poll(wait_ms / 1000)
         now = self.now
+        # One reading of the clocks per turn: all requests of a turn see the same time, and no
+        # handler reads a clock.
         self.clock.read(now)
         started_ms = now.monotonic_ms
         connections = self.connections
         write = self.poller.WRITE
+        # A callback or a send may close other connections, so each event looks its connection up
+        # again.
         for descriptor, mask in events:
             connection = connections.get(descriptor)
             if connection is None:
@@ -165,12 +177,12 @@ class Loop:
             self.lag_ms = max(self.lag_ms, now.monotonic_ms - started_ms)
 
     def finish_turn(self) -> None:
-        """Try what was woken, write what was gathered, send what is owed."""
+        """Try woken requests, write gathered batches, send replies."""
         dispatch, purgatory = self.dispatch, self.purgatory
         while True:
             purgatory.expire(self.now.monotonic_ms)
             while purgatory.woken or dispatch.resumed:
-                purgatory.settle()
+                purgatory.try_woken()
                 resumed, dispatch.resumed = dispatch.resumed, []
                 for session in resumed:
                     if not session.closing:
@@ -179,12 +191,15 @@ class Loop:
                 failed, dispatch.failed = dispatch.failed, []
                 for session, why in failed:
                     self.close(session.connection, why)
+            # Writes come before replies (decision 1). If the disk refuses a write, answers that
+            # depend on it were changed; they may wake other requests, so the steps above are
+            # repeated until the disk has taken everything that is left.
             if self.end_turn():
                 break
         self.send_to_peers()
         dirty, dispatch.dirty = dispatch.dirty, []
-        # The last ones were woken by what the others sent: a record reaches who waits for it
-        # before its producer's acknowledgement leaves, a send earlier.
+        # The last sessions are mostly consumers that were woken by a Produce of this turn. In
+        # reverse order a record reaches its consumer before the producer's acknowledgement leaves.
         for session in reversed(dirty):
             if session.outbox:
                 self._send(session.connection)
@@ -205,14 +220,15 @@ class Loop:
         self.on_close(connection)
 
     def _say(self, address: str, why: str) -> None:
-        """Whoever is sent away a thousand times a second does not fill the disk with it."""
+        """Log a closed connection; bounded, so that a client cannot fill the disk with log
+        lines."""
         self._say_the_rest()
         self._said += 1
         if self._said <= MOST_LINES_PER_SECOND:
             log.warning("closed the connection of %s: %s", address, why)
 
     def _say_the_rest(self) -> None:
-        """How many went without a line of their own, once their second is over."""
+        """Log how many connections were closed without a line, once the second is over."""
         now_ms = self.now.monotonic_ms
         if now_ms - self._said_since_ms >= 1_000:
             if self._said > MOST_LINES_PER_SECOND:
@@ -239,11 +255,11 @@ class Loop:
     def _readable(self, connection: Connection) -> None:
         session = connection.session
         if session.muted or connection.blocked or connection.tail_is_ready:
-            # Not now; looked for again when the reason is gone. A real client never gets here.
+            # Stop watching until the reason is gone. A usual client never gets here.
             if connection.interest & self.poller.READ:
                 self._watch(connection, connection.interest & ~self.poller.READ)
             else:
-                self.close(connection)  # not watched for reading: the peer has broken off
+                self.close(connection)  # an event without a watch for reading: the peer has closed
             return
         connection.active_at_ms = self.now.monotonic_ms
         try:
@@ -255,7 +271,7 @@ class Loop:
             if connection.has_unsent:
                 self._send(connection)
             return
-        except Refused as reason:
+        except ClosesConnection as reason:
             self.close(connection, str(reason))
         except OSError:
             self.close(connection)
@@ -263,11 +279,14 @@ class Loop:
             self._blame(connection, bug)
 
     def _blame(self, connection: Connection, bug: Exception) -> None:
-        """Handlers' bugs are caught in dispatch; this is for what lies around them."""
-        log.error("what came from %s failed here", connection.address, exc_info=bug)
-        self.close(connection, "what it sent failed here")
+        """Log a bug outside of handlers (those are caught in dispatch), and close."""
+        log.error("a request of %s failed because of a bug", connection.address, exc_info=bug)
+        self.close(connection, "its request failed because of a bug")
 
     def _receive(self, connection: Connection) -> None:
+        # One shared buffer for all connections: a thousand idle connections hold no receive memory.
+        # Only the beginning of an unfinished frame is kept, and put back in front of the next
+        # bytes.
         buffer, tail = self._buffer, connection.tail
         start = len(tail)
         if start:
@@ -282,7 +301,7 @@ class Loop:
         self._feed(connection, start + received)
 
     def _feed(self, connection: Connection, filled: int) -> None:
-        """Answer what is in the shared buffer and keep what is left of it."""
+        """Handle the frames in the shared buffer and keep the incomplete one at its end."""
         session = connection.session
         taken = self._answer(session, self._buffer, filled)
         connection.tail_is_ready = False
@@ -294,14 +313,18 @@ class Loop:
             self._begin_big(connection, session.frame_size, self._buffer[taken:filled])
         else:
             self._keep(connection, self._buffer[taken:filled].tobytes())
+            # `feed` sets frame_size only when it stops at an incomplete frame. So here it stopped
+            # at a complete one, because of a bound on replies.
             if session.frame_size == 0 and filled - taken >= 8:
-                # Complete requests are left because the replies are too many or one waits.
+                # Complete requests are left, because too many replies are unread or one waits.
                 connection.tail_is_ready = True
                 if not session.muted and not connection.blocked:
                     self._again.append(connection)
 
     def _answer(self, session: Session, view: memoryview, filled: int) -> int:
         try:
+            # Appended batches may still point into the buffer. `buffer_is_free` writes them to
+            # their files before anything else is received into it, also when `feed` raises.
             return self.dispatch.feed(session, view, filled)
         finally:
             self.buffer_is_free()
@@ -316,7 +339,7 @@ class Loop:
                 size = len(connection.tail)
                 self._buffer[:size] = connection.tail
                 self._feed(connection, size)
-        except Refused as reason:
+        except ClosesConnection as reason:
             self.close(connection, str(reason))
             return
         except Exception as bug:  # noqa: BLE001 - as above
@@ -331,7 +354,7 @@ class Loop:
         self._keep(connection, b"")
         memory: mmap.mmap | bytearray | None = None
         if size > BIG_FRAME_BYTES:
-            # The system fills it in page by page as bytes arrive: a mere length costs nothing.
+            # The system allocates pages as bytes arrive: an announced length costs nothing.
             memory = mmap.mmap(-1, size)
         self._hold(len(start))
         if memory is None:
@@ -339,15 +362,17 @@ class Loop:
         connection.begin_big(memory, size, start)
 
     def _keep(self, connection: Connection, tail: bytes) -> None:
-        """What was received and not taken waits with its connection."""
+        """Keep received bytes that are not handled yet with their connection."""
         if tail or connection.tail:
             self._hold(len(tail) - len(connection.tail))
             connection.tail = tail
 
     def _hold(self, more: int) -> None:
-        """Whoever begins requests and does not end them shares one limit with all who do so."""
+        """Count bytes of unfinished requests; all connections together share one limit."""
+        # `queued.max.request.bytes`. It counts bytes that have arrived, not announced lengths: a
+        # length alone costs nothing (mmap) and blocks nobody.
         if self._held_bytes + more > self._most_held_bytes:
-            raise Refused(
+            raise ClosesConnection(
                 f"an unfinished request while {self._held_bytes} bytes of others are held"
             )
         self._held_bytes += more
@@ -385,7 +410,7 @@ class Loop:
         try:
             all_sent = connection.send()
         except OSError as problem:
-            if problem.errno == EIO:  # no socket says that: it is a file that goes by sendfile
+            if problem.errno == EIO:  # sockets do not raise it: it is the file of a sendfile
                 self._file_failed(connection, problem)
             self.close(connection)
             return
@@ -418,7 +443,7 @@ class Loop:
             self._too_much_since_ms = self.now.monotonic_ms
 
     def _close_worst_reader(self) -> None:
-        """The others wait for memory that this one does not give back."""
+        """Close the connection with the most unread bytes, if there are too many for too long."""
         since_ms, now_ms = self._too_much_since_ms, self.now.monotonic_ms
         if since_ms is None or now_ms - since_ms < UNREAD_FOR_MS:
             return

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from headrace.log_lines import log_to_stderr
 from headrace.server.garbage import THRESHOLDS
 from headrace.server.server import Server
-from headrace.server.settings import Settings
+from headrace.server.settings.settings import Settings
 
 
 def run(settings: Settings, on_ready: Callable[[Server], None]) -> None:

@@ -1,9 +1,9 @@
 """One running node: the pure node with its loop, listeners, flusher and metrics around it.
 
 `Server(...)` opens everything or raises `CannotStart` with one sentence; `serve` runs until `stop`
-is called (from any thread or a signal), then lets nobody in, answers what waits, flushes, and
-leaves the clean-shutdown file. `main.py` runs it for the command line, `headrace.testing` in a
-thread.
+is called (from any thread or a signal), then accepts no more connections, answers waiting requests,
+flushes, and writes the clean-shutdown file. `main.py` runs it for the command line,
+`headrace.testing` in a thread.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.broker import Endpoint
-from headrace.broker.identity import UnusableFolder
-from headrace.broker.lost_acknowledgements import take_back
+from headrace.broker.folders.identity import UnusableFolder
+from headrace.broker.records.lost_acknowledgements import take_back
 from headrace.consensus.metadata_recovery import UnusableMetadata
 from headrace.contract import delay_login
 from headrace.environment import Now
@@ -28,34 +28,35 @@ from headrace.metadata.config_definitions.definition import BadValue
 from headrace.metadata.config_validation import connections_by_address
 from headrace.metadata.configs import layers
 from headrace.metadata.image import MetadataImage
-from headrace.node import Node
-from headrace.node_settings import NodeSettings
+from headrace.node.node import Node
+from headrace.node.node_settings import NodeSettings
+from headrace.prometheus_text import Family
 from headrace.protocol.errors import KafkaError
 from headrace.server import garbage
-from headrace.server.addresses import Listener as ListenerAddress
-from headrace.server.background_processes import BackgroundProcesses
+from headrace.server.background.background_processes import BackgroundProcesses
 from headrace.server.clock import Clock, SystemClock
-from headrace.server.connection_limits import Limits, settings_of_listeners
 from headrace.server.flusher import ClosingFlushes, Flusher, say_how_far
-from headrace.server.folder_format import format_folder, levels_of
-from headrace.server.folder_locks import FolderLocks, refused_start, space_of
-from headrace.server.listener import Buffers, Door, Listener
+from headrace.server.folders.folder_format import format_folder, levels_of
+from headrace.server.folders.folder_locks import FolderLocks, refused_start, space_of
+from headrace.server.folders.real_disk import RealDisk, raise_open_files_limit
+from headrace.server.listeners.addresses import Listener as ListenerAddress
+from headrace.server.listeners.connection_limits import ConnectionLimits, settings_of_listeners
+from headrace.server.listeners.listener import Buffers, Door, Listener
 from headrace.server.loop import Loop
-from headrace.server.metrics import Family, request_families
-from headrace.server.node_families import node_families
+from headrace.server.metrics.metrics import request_families
+from headrace.server.metrics.node_families import node_families
 from headrace.server.poller import Poller, best_poller
-from headrace.server.real_disk import RealDisk, raise_open_files_limit
-from headrace.server.settings import CannotStart, Settings
+from headrace.server.settings.settings import CannotStart, Settings
 
 if TYPE_CHECKING:
-    from headrace.server.delay_process import DelayProcess
-    from headrace.server.metrics_endpoint import MetricsEndpoint
-    from headrace.server.peers import Peers
-    from headrace.server.security import Security
+    from headrace.server.background.delay_process import DelayProcess
+    from headrace.server.listeners.security import Security
+    from headrace.server.metrics.metrics_endpoint import MetricsEndpoint
+    from headrace.server.peers.peers import Peers
 
 log = logging.getLogger(__name__)
 
-# What is left is for the poller, checkpoints and the like.
+# The rest is for the poller, checkpoints and others.
 SHARE_OF_DESCRIPTORS_FOR_CONNECTIONS = 0.55
 SHARE_OF_DESCRIPTORS_FOR_SEGMENTS = 0.4
 FAREWELL_TURNS = 20
@@ -121,7 +122,7 @@ class Server:
     def _open_node(self, descriptors: int) -> Node:
         settings = self.settings
         try:
-            if self.peers is not None and settings.place.may_begin_alone:
+            if self.peers is not None and settings.cluster.may_begin_alone:
                 self._format_if_new()
             return Node(
                 self.disk,
@@ -161,7 +162,7 @@ class Server:
         found = settings.for_node({listener.name: listener.port for listener in self.listeners})
         found.failed_folders = self._locks.failed
         if settings.values["headrace.first.users"]:
-            from headrace.server.first_users import read_first_users
+            from headrace.server.settings.first_users import read_first_users
 
             try:
                 found.first_users = read_first_users(settings.values["headrace.first.users"])
@@ -172,11 +173,11 @@ class Server:
     def _open_security(self) -> Security | None:
         """None if no listener asks for TLS or a login: then nothing of it is loaded."""
         everyone = (*self.settings.listeners, *self.settings.controllers)
-        called = self.settings.place.controller_protocol
+        called = self.settings.cluster.controller_protocol
         if {called, *(listener.protocol for listener in everyone)} == {"PLAINTEXT"}:
             return None
-        from headrace.server.security import Security
-        from headrace.server.tls import Handshakes
+        from headrace.server.listeners.security import Security
+        from headrace.server.listeners.tls import Handshakes
 
         try:
             return Security(
@@ -189,19 +190,19 @@ class Server:
             raise CannotStart(str(fault)) from None
 
     def _open_peers(self) -> Peers | None:
-        if self.settings.place.is_alone:
+        if self.settings.cluster.is_alone:
             return None
-        from headrace.server.peers import peers_of
+        from headrace.server.peers.peers import peers_of
 
         return peers_of(self.settings, self.security)
 
     def _attend_security(self, security: Security) -> None:
-        from headrace.server.tls_context import LOOK_EVERY_MS
+        from headrace.server.listeners.tls_context import LOOK_EVERY_MS
 
         security.attend(self.node)
         self.loop.timers.every(LOOK_EVERY_MS, security.look, self.now.monotonic_ms)
 
-    def _limits(self) -> Limits:
+    def _limits(self) -> ConnectionLimits:
         broker = self.node.broker
         given = [layer.settings for layer in layers(broker.given, broker.image.configs)]
         names = [listener.name for listener in self.listeners]
@@ -265,17 +266,17 @@ class Server:
         )
 
     def start_services(self) -> None:
-        """What runs beside a node in a process of its own, from when it is needed."""
+        """The processes that run beside a node, started when they are needed."""
         if self.settings.values["headrace.delay.service"] == "off":
             return
-        if not self.settings.place.is_broker:
+        if not self.settings.cluster.is_broker:
             return
-        from headrace.server.delay_process import DelayProcess, delay_command
+        from headrace.server.background.delay_process import DelayProcess, delay_command
 
         settings = self.settings
         address, environment = self.address, None
         if settings.delay_client is not None:
-            point = self.node.broker.endpoints[settings.place.broker_listener or ""]
+            point = self.node.broker.endpoints[settings.cluster.broker_listener or ""]
             address = f"{point.host}:{point.port}"
             environment = {delay_login.SETTINGS_VARIABLE: json.dumps(settings.delay_client)}
         elif self.security is not None:
@@ -292,16 +293,23 @@ class Server:
         """A door on loopback for it alone, and the password for that (docs/decisions/0009)."""
         opened = Listener(DELAY_LISTENER, "127.0.0.1", 0, backlog=8)
         password = os.urandom(32).hex()
-        place = ListenerAddress(opened.name, opened.host, opened.port, "SASL_PLAINTEXT")
-        security.admit(place, delay_login.USER, password)
+        address = ListenerAddress(opened.name, opened.host, opened.port, "SASL_PLAINTEXT")
+        security.admit(address, delay_login.USER, password)
         self.node.broker.endpoints[opened.name] = Endpoint(opened.host, opened.port)
         self.door.open_also(opened)
         return f"{opened.host}:{opened.port}", {delay_login.PASSWORD_VARIABLE: password}
 
     def _serve_metrics(self, host: str, port: int) -> None:
-        from headrace.server.metrics_endpoint import MetricsEndpoint
+        from headrace.server.metrics.metrics_endpoint import MetricsEndpoint
 
-        self.metrics = MetricsEndpoint(host, port, self._families)
+        try:
+            self.metrics = MetricsEndpoint(host, port, self._families)
+        except OSError as problem:
+            self._close()
+            raise CannotStart(
+                f"Cannot serve metrics on {host}:{port}: {problem.strerror}. "
+                "Choose another port with --metrics."
+            ) from None
 
     def serve(self) -> None:
         """Until `stop`; raises DiskFailed if the node had to give up."""
@@ -332,8 +340,8 @@ class Server:
             )
         assert refusal is not None, "asked only after a failure"
         return DiskFailed(
-            f"The disk under {folder} failed ({refusal.strerror}); what was not flushed may be "
-            "lost: look at it, then start again."
+            f"The disk under {folder} failed ({refusal.strerror}); data that was not flushed may "
+            "be lost: check the disk, then start again."
         )
 
     @property
@@ -359,7 +367,7 @@ class Server:
             self.loop.stopping = True  # no bell has rung if it was the quorum that failed
         if self.node.end_turn():
             return True
-        # What the disk refused was promised to somebody in this turn.
+        # The refused batches were answered in this turn.
         lost, self.node.lost = self.node.lost, []
         for session in take_back([c.session for c in self.loop.connections.values()], lost):
             self.loop.close(session.connection, "the disk refused what its answer rests on")
@@ -449,8 +457,8 @@ def limits_of(
     possible: int,
     of_listeners: Mapping[str, int],
     rates_of_listeners: Mapping[str, int],
-) -> Limits:
-    return Limits(
+) -> ConnectionLimits:
+    return ConnectionLimits(
         connections=min(values["max.connections"], possible),
         connections_per_address=values["max.connections.per.ip"],
         idle_ms=values["connections.max.idle.ms"],

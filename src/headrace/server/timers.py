@@ -1,4 +1,4 @@
-"""What is done at its time, once or again and again, on the loop, in monotonic time."""
+"""Timers: functions that the loop calls at a time, once or repeatedly, in monotonic time."""
 
 from __future__ import annotations
 

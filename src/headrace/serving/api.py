@@ -1,8 +1,8 @@
-"""What a request handler is given and what it may answer.
+"""The arguments and possible answers of a request handler.
 
 A handler is a plain function `handle(owner, request, call)`; the owner is Broker or Controller. It
-answers now (a response message, or its bytes), later (`Parked`), in slices (a generator that
-returns the answer, `long_answers.py`), or never (`None`: acks=0).
+answers now (a response message, or its bytes), later (`WaitingRequest`), in slices (a generator
+that returns the answer, `long_answers.py`), or never (`None`: acks=0).
 Handlers raise `KafkaError` for refusals and never catch anything else.
 """
 
@@ -19,18 +19,20 @@ if TYPE_CHECKING:
     from headrace.serving.quotas import Meter
 
 
-# What is said of 50,000 partitions takes the loop 0.1 to 0.2 s.
+# An answer about 50,000 partitions takes the loop 0.1 to 0.2 s.
 MOST_NAMED = 50_000
 
 
-class Refused(Exception):
-    """What arrived ends the connection; the text says why, for the log."""
+class ClosesConnection(Exception):
+    """An invalid request ends the connection; the text says why, for the log."""
 
 
 def require_few(request: str, count: int, things: str) -> None:
     """Of requests that are decided as a whole, and answered thing by thing, by a few words each."""
     if count > MOST_NAMED:
-        raise Refused(f"a {request} that names {count} {things} (at most {MOST_NAMED} are taken)")
+        raise ClosesConnection(
+            f"a {request} that names {count} {things} (at most {MOST_NAMED} are taken)"
+        )
 
 
 def require_few_partitions(request: str, count: int) -> None:
@@ -67,7 +69,7 @@ class Call:
 
 
 class Peer(Protocol):
-    """What a handler may know of the connection a request came on."""
+    """The part of a connection that a handler may use."""
 
     client_host: str
     listener: str
@@ -80,20 +82,20 @@ class Peer(Protocol):
 class Waitable(Protocol):
     """Something a request can wait for; it wakes what hangs on it by `Purgatory.wake`."""
 
-    waiting: dict[
-        Parked, None
-    ]  # in order of arrival; a dict so that leaving costs the same for all
+    # In order of arrival; a dict so that leaving costs the same for all.
+    waiting: dict[WaitingRequest, None]
 
 
 def _nobody_waits(answer: Any) -> None:
-    """Of a request that was not parked by a connection."""
+    """Of what does not wait for a connection: an alarm, or a request of this node itself."""
 
 
-class Parked:
+class WaitingRequest:
     """A request that waits: it hangs on things, and is tried again when one of them changes.
 
     `attempt(expired)` returns the response, or None to wait on; with `expired` it must answer.
-    Whoever parks keeps values, not views: the receive buffer is reused after the handler returns.
+    A handler whose request waits must keep values, not views: the receive buffer is reused after
+    the handler returns.
     """
 
     __slots__ = ("deadline_ms", "attempt", "hangs_on", "mutes", "woken", "done", "complete")

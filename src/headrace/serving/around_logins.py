@@ -1,4 +1,4 @@
-"""What dispatch does with frames that only logins have: bare tokens, and requests out of turn.
+"""Handles the frames that only logins have: bare tokens, and requests out of turn.
 
 Bare tokens follow a SaslHandshake of version 0: four bytes of length and as many bytes, and so are
 the answers. A login that fails cannot say so: the connection is closed after the usual delay.
@@ -12,7 +12,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.serving.api import Parked, Refused
+from headrace.serving.api import ClosesConnection, WaitingRequest
 from headrace.serving.session import Reply, Session
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def feed_tokens(dispatch: Dispatch, session: Session, view: memoryview, filled: 
             break
         (size,) = _length.unpack_from(view, position)
         if not 0 <= size <= session.login.mechanisms.largest_bytes:
-            raise Refused(f"a token of {size} bytes")
+            raise ClosesConnection(f"a token of {size} bytes")
         end = position + 4 + size
         if end > filled:
             session.frame_size = size + 4
@@ -55,14 +55,14 @@ def _answer(dispatch: Dispatch, session: Session, token: bytes) -> None:
     dispatch.reply(session, [_length.pack(len(answer)) + answer])
 
 
-def _close_late(dispatch: Dispatch, session: Session, parked: Parked) -> None:
+def _close_late(dispatch: Dispatch, session: Session, waiting: WaitingRequest) -> None:
     def complete(answer: Any) -> None:
         dispatch.failed.append((session, "its login failed"))
 
-    parked.complete = complete
-    session.muted += 1
-    session.line.append(Reply(parked, None))
-    dispatch.purgatory.park(parked)
+    waiting.complete = complete
+    dispatch.mute(session)
+    session.line.append(Reply(waiting, None))
+    dispatch.purgatory.add(waiting)
 
 
 def answer_out_of_turn(dispatch: Dispatch, session: Session, frame: memoryview) -> None:
@@ -72,7 +72,7 @@ def answer_out_of_turn(dispatch: Dispatch, session: Session, frame: memoryview) 
     route = dispatch.routes.get(key)
     login = session.login
     if route is None or login is None:
-        raise Refused("a request of a kind or version that is not served, during a login")
+        raise ClosesConnection("a request of a kind or version that is not served, during a login")
     code = ErrorCode.ILLEGAL_SASL_STATE
     answer = error_response(route, KafkaError(code))
     if route.api_key == METADATA_KEY:  # its older versions say it of each topic
@@ -82,4 +82,4 @@ def answer_out_of_turn(dispatch: Dispatch, session: Session, frame: memoryview) 
         answer.topics = [MetadataResponseTopic(code, topic.name) for topic in asked]
     login.refuse_request(session)
     late = login.answer_late(session, lambda: answer, dispatch.now)
-    dispatch.park(session, route, correlation_id, late)
+    dispatch.reply_later(session, route, correlation_id, late)

@@ -1,10 +1,10 @@
-"""Who may do what: Kafka's access control entries, asked for one principal and one resource.
+"""Access control: Kafka's access control entries, asked for one principal and one resource.
 
 The rules are those of Apache Kafka's StandardAuthorizer. A pattern names resources by their name,
 by the beginning of it, or all of a type (`*`). Of the entries whose pattern matches, those count
 that name the principal or `User:*`, from its host or `*`. One that denies outweighs all that allow.
-To read, write, delete or alter includes to describe, and to alter settings to describe them, but
-only when allowed: who is denied to read may still describe. Super users may do everything. A
+READ, WRITE, DELETE and ALTER include DESCRIBE, and ALTER_CONFIGS includes DESCRIBE_CONFIGS, but
+only when allowed: a client that is denied READ may still describe. Super users may do everything. A
 resource that no pattern matches is closed, unless `allow.everyone.if.no.acl.found` opens it.
 
 A decision is a number with a bit for each operation, so one look answers for all of them. It costs
@@ -42,7 +42,7 @@ Who = tuple[str, str]  # principal and host, each of them or a wildcard
 
 
 class Asking(Protocol):
-    """What of a connection counts."""
+    """The part of a connection that counts."""
 
     principal: Principal
     client_host: str
@@ -286,7 +286,7 @@ class Authorizer:
 
 
 def allowed_by(operation: int) -> int:
-    """What an entry that allows the operation allows."""
+    """The operations that an entry for this operation includes."""
     if operation == Operation.ALL:
         return EVERYTHING
     bits = _bit(operation)

@@ -1,7 +1,7 @@
 """Requests that wait more than once: for a producer id, then for a log, then for another.
 
-`chain` goes on with what a first wait brought; what it goes on with may wait again. A request that
-did not wait goes on at once, so that a node whose appends commit at once never comes here twice.
+`chain` continues with the result of a first wait; the next step may wait again. A request that did
+not wait goes on at once, so that a node whose appends commit at once never comes here twice.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.serving.api import Parked
+from headrace.serving.api import WaitingRequest
 from headrace.serving.purgatory import Purgatory
 
 
@@ -20,16 +20,16 @@ class Step:
     __slots__ = ("inner", "answer", "waiting")
 
     def __init__(self) -> None:
-        self.inner: Parked | None = None
+        self.inner: WaitingRequest | None = None
         self.answer: Any = None
-        self.waiting: dict[Parked, None] = {}
+        self.waiting: dict[WaitingRequest, None] = {}
 
 
 def chain(
-    purgatory: Purgatory, first: Any | Parked, go_on: Callable[[Any], Any | Parked]
-) -> Any | Parked:
-    """What `go_on` makes of the answer of `first`, now or later."""
-    if not isinstance(first, Parked):
+    purgatory: Purgatory, first: Any | WaitingRequest, go_on: Callable[[Any], Any | WaitingRequest]
+) -> Any | WaitingRequest:
+    """The result of `go_on` for the answer of `first`, now or later."""
+    if not isinstance(first, WaitingRequest):
         return go_on(first)
     step = Step()
     attempt_first = first.attempt
@@ -40,11 +40,11 @@ def chain(
             if found is None:
                 return None
             after = go_on(found)
-            if not isinstance(after, Parked):
+            if not isinstance(after, WaitingRequest):
                 return after
             step.inner = after
             after.complete = complete
-            purgatory.park(after)
+            purgatory.add(after)
         if step.answer is None and expired:
             return step.inner.attempt(True)
         if isinstance(step.answer, Exception):
@@ -60,10 +60,12 @@ def chain(
     return first
 
 
-def or_refused(answer: Any | Parked, refuse: Callable[[ErrorCode], Any]) -> Any | Parked:
+def or_refused(
+    answer: Any | WaitingRequest, refuse: Callable[[ErrorCode], Any]
+) -> Any | WaitingRequest:
     """The answer; if it waits and is refused in the end, what `refuse` makes of that: most answers
     have no place of their own to say so."""
-    if isinstance(answer, Parked):
+    if isinstance(answer, WaitingRequest):
         attempt = answer.attempt
 
         def attempt_or_refuse(expired: bool) -> Any | None:
@@ -76,43 +78,47 @@ def or_refused(answer: Any | Parked, refuse: Callable[[ErrorCode], Any]) -> Any 
     return answer
 
 
-def all_of(answers: list[Any | Parked], finish: Callable[[list[Any]], Any]) -> Any | Parked:
-    """What `finish` makes of them when all are there; each of them waits for itself and answers
-    its own refusals (`or_refused`)."""
-    waiting = [answer for answer in answers if isinstance(answer, Parked)]
+def all_of(
+    answers: list[Any | WaitingRequest], finish: Callable[[list[Any]], Any]
+) -> Any | WaitingRequest:
+    """The result of `finish` when all answers are there; each waits for itself and answers its own
+    refusals (`or_refused`)."""
+    waiting = [answer for answer in answers if isinstance(answer, WaitingRequest)]
     if not waiting:
         return finish(answers)
 
     def attempt(expired: bool) -> Any | None:
-        for place, answer in enumerate(answers):
-            if isinstance(answer, Parked):
+        for index, answer in enumerate(answers):
+            if isinstance(answer, WaitingRequest):
                 found = answer.attempt(expired)
                 if found is None:
                     return None
-                answers[place] = found
+                answers[index] = found
         return finish(answers)
 
     hangs_on = list({id(thing): thing for each in waiting for thing in each.hangs_on}.values())
-    return Parked(attempt, deadline_ms=max(each.deadline_ms for each in waiting), hangs_on=hangs_on)
+    return WaitingRequest(
+        attempt, deadline_ms=max(each.deadline_ms for each in waiting), hangs_on=hangs_on
+    )
 
 
 def one_after_the_other(
     purgatory: Purgatory,
-    tasks: list[Callable[[], Any | Parked]],
+    tasks: list[Callable[[], Any | WaitingRequest]],
     finish: Callable[[list[Any]], Any],
-) -> Any | Parked:
+) -> Any | WaitingRequest:
     """Each task begins when the one before has its answer; then all the answers."""
     answers: list[Any] = []
 
-    def go_on() -> Any | Parked:
+    def go_on() -> Any | WaitingRequest:
         while len(answers) < len(tasks):
             found = tasks[len(answers)]()
-            if isinstance(found, Parked):
+            if isinstance(found, WaitingRequest):
                 return chain(purgatory, found, go_on_with)
             answers.append(found)
         return finish(answers)
 
-    def go_on_with(found: Any) -> Any | Parked:
+    def go_on_with(found: Any) -> Any | WaitingRequest:
         answers.append(found)
         return go_on()
 

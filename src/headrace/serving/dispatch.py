@@ -1,11 +1,11 @@
 """From bytes to handlers and back: one look-up per request, replies in request order.
 
-`feed` takes what arrived on a connection, answers every complete frame in it and says how much it
-took. Only the first eight bytes of a frame are believed before it is complete: its size, bounded,
-and its API and version, which must be in the table. Anything a client must not send ends its
-connection by `Refused`; a bug in one handler ends that connection only.
+`feed` gets the bytes received on a connection, handles every complete frame in them and returns how
+many bytes it used. Before a frame is complete, only its first eight bytes count: its size, which is
+bounded, and its API key and version, which must be in the table. An invalid request ends its
+connection by `ClosesConnection`; a bug in one handler ends that connection only.
 
-Does not know sockets: the listener calls `feed`, and sends the outboxes of `dirty` sessions.
+Dispatch does not know sockets: the loop calls `feed`, and sends the outboxes of `dirty` sessions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from headrace.environment import Now
 from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.serving.api import Call, Parked, Refused
+from headrace.serving.api import Call, ClosesConnection, WaitingRequest
 from headrace.serving.around_logins import answer_out_of_turn, feed_tokens
 from headrace.serving.long_answers import answer_later, answering_of, begin
 from headrace.serving.purgatory import Purgatory
@@ -41,10 +41,10 @@ SMALLEST_FRAME = 10  # API key, version, correlation id, length of the client id
 # Only Produce carries records. Any other request of this size is an attack: decoded, it would take
 # up to 58 times as much memory and about a second of everybody's time (estimated, not measured).
 LARGEST_WITHOUT_RECORDS = 4 * 1024 * 1024
-# librdkafka and the Java client keep at most five; a client that sends on without reading replies
-# is not read until some are answered.
+# librdkafka and the Java client have at most five in flight; a connection with more unanswered
+# requests is not read until some are answered.
 MOST_REQUESTS_IN_LINE = 100
-# Replies beyond this wait until the client has taken what it is owed.
+# With this many unread bytes of replies, a connection's next requests wait.
 MOST_BYTES_OWED = 1024 * 1024
 
 _read_prefix = Struct(">iI").unpack_from  # size; API key and version as one number
@@ -76,18 +76,20 @@ class Dispatch:
         max_frame: int,
         stopwatch: Callable[[], int] | None = None,
     ) -> None:
+        # API key and version are adjacent in the frame, so one 32-bit number finds the route. A
+        # version that is not served has no entry: nothing else checks versions.
         self.routes = {route.api_key << 16 | route.version: route for route in routes}
         self.api_keys = {route.api_key for route in self.routes.values()}
         self.purgatory = purgatory
         self.now = now  # one object, set by the loop once per turn
-        self.dirty: list[Session] = []  # have something to send
-        self.resumed: list[Session] = []  # may be read again
+        self.dirty: list[Session] = []  # sessions with something to send
+        self.resumed: list[Session] = []  # sessions that may be read again
         self.failed: list[tuple[Session, str]] = []  # to be closed, and why
         self.max_frame = max_frame
-        self.stopwatch = stopwatch  # nanoseconds; None while nobody asks for latencies
+        self.stopwatch = stopwatch  # nanoseconds; None: latencies are not measured
         self.quotas: ClientQuotas | None = None  # None: nobody is limited
         self.long_answers = Lane()
-        self.holds_back = False  # too many answers are unread: no long one is made meanwhile
+        self.holds_back = False  # too many bytes are unread: no long answer is made
 
     def feed(self, session: Session, view: memoryview, filled: int) -> int:
         """Answer the complete frames in view[:filled]; returns how many bytes were taken."""
@@ -97,13 +99,15 @@ class Dispatch:
         session.frame_size = 0
         while filled - position >= 8 and not session.muted and session.owed < MOST_BYTES_OWED:
             size, key = _read_prefix(view, position)
+            # These checks see only the first eight bytes, before the frame is complete. So a client
+            # cannot make the node hold memory for a request that would be refused anyway.
             in_turn = session.login is None or session.login.admits(key >> 16, size, self.now)
             if not SMALLEST_FRAME <= size <= self.max_frame:
                 self._require_size(size)
             if key not in self.routes:
                 self._require_answerable(key)
             if size > LARGEST_WITHOUT_RECORDS and key >> 16 != PRODUCE_KEY:
-                raise Refused(f"a request without records of {size} bytes")
+                raise ClosesConnection(f"a request without records of {size} bytes")
             end = position + 4 + size
             if end > filled:
                 session.frame_size = size + 4
@@ -119,7 +123,7 @@ class Dispatch:
 
     def _require_size(self, size: int) -> None:
         if not SMALLEST_FRAME <= size <= self.max_frame:
-            raise Refused(f"a frame of {size} bytes (at most {self.max_frame} are taken)")
+            raise ClosesConnection(f"a frame of {size} bytes (at most {self.max_frame} are taken)")
 
     def _answer(self, session: Session, frame: memoryview) -> None:
         key, correlation_id, client_id_length = _read_header(frame, 0)
@@ -127,11 +131,16 @@ class Dispatch:
         if route is None:
             self._answer_unknown_api_versions(session, correlation_id)
             return
+        # A plain counter and no object: metrics add nothing else to the path of a request.
         route.requests += 1
         started = self.stopwatch() if self.stopwatch is not None else 0
         meter = self.quotas.meter(session, frame) if self.quotas is not None else None
         wait_ms = 0
         try:
+            # A recognized request is one that this connection sent before, except for a part that
+            # may differ. None means: not recognized, and nothing was done.
+            # `broker/recognized/__init__.py` says why both paths give the same answer, and which
+            # test compares them.
             answer = None
             if route.recognize is not None:
                 answer = route.recognize(route.owner, route.version, frame, session, self.now)
@@ -149,13 +158,15 @@ class Dispatch:
                 if meter is not None:
                     self.throttle(session, meter.finish(route.api_key, answered=False))
                 return
-            if meter is not None and type(answer) is not Parked:
+            if meter is not None and type(answer) is not WaitingRequest:
                 wait_ms = meter.finish(route.api_key)
                 answer = throttled(route, answer, wait_ms)
+            # `type(...) is` instead of `isinstance`: these classes have no subclasses, and this
+            # runs for every request.
             if type(answer) is bytes:
                 pieces = route.frame_of_body(correlation_id, answer)
-            elif type(answer) is Parked:
-                self.park(session, route, correlation_id, answer, started, meter)
+            elif type(answer) is WaitingRequest:
+                self.reply_later(session, route, correlation_id, answer, started, meter)
                 return
             else:
                 pieces = route.frame(correlation_id, answer)
@@ -165,7 +176,7 @@ class Dispatch:
                 wait_ms = meter.finish(route.api_key)
                 refused = throttled(route, refused, wait_ms)
             pieces = route.frame(correlation_id, refused)
-        except Refused:
+        except ClosesConnection:
             raise
         except Exception as bug:  # noqa: BLE001 - one request's bug must not end the others
             raise self.blame(session, route, bug) from bug
@@ -178,7 +189,8 @@ class Dispatch:
     def _answer_in_slices(
         self, session: Session, route: Route, frame: memoryview, started: int, meter: Meter | None
     ) -> None:
-        """The receive buffer is used again meanwhile, so the frame is copied."""
+        """Handle a large request in slices; its frame is copied, as the receive buffer is
+        reused."""
         _, correlation_id, client_id_length = _read_header(frame, 0)
         copied = frame.tobytes()
         call = Call(self.now, route.version, memoryview(copied), session, correlation_id, meter)
@@ -186,8 +198,8 @@ class Dispatch:
         answering = answering_of(route, call, at)
         begin(self, session, route, correlation_id, answering, started, meter)
 
-    def blame(self, session: Session, route: Route, bug: Exception) -> Refused:
-        # What a disk refuses to read is no bug of ours: where it stands in the code says nothing.
+    def blame(self, session: Session, route: Route, bug: Exception) -> ClosesConnection:
+        # A read error of the disk is not a bug, so its traceback would not help.
         of_disk = isinstance(bug, OSError)
         log.error(
             "%s v%d from %s failed%s",
@@ -197,111 +209,128 @@ class Dispatch:
             f": {bug}" if of_disk else "",
             exc_info=None if of_disk else bug,
         )
-        return Refused(f"a {route.name} v{route.version} that failed here")
+        return ClosesConnection(f"a {route.name} v{route.version} that failed here")
 
     def reply(self, session: Session, pieces: list[Piece]) -> None:
+        # Replies leave in the order of the requests, as clients expect. As long as an earlier
+        # request waits, a ready reply goes to `line` behind it; otherwise straight to the outbox.
+        # tests/unit/serving/test_dispatch.py: test_a_later_answer_waits_for_an_earlier_one.
         if session.line:
             session.line.append(Reply(None, pieces))
             session.line_bytes += len(pieces[0])
             if not session.line_is_full and is_full(session):
                 session.line_is_full = True
-                session.muted += 1
+                self.mute(session)
             return
+        # Invariant: a session is in `dirty` if its outbox has something new. It is added once, with
+        # the first piece; the loop empties `dirty` at the end of the turn, after the write to the
+        # files.
         if not session.outbox:
             self.dirty.append(session)
         session.outbox += pieces
         session.owed += len(pieces[0])
 
     def forget(self, session: Session) -> None:
-        """The connection is gone: nobody waits for its answers any more."""
+        """The connection is closed: drop its waiting requests and replies."""
         for reply in session.line:
-            if reply.parked is not None:
-                self.purgatory.forget(reply.parked)
+            if reply.waiting is not None:
+                self.purgatory.forget(reply.waiting)
         if session.throttled is not None:
             self.purgatory.forget(session.throttled)
         session.line.clear()
         session.outbox.clear()
         session.closing = True
 
+    def mute(self, session: Session) -> None:
+        """Read nothing more from this connection until the reason for it has ended (`unmute`)."""
+        session.muted += 1
+
+    def unmute(self, session: Session) -> None:
+        """One reason has ended; after the last one the connection is read again."""
+        session.muted -= 1
+        assert session.muted >= 0, "a reason ends once"
+        if not session.muted:
+            self.resumed.append(session)
+
     def throttle(self, session: Session, wait_ms: int) -> None:
-        """Answered, and then not read for a while (KIP-219)."""
+        """Throttle: after the reply, read nothing from this connection for `wait_ms` (KIP-219)."""
         until_ms = self.now.monotonic_ms + wait_ms
         if not wait_ms or (session.throttled and session.throttled.deadline_ms >= until_ms):
             return
         if session.throttled is not None:
             self.purgatory.forget(session.throttled)
         else:
-            session.muted += 1
+            self.mute(session)
 
         def complete(answer: Any) -> None:
             session.throttled = None
-            session.muted -= 1
-            if not session.muted:
-                self.resumed.append(session)
+            self.unmute(session)
 
-        waits = Parked(lambda expired: expired or None, deadline_ms=until_ms, hangs_on=[])
+        waits = WaitingRequest(lambda expired: expired or None, deadline_ms=until_ms, hangs_on=[])
         waits.complete = complete
         session.throttled = waits
-        self.purgatory.park(waits)
+        self.purgatory.add(waits)
 
-    def park(
+    def reply_later(
         self,
         session: Session,
         route: Route,
         correlation_id: int,
-        parked: Parked,
+        waiting: WaitingRequest,
         started: int = 0,
         meter: Meter | None = None,
-        place: Reply | None = None,
+        reply: Reply | None = None,
     ) -> None:
-        """`place` is that of a large request, which has one already."""
-        is_large = place is not None
-        if place is None:
-            place = Reply(parked, None)
-            session.line.append(place)
+        """Let a request wait in purgatory. `reply` is given for a large request, which already is
+        among the replies."""
+        is_large = reply is not None
+        if reply is None:
+            reply = Reply(waiting, None)
+            session.line.append(reply)
         else:
-            place.parked = parked
+            reply.waiting = waiting
         if meter is not None:
-            meter.parked()
+            meter.waits()
 
         def complete(answer: Any) -> None:
             if started:
                 self.note_time(route, started)
-            place.parked = None
+            reply.waiting = None
             try:
                 if isinstance(answer, KafkaError):
                     answer = error_response(route, answer)
                 elif isinstance(answer, Exception):
                     raise answer
                 if is_large:
-                    answer_later(self, session, route, correlation_id, place, answer, meter)
+                    answer_later(self, session, route, correlation_id, reply, answer, meter)
                 else:
                     if meter is not None:
                         wait_ms = meter.finish(route.api_key)
                         answer = throttled(route, answer, wait_ms)
                         self.throttle(session, wait_ms)
                     frame = route.frame_of_body if type(answer) is bytes else route.frame
-                    place.pieces = frame(correlation_id, answer)
-                    session.line_bytes += len(place.pieces[0])
-            except Refused as reason:
+                    reply.pieces = frame(correlation_id, answer)
+                    session.line_bytes += len(reply.pieces[0])
+            except ClosesConnection as reason:
                 self.failed.append((session, str(reason)))
                 return
             except Exception as bug:  # noqa: BLE001 - as above
                 self.failed.append((session, str(self.blame(session, route, bug))))
                 return
             if mutes:
-                session.muted -= 1
-                if not session.muted:
-                    self.resumed.append(session)
+                self.unmute(session)
             self.release(session)
 
-        mutes = parked.mutes or len(session.line) >= MOST_REQUESTS_IN_LINE
-        session.muted += mutes
-        parked.complete = complete
-        self.purgatory.park(parked)
+        # `muted` counts the reasons not to read this connection. Each reason is added once and
+        # removed once; the connection is read again when the count is 0.
+        mutes = waiting.mutes or len(session.line) >= MOST_REQUESTS_IN_LINE
+        if mutes:
+            self.mute(session)
+        waiting.complete = complete
+        self.purgatory.add(waiting)
 
     def release(self, session: Session) -> None:
-        """Move what is answered from the head of the line to the outbox."""
+        """Move the answered requests at the head of the line to the outbox."""
         line = session.line
         while line and line[0].pieces is not None:
             if not session.outbox:
@@ -312,21 +341,19 @@ class Dispatch:
             session.line_bytes -= len(pieces[0])
         if session.line_is_full and not is_full(session):
             session.line_is_full = False
-            session.muted -= 1
-            if not session.muted:
-                self.resumed.append(session)
+            self.unmute(session)
 
     def _require_answerable(self, key: int) -> None:
-        """ApiVersions in a version of the future is answered; anything else unknown is not."""
+        """Refuse an unknown API or version, except for ApiVersions in a newer version."""
         api_key, version = key >> 16, key & 0xFFFF
         if api_key == API_VERSIONS_KEY:
             return
         if api_key in self.api_keys:
-            raise Refused(f"API {api_key} in version {version}, which is not served")
-        raise Refused(f"API {api_key}, which is not served")
+            raise ClosesConnection(f"API {api_key} in version {version}, which is not served")
+        raise ClosesConnection(f"API {api_key}, which is not served")
 
     def _answer_unknown_api_versions(self, session: Session, correlation_id: int) -> None:
-        """KIP-511: the answer is version 0: UNSUPPORTED_VERSION, and what would be understood."""
+        """KIP-511: answer in version 0 with UNSUPPORTED_VERSION and the supported range."""
         route = self.routes[API_VERSIONS_KEY << 16]
         route.requests += 1
         call = Call(self.now, 0, memoryview(b""), session, correlation_id)
@@ -343,5 +370,5 @@ class Dispatch:
 
 
 def is_full(session: Session) -> bool:
-    """Answers that stand behind one that is not ready are somebody's memory too: ours."""
+    """Whether too many replies, or bytes of them, wait behind one that is not ready."""
     return len(session.line) >= MOST_REQUESTS_IN_LINE or session.line_bytes >= MOST_BYTES_OWED

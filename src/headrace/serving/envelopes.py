@@ -3,7 +3,7 @@
 The envelope holds the request as it would have come on a connection, who sent it and from where.
 `enclose` makes one, `Envelopes` answers one: the request inside is decoded, authorized as its own
 client and answered as ever, and its reply goes back in the envelope's. Only another node may send
-envelopes (CLUSTER_ACTION), since they say who somebody is.
+envelopes (CLUSTER_ACTION), since they carry the identity of a client.
 
 As Apache Kafka: what cannot be read is INVALID_REQUEST, a principal that cannot be read
 PRINCIPAL_DESERIALIZATION_FAILURE, an API that is not for forwarding INVALID_REQUEST. A controller
@@ -25,7 +25,7 @@ from headrace.protocol.messages import envelope as messages
 from headrace.protocol.messages.default_principal_data import DefaultPrincipalData
 from headrace.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from headrace.protocol.primitives import BROKEN
-from headrace.serving.api import Api, Call, Parked, Refused
+from headrace.serving.api import Api, Call, ClosesConnection, WaitingRequest
 from headrace.serving.authorization import Authorizer
 from headrace.serving.long_answers import answering_of
 from headrace.serving.principal import Principal
@@ -125,9 +125,9 @@ class Envelopes:
         try:
             answering = answering_of(route, inner, body_of(route, frame, name_length))
             answer = yield from _answered(route, answering)
-        except Refused as fault:
+        except ClosesConnection as fault:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(fault)) from fault
-        if isinstance(answer, Parked):
+        if isinstance(answer, WaitingRequest):
             return _when_answered(route, number, answer, meter)
         return _seal(route, number, answer, meter)
 
@@ -146,10 +146,12 @@ def _refused(route: Route, refusal: KafkaError) -> Any:
     return error_response(route, refusal)
 
 
-def _when_answered(route: Route, number: int, parked: Parked, meter: Meter | None) -> Parked:
-    attempt = parked.attempt
+def _when_answered(
+    route: Route, number: int, waiting: WaitingRequest, meter: Meter | None
+) -> WaitingRequest:
+    attempt = waiting.attempt
     if meter is not None:
-        meter.parked()
+        meter.waits()
 
     def sealed(expired: bool) -> EnvelopeResponse | None:
         try:
@@ -158,8 +160,8 @@ def _when_answered(route: Route, number: int, parked: Parked, meter: Meter | Non
             answer = _refused(route, refusal)
         return None if answer is None else _seal(route, number, answer, meter)
 
-    parked.attempt = sealed
-    return parked
+    waiting.attempt = sealed
+    return waiting
 
 
 def _seal(route: Route, number: int, answer: Any, meter: Meter | None) -> EnvelopeResponse:

@@ -4,8 +4,8 @@ The request keeps its place in the line of its connection, and nothing more is r
 connection meanwhile: order is as if it had been answered at once. All of them go through one lane,
 one after the other, so only one of them holds decoded messages at a time; and none begins while
 clients have left too many answers unread (`Dispatch.holds_back`).
-What the answer says may have changed between two slices, as with Apache Kafka's many threads: a
-handler that is given steps (`Api.handle_large`) yields only between two elements of the request.
+The state may change between two slices, as with Apache Kafka's many threads: a handler that is
+given steps (`Api.handle_large`) yields only between two elements of the request.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headrace.environment import FileSlice
 from headrace.protocol.errors import KafkaError, MalformedMessage
 from headrace.protocol.primitives import BROKEN
 from headrace.protocol.steps import in_steps
-from headrace.serving.api import Call, Parked, Refused
+from headrace.serving.api import Call, ClosesConnection, WaitingRequest
 from headrace.serving.quotas import Meter
 from headrace.serving.route import Route, error_response, throttled
 from headrace.serving.session import Piece, Reply, Session
@@ -41,12 +41,12 @@ def begin(
     started: int,
     meter: Meter | None,
 ) -> None:
-    """Take a place in line; `answering` yields its steps and returns the answer or Parked."""
-    place = Reply(None, None)
-    session.line.append(place)
-    session.muted += 1
+    """Take a place in line; `answering` yields its steps and returns what a handler may."""
+    reply = Reply(None, None)
+    session.line.append(reply)
+    dispatch.mute(session)
     dispatch.long_answers.add(
-        _work(dispatch, session, route, correlation_id, place, answering, started, meter)
+        _work(dispatch, session, route, correlation_id, reply, answering, started, meter)
     )
 
 
@@ -55,7 +55,9 @@ def answering_of(route: Route, call: Call, at: int) -> Answering:
     try:
         request, _ = yield from in_steps(route.decode)(call.frame, at)
     except (MalformedMessage, *BROKEN) as malformed:
-        raise Refused(f"a {route.name} v{route.version} that cannot be read: {malformed}") from None
+        raise ClosesConnection(
+            f"a {route.name} v{route.version} that cannot be read: {malformed}"
+        ) from None
     yield  # reading the last array may have taken long
     handle = route.handle_large or route.handle
     answer = handle(route.owner, request, call)
@@ -69,7 +71,7 @@ def _work(
     session: Session,
     route: Route,
     correlation_id: int,
-    place: Reply,
+    reply: Reply,
     answering: Answering,
     started: int,
     meter: Meter | None,
@@ -81,7 +83,7 @@ def _work(
         except StopIteration as done:
             found = done.value
             break
-        except Refused as reason:
+        except ClosesConnection as reason:
             dispatch.failed.append((session, str(reason)))
             return
         except Exception as bug:  # noqa: BLE001 - one request's bug must not end the others
@@ -91,19 +93,17 @@ def _work(
             steps.close()
             return
         yield
-    session.muted -= 1
-    if isinstance(found, Parked):
-        dispatch.park(session, route, correlation_id, found, started, meter, place)
+    if isinstance(found, WaitingRequest):
+        dispatch.reply_later(session, route, correlation_id, found, started, meter, reply)
     elif found is None:
-        session.line.remove(place)
+        session.line.remove(reply)
     else:
         if started:
             dispatch.note_time(route, started)
-        place.pieces = found
+        reply.pieces = found
         session.line_bytes += len(found[0])
         dispatch.release(session)
-    if not session.muted:
-        dispatch.resumed.append(session)
+    dispatch.unmute(session)
 
 
 def _pieces(
@@ -114,12 +114,12 @@ def _pieces(
     answering: Answering,
     meter: Meter | None,
 ) -> Answering:
-    """The encoded answer, or Parked."""
+    """The encoded answer, or WaitingRequest."""
     try:
         answer = yield from answering
     except KafkaError as refusal:
         answer = error_response(route, refusal)
-    if answer is None or type(answer) is Parked:
+    if answer is None or type(answer) is WaitingRequest:
         if meter is not None and answer is None:
             dispatch.throttle(session, meter.finish(route.api_key, answered=False))
         return answer
@@ -159,18 +159,18 @@ def answer_later(
     session: Session,
     route: Route,
     correlation_id: int,
-    place: Reply,
+    reply: Reply,
     answer: Any,
     meter: Meter | None,
 ) -> None:
     """A large request has waited and is answered now: its place in line is filled in slices.
     `answer` may be made in slices too; then it is throttled (`meter`) when it is there."""
-    session.muted += 1
+    dispatch.mute(session)
 
     def answering() -> Answering:
         yield
         return (yield from answer) if type(answer) is GeneratorType else answer
 
     dispatch.long_answers.add(
-        _work(dispatch, session, route, correlation_id, place, answering(), 0, meter)
+        _work(dispatch, session, route, correlation_id, reply, answering(), 0, meter)
     )

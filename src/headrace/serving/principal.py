@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection, as Kafka names it: `User:alice`."""
+"""The user at the other end of a connection, as Kafka names it: `User:alice`."""
 
 from __future__ import annotations
 

@@ -1,91 +1,100 @@
-"""Where requests wait: each hangs on what it waits for, and on its deadline.
+"""Purgatory: requests that wait for a change, or for their deadline.
 
-A change wakes what hangs on it (`wake`), and everything woken in a turn of the loop is tried once
-(`settle`), however many changes woke it. Deadlines are monotonic milliseconds. Nothing here sends.
+A change of a partition, session or group wakes the requests that wait for it (`wake`). Each woken
+request is tried once per turn of the loop (`try_woken`), however many changes woke it. Deadlines
+are monotonic milliseconds. Purgatory sends nothing: `WaitingRequest.complete` does.
 """
 
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
-from headrace.serving.api import Parked, Waitable
+from headrace.serving.api import Waitable, WaitingRequest
 
-# A request that was answered leaves its deadline in the heap; the heap is swept when those prevail.
+# An answered request leaves its deadline in the heap; above this size the heap is cleaned when such
+# entries are more than half of it.
 SWEEP_ABOVE = 1_000
 
 
 class Purgatory:
-    __slots__ = ("_deadlines", "_parked_so_far", "waiting", "woken")
+    __slots__ = ("_deadlines", "_added_so_far", "waiting", "woken")
 
     def __init__(self) -> None:
-        self._deadlines: list[tuple[int, int, Parked]] = []
-        self._parked_so_far = 0  # breaks ties between equal deadlines, in order of arrival
+        # Invariants: a waiting request is in `_deadlines` once and in `waiting` of each thing it
+        # hangs on; `done` requests may still be in the heap and are skipped there; `waiting` counts
+        # requests that are not done.
+        self._deadlines: list[tuple[int, int, WaitingRequest]] = []
+        self._added_so_far = 0  # breaks ties between equal deadlines, in order of arrival
         self.waiting = 0
-        self.woken: list[Parked] = []
+        self.woken: list[WaitingRequest] = []
 
-    def park(self, parked: Parked) -> None:
-        for thing in parked.hangs_on:
-            thing.waiting[parked] = None
+    def add(self, request: WaitingRequest) -> None:
+        for thing in request.hangs_on:
+            thing.waiting[request] = None
         self.waiting += 1
-        self._parked_so_far += 1
-        heappush(self._deadlines, (parked.deadline_ms, self._parked_so_far, parked))
+        self._added_so_far += 1
+        heappush(self._deadlines, (request.deadline_ms, self._added_so_far, request))
         if len(self._deadlines) > SWEEP_ABOVE and len(self._deadlines) > 2 * self.waiting:
             self._deadlines = [entry for entry in self._deadlines if not entry[2].done]
             heapify(self._deadlines)
 
     def wake(self, thing: Waitable) -> None:
-        for parked in thing.waiting:
-            if not parked.woken:
-                parked.woken = True
-                self.woken.append(parked)
+        for request in thing.waiting:
+            # The flag makes one attempt of many wake-ups: a fetch on a hundred partitions is tried
+            # once per turn, not once per append.
+            if not request.woken:
+                request.woken = True
+                self.woken.append(request)
 
-    def settle(self) -> None:
-        """Try what was woken; an answer may wake others, which are tried in the same call."""
+    def try_woken(self) -> None:
+        """Try the woken requests; an answer may wake others, which are tried in the same call."""
         while self.woken:
+            # The flag is cleared before the attempt, so a change that happens during the attempt
+            # wakes the request again and is not missed.
             woken, self.woken = self.woken, []
-            for parked in woken:
-                parked.woken = False
-                if not parked.done:
-                    self._try(parked, expired=False)
+            for request in woken:
+                request.woken = False
+                if not request.done:
+                    self._try(request, expired=False)
 
     def expire(self, now_ms: int) -> None:
         while self._deadlines and self._deadlines[0][0] <= now_ms:
-            parked = heappop(self._deadlines)[2]
-            if not parked.done:
-                self._try(parked, expired=True)
+            request = heappop(self._deadlines)[2]
+            if not request.done:
+                self._try(request, expired=True)
 
     def answer_all(self) -> None:
-        """The node stops: everybody gets what there is."""
-        for _, _, parked in sorted(self._deadlines):
-            if not parked.done:
-                self._try(parked, expired=True)
+        """The node stops: every waiting request is answered as if its deadline had come."""
+        for _, _, request in sorted(self._deadlines):
+            if not request.done:
+                self._try(request, expired=True)
         self._deadlines.clear()
 
-    def forget(self, parked: Parked) -> None:
+    def forget(self, request: WaitingRequest) -> None:
         """Its connection is gone."""
-        if not parked.done:
-            self._leave(parked)
+        if not request.done:
+            self._leave(request)
 
     def next_deadline_ms(self) -> int | None:
         while self._deadlines and self._deadlines[0][2].done:
             heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
-    def _leave(self, parked: Parked) -> None:
-        parked.done = True
+    def _leave(self, request: WaitingRequest) -> None:
+        request.done = True
         self.waiting -= 1
-        for thing in parked.hangs_on:
-            thing.waiting.pop(parked, None)
+        for thing in request.hangs_on:
+            thing.waiting.pop(request, None)
 
-    def _try(self, parked: Parked, *, expired: bool) -> None:
-        """Whoever parked it is told its answer, or the bug that kept it from having one."""
+    def _try(self, request: WaitingRequest, *, expired: bool) -> None:
+        """Try once; the answer, or the exception of a bug, goes to `request.complete`."""
         try:
-            answer = parked.attempt(expired)
+            answer = request.attempt(expired)
             assert answer is not None or not expired, "a request that expires must be answered"
         except Exception as bug:  # noqa: BLE001 - one request's bug must not end the others
-            self._leave(parked)
-            parked.complete(bug)
+            self._leave(request)
+            request.complete(bug)
             return
         if answer is not None:
-            self._leave(parked)
-            parked.complete(answer)
+            self._leave(request)
+            request.complete(answer)

@@ -1,14 +1,14 @@
 """Client quotas, with Apache Kafka's rules: bytes, request time, and changes to topics per second.
 
 A limit is set for a user, a client id, both together, or for all that have none of their own; the
-most specific one counts (`Limits.find`). Who is above is answered, is told to wait, and is not read
-for that long (`serving/dispatch.py` does it). A `Meter` goes with one request and decides for how
-long: produce by the size of the request, fetch by the records of the answer, everything by the
-time it took, changes by the partitions they touch.
+most specific one counts (`Limits.find`). A client above its quota gets its answer with a throttle
+time, and is not read for that long (`serving/dispatch.py` does it). A `Meter` goes with one request
+and decides for how long: produce by the size of the request, fetch by the records of the answer,
+everything by the time it took, changes by the partitions they touch.
 
-Without limits there is no meter, and a request costs nothing more. Bounded: of those seen last
-`MOST_TRACKED` are measured per kind; who comes back after more others than that begins anew.
-Not here: connections (`server/connection_limits.py`).
+Without limits there is no meter, and a request costs nothing more. Bounded: the `MOST_TRACKED` most
+recent users and client ids are measured per kind; one that comes back after more others than that
+starts at zero. Not here: connections (`server/listeners/connection_limits.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REQUEST_PERCENTAGE = "request_percentage"
 CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
 
 PRODUCE_KEY, FETCH_KEY = 0, 1
-# What brokers ask of each other, and the login, take no time of a client's quota.
+# Requests between brokers, and logins, take no time of a client's quota.
 EXEMPT = frozenset({17, 27, 36})  # SaslHandshake, WriteTxnMarkers, SaslAuthenticate
 MOST_TRACKED = 10_000
 UNLIMITED = 2**31 - 1
@@ -37,7 +37,7 @@ Tag = tuple[str, str]  # user and client id; "" where it does not count
 Measure = TypeVar("Measure", Rate, TokenBucket)
 
 
-class Limits:
+class QuotaLimits:
     """The limits of one kind: who may do how much."""
 
     __slots__ = ("_by_entity", "_found")
@@ -84,12 +84,12 @@ class Limits:
 
 
 class Tracked(Generic[Measure]):
-    """What is measured of whom, least recently used first."""
+    """The measured rates by user and client id, least recently used first."""
 
     __slots__ = ("limits", "throttled", "_new", "_measures")
 
     def __init__(self, new: Callable[[], Measure]) -> None:
-        self.limits = Limits({}, "")
+        self.limits = QuotaLimits({}, "")
         self.throttled = 0  # requests, for the metrics
         self._new: Callable[[], Measure] = new
         self._measures: dict[Tag, Measure] = {}
@@ -139,10 +139,10 @@ class ClientQuotas:
         if quotas is self._followed:
             return self._limiting
         self._followed = quotas
-        self.produce.limits = Limits(quotas, PRODUCER_BYTE_RATE)
-        self.fetch.limits = Limits(quotas, CONSUMER_BYTE_RATE)
-        self.request.limits = Limits(quotas, REQUEST_PERCENTAGE)
-        self.mutation.limits = Limits(quotas, CONTROLLER_MUTATION_RATE)
+        self.produce.limits = QuotaLimits(quotas, PRODUCER_BYTE_RATE)
+        self.fetch.limits = QuotaLimits(quotas, CONSUMER_BYTE_RATE)
+        self.request.limits = QuotaLimits(quotas, REQUEST_PERCENTAGE)
+        self.mutation.limits = QuotaLimits(quotas, CONTROLLER_MUTATION_RATE)
         kinds = (self.produce, self.fetch, self.request, self.mutation)
         self._limiting = any(bool(kind.limits) for kind in kinds)
         return self._limiting
@@ -180,7 +180,7 @@ class Meter:
         self._mutation_throttle_ms = 0
         self._mutated_ms = 0
 
-    def parked(self) -> None:
+    def waits(self) -> None:
         """The request waits from now on, and that takes nobody's time."""
         if self._quotas.stopwatch is not None:
             self._spent = self._quotas.stopwatch() - self._started

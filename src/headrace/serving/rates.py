@@ -14,7 +14,7 @@ LONGEST_THROTTLE_MS = 2**31 - 1
 
 
 class Rate:
-    """What was recorded per second, over `samples` samples of `sample_ms` each.
+    """The recorded amount per second, over `samples` samples of `sample_ms` each.
 
     The sum is kept; all samples are looked at only when one of them may have become too old.
     """

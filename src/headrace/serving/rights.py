@@ -1,8 +1,8 @@
-"""How handlers ask who may do what, of an owner that may have no authorizer at all.
+"""How handlers check rights, also where there is no authorizer.
 
 Without one everybody may do everything, for the price of a comparison with None. `may` and `rights`
-answer; `require_...` refuse with Kafka's code for the type of resource. What is asked `quietly`
-only shapes an answer (lists leave out what one may not see) and counts as no refusal.
+answer; `require_...` refuse with Kafka's code for the type of resource. A check with `quietly` only
+shapes an answer (lists leave out what the client may not see) and counts as no refusal.
 """
 
 from __future__ import annotations

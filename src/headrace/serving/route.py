@@ -1,4 +1,4 @@
-"""One API in one version: how to read it, who answers, how to write the answer.
+"""One API in one version: its decoder, its handler, its encoder.
 
 Also what depends on nothing else: reading a request, an answer that refuses it, and the throttle
 time in an answer.
@@ -12,7 +12,7 @@ from typing import Any
 
 from headrace.protocol.errors import KafkaError, MalformedMessage
 from headrace.protocol.primitives import BROKEN, read_uvarint, skip_tags
-from headrace.serving.api import Api, Recognize, Refused
+from headrace.serving.api import Api, ClosesConnection, Recognize
 from headrace.serving.session import Piece
 
 API_VERSIONS_KEY = 18
@@ -117,7 +117,9 @@ def decoded(route: Route, frame: memoryview, client_id_length: int) -> Any:
     try:
         request, _ = route.decode(frame, at)
     except (MalformedMessage, *BROKEN) as malformed:
-        raise Refused(f"a {route.name} v{route.version} that cannot be read: {malformed}") from None
+        raise ClosesConnection(
+            f"a {route.name} v{route.version} that cannot be read: {malformed}"
+        ) from None
     return request
 
 
@@ -130,7 +132,9 @@ def body_of(route: Route, frame: memoryview, client_id_length: int) -> int:
         if route.flexible:
             at = at + 1 if frame[at] == 0 else _skip_header_tags(frame, at)
     except (MalformedMessage, *BROKEN) as malformed:
-        raise Refused(f"a {route.name} v{route.version} that cannot be read: {malformed}") from None
+        raise ClosesConnection(
+            f"a {route.name} v{route.version} that cannot be read: {malformed}"
+        ) from None
     return at
 
 
@@ -155,7 +159,7 @@ def error_response(route: Route, refusal: KafkaError) -> Any:
     """A refusal of the whole request, for the APIs whose answer has one place to say so."""
     answer = route.response_type()
     if not hasattr(answer, "error_code"):
-        raise Refused(f"a {route.name} v{route.version} refused with {refusal.code.name}")
+        raise ClosesConnection(f"a {route.name} v{route.version} refused with {refusal.code.name}")
     route.errors += 1
     answer.error_code = refusal.code
     if refusal.message is not None and hasattr(answer, "error_message"):

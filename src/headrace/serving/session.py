@@ -1,7 +1,7 @@
-"""One client's conversation: what it is owed, in the order it asked.
+"""One client's connection as the dispatch sees it: its replies, in the order of its requests.
 
-Replies leave in request order. An answer that is ready while an earlier one waits stands in line.
-The bytes to send gather in `outbox`; the listener sends each outbox once per turn.
+Replies leave in request order. A ready answer waits in line while an earlier one is not ready. The
+bytes to send gather in `outbox`; the listener sends each outbox once per turn.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from headrace.environment import Buffer, FileSlice
-from headrace.serving.api import Parked
+from headrace.serving.api import WaitingRequest
 from headrace.serving.principal import ANONYMOUS, Principal
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ Piece = Buffer | FileSlice
 class Reply:
     """A place in the line of replies; `pieces` is None while its request waits."""
 
-    __slots__ = ("pieces", "parked")
+    __slots__ = ("pieces", "waiting")
 
-    def __init__(self, parked: Parked | None, pieces: list[Piece] | None) -> None:
-        self.parked = parked
+    def __init__(self, waiting: WaitingRequest | None, pieces: list[Piece] | None) -> None:
+        self.waiting = waiting
         self.pieces = pieces
 
 
@@ -59,11 +59,11 @@ class Session:
         self.line: deque[Reply] = deque()
         self.line_bytes = 0  # of answers in it that are ready, slices not counted
         self.line_is_full = False  # nothing more is read until some of it could leave
-        self.muted = 0  # parked requests during which nothing more is read
+        self.muted = 0  # reasons to read nothing more; only Dispatch.mute and unmute write it
         self.frame_size = 0  # of a frame that has begun but is not complete
         self.closing = False  # the outbox is sent, then the connection ends
         self.software = ""
         self.remembered: Any = None  # its next requests may be recognized by it; None: nothing yet
         # Of a listener that asks who is there, until it is known (authentication/login.py).
         self.login: Login | None = None
-        self.throttled: Parked | None = None  # ends when its quotas let it be read again
+        self.throttled: WaitingRequest | None = None  # ends when its quotas let it be read again

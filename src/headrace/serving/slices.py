@@ -1,9 +1,9 @@
 """Long work in slices: a few milliseconds in each turn of the loop, between everybody's requests.
 
-Work is a generator. It yields wherever others may have their turn: what it has read before may have
-changed when it goes on, so it yields only where it holds nothing that others change. A lane does
-its works one after the other, in the order they came; several lanes share a turn. Knows no clock:
-whoever runs a lane says when a slice is over.
+Work is a generator. It yields wherever other work may run: state that it has read before may have
+changed when it continues, so it yields only where it holds no shared state. A lane does its works
+one after the other, in the order they came; several lanes share a turn. Knows no clock: the caller
+of a lane says when a slice is over.
 """
 
 from __future__ import annotations

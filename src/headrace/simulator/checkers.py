@@ -1,4 +1,4 @@
-"""What must be true in every run, whatever the faults. A checker sees all nodes at once.
+"""The invariants of every run, whatever the faults. A checker sees all nodes at once.
 
 QuorumChecker: one leader per epoch; one value per offset, on every node that says it is committed;
 nothing acknowledged is lost; a snapshot stands for exactly the records before its end; all nodes

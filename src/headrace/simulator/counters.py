@@ -1,4 +1,4 @@
-"""What happened in a run. A set of seeds in which something never happened has not tested it."""
+"""The events of a run. A set of seeds in which something never happened has not tested it."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ chosen by the `Random` that it is given: the same seed, the same disk.
 - Of the changes of names in a folder the first few are kept (`Names.IN_ORDER`, as a journal does),
   or any of them (`Names.IN_ANY_ORDER`). A rename is one change: it never leaves both names or
   none. Changes in two folders do not depend on each other.
-- What is safe is never touched: flipped bits are not its matter. A whole folder may break
+- Flushed data is never touched: flipped bits are not its matter. A whole folder may break
   (`broken`): then all that is asked of its files raises EIO, and what they hold stays as it is.
 
 `before_change` is called before anything is written, renamed, removed or flushed: a power cut can
@@ -65,7 +65,7 @@ class Contents:
         _put(self.data, data, position)
 
     def resize(self, size: int) -> None:
-        """What is cut away is gone also if the file grows again: zeros stand there then."""
+        """Truncated bytes are gone also if the file grows again: zeros are there then."""
         zeros = bytes(max(len(self.data) - size, 0))
         self.size = size
         self._unsafe.append((size, zeros, size))
@@ -173,24 +173,24 @@ class VirtualFile:
         self.append(b"".join(pieces))
 
     def read(self, length: int, position: int) -> bytes:
-        self._disk.require(self.path)
+        self._disk.require(self.path, is_open=True)
         return self._contents.read(length, position)
 
     def write_at(self, data: Buffer, position: int) -> None:
-        self._disk.require(self.path)
+        self._disk.require(self.path, is_open=True)
         self._disk.about_to_change()
         self._contents.write(bytes(data), position)
         self._contents.modified_ms = self._disk.now.wall_ms
         self.size = self._contents.size
 
     def resize(self, size: int) -> None:
-        self._disk.require(self.path)
+        self._disk.require(self.path, is_open=True)
         self._disk.about_to_change()
         self._contents.resize(size)
         self.size = size
 
     def flush(self) -> None:
-        self._disk.require(self.path)
+        self._disk.require(self.path, is_open=True)
         self._disk.about_to_change()
         self._contents.flush()
 
@@ -209,7 +209,8 @@ class VirtualDisk:
         self._root = Folder() if root is None else root
 
     def power_cut(self, random: Random, now: Now, names: Names = Names.IN_ORDER) -> VirtualDisk:
-        """What the next start may find; this disk goes on as if nothing had happened."""
+        """The state that the next start may find; this disk continues as if nothing had
+        happened."""
         left = VirtualDisk(now, self._root.after_power_cut(random, names))
         left.broken = set(self.broken)
         return left
@@ -218,10 +219,14 @@ class VirtualDisk:
         """Whether a power cut would lose nothing."""
         return self._root.is_safe()
 
-    def require(self, path: str) -> None:
-        for folder in self.broken:
-            if f"{path}/".startswith(f"{folder}/"):
-                raise OSError(errno.EIO, "Input/output error", path)
+    def require(self, path: str, *, is_open: bool = False) -> None:
+        """A call on an open file names it as little as the system does."""
+        if self.broken and self.is_broken(path):
+            names = () if is_open else (path,)
+            raise OSError(errno.EIO, "Input/output error", *names)
+
+    def is_broken(self, path: str) -> bool:
+        return any(f"{path}/".startswith(f"{folder}/") for folder in self.broken)
 
     def about_to_change(self) -> None:
         if self.before_change is not None:
@@ -229,7 +234,7 @@ class VirtualDisk:
         self.changes += 1
 
     def open(self, path: str, *, create: bool = False) -> VirtualFile:
-        folder, name = self._place(path)
+        folder, name = self._folder_and_name(path)
         found = folder.entries.get(name)
         if found is None and create:
             found = self._new(folder, name)
@@ -263,8 +268,8 @@ class VirtualDisk:
             folder = found
 
     def rename(self, old: str, new: str) -> None:
-        folder, old_name = self._place(old)
-        to_folder, new_name = self._place(new)
+        folder, old_name = self._folder_and_name(old)
+        to_folder, new_name = self._folder_and_name(new)
         assert folder is to_folder, "nothing moves from one folder to another"
         if old_name not in folder.entries:
             raise FileNotFoundError(old)
@@ -276,7 +281,7 @@ class VirtualDisk:
         if found is None:
             return
         _file(found, path)
-        folder, name = self._place(path)
+        folder, name = self._folder_and_name(path)
         self.about_to_change()
         folder.change({name: None})
 
@@ -291,7 +296,7 @@ class VirtualDisk:
                 self.remove_folder(entry)
             else:
                 self.remove(entry)
-        parent, name = self._place(path)
+        parent, name = self._folder_and_name(path)
         self.about_to_change()
         parent.change({name: None})
 
@@ -301,7 +306,7 @@ class VirtualDisk:
         return found.read(found.size, 0)
 
     def write_file(self, path: str, pieces: Iterable[bytes], *, flush: bool = True) -> None:
-        folder, name = self._place(path)
+        folder, name = self._folder_and_name(path)
         temporary = f"{name}.tmp"
         written = self._new(folder, temporary)
         for piece in pieces:
@@ -340,7 +345,7 @@ class VirtualDisk:
             found = found.entries.get(name)
         return found
 
-    def _place(self, path: str) -> tuple[Folder, str]:
+    def _folder_and_name(self, path: str) -> tuple[Folder, str]:
         """The folder that holds this name."""
         self.require(path)
         above, _, name = path.rstrip("/").rpartition("/")

@@ -23,7 +23,7 @@ class Moment(Enum):
 
 
 class Blow(Enum):
-    """What may happen next in a run."""
+    """The possible next events of a run."""
 
     APPEND = auto()
     CRASH = auto()

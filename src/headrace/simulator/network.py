@@ -50,7 +50,8 @@ class Network:
         return (source, target) in self._firewalls
 
     def wall_off(self, node: int, others: Iterable[int], *, both_ways: bool) -> None:
-        """What others ask of `node` is refused; `both_ways`: what it asks of them as well."""
+        """Requests of others to `node` are refused; `both_ways`: its own requests to them as
+        well."""
         for other in others:
             if other != node:
                 self._firewalls.add((other, node))

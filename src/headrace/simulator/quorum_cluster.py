@@ -127,7 +127,7 @@ class QuorumCluster:
         if member.quorum is None:
             return
         self.counters.crashes += 1
-        is_settled = self.is_settled()
+        agree_on_voters = self.agree_on_voters()
         if member.log.crash(self.world.chance):
             self.counters.crashes_with_unflushed_bytes += 1
         member.quorum = None
@@ -136,7 +136,7 @@ class QuorumCluster:
         member.unanswered.clear()
         member.wakes_at_ms = None
         member.paused_until_ms = 0
-        if is_settled and self.world.happens(self.character.moves):
+        if agree_on_voters and self.world.happens(self.character.moves):
             self.counters.moved_nodes += 1
             member.moves += 1
         away_ms = down_ms or self.world.chance.randint(1, self.character.down_ms)
@@ -327,7 +327,7 @@ class QuorumCluster:
             if member.take_snapshot(digest, self.world.now.wall_ms):
                 self.counters.snapshots_taken += 1
 
-    def is_settled(self) -> bool:
+    def agree_on_voters(self) -> bool:
         """Whether every node knows the same committed voters, and each of them is as it was named.
 
         Only then may a node lose its disk or come back at another address: more than one at a time

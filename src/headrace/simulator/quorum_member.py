@@ -55,7 +55,7 @@ class Member:
         self.formatted = None
 
     def load_voters(self, configured: VoterHistory) -> tuple[VoterHistory, bytes | None]:
-        """What log and snapshot say of the voters, and the digest that the snapshot holds."""
+        """The voters according to log and snapshot, and the digest in the snapshot."""
         history, digest = configured, None
         latest = self.log.latest_snapshot()
         if latest is not None:

@@ -31,10 +31,10 @@ from headrace.simulator.memory_log import StoredBatch
 from headrace.simulator.network import Network
 from headrace.simulator.peers import VirtualPeers
 from headrace.simulator.world import World
+from headrace.storage.durability.open_files import OpenFiles
+from headrace.storage.durability.unwritten import Unwritten
 from headrace.storage.log_settings import LogSettings
-from headrace.storage.open_files import OpenFiles
 from headrace.storage.partition_log import PartitionLog
-from headrace.storage.unwritten import Unwritten
 
 FOLDER = "__cluster_metadata-0"
 METADATA_VERSION = 30
@@ -162,7 +162,7 @@ class QuorumNode:
         away_ms = self._world.chance.randint(1, self._cluster.down_ms)
         self._world.at(away_ms, self.start)
 
-    # What the host is given
+    # Arguments of the host
 
     def serve(self, messages: ModuleType, request: Any, answered: Callable[[Any], None]) -> None:
         assert self.host is not None

@@ -108,7 +108,7 @@ class QuorumRun:
     def _lose_disk(self, member: Member) -> None:
         """One disk is lost, in some runs by a power cut of all nodes."""
         cluster = self.cluster
-        if not cluster.is_settled():
+        if not cluster.agree_on_voters():
             return
         cluster.counters.lost_disks += 1
         self._lost.add(member.key)

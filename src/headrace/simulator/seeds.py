@@ -41,6 +41,6 @@ def run_one(kind: str, seed: int) -> Result:
 
 
 def _prepare() -> None:
-    """What is imported stays: the collector need not look at it each time."""
+    """Imported modules stay: the collector need not look at them each time."""
     gc.collect()
     gc.freeze()

@@ -2,8 +2,8 @@
 
 Nodes speak to each other in Kafka's bytes through their own `dispatch`, so what travels is what
 travels between processes. A kill is a power cut without warning, or the death of the process alone;
-a pause is a process that stands still (SIGSTOP) while its connections stay open. What happens to a
-node within one millisecond is one turn of its loop. Nothing here sleeps.
+a pause is a process that stands still (SIGSTOP) while its connections stay open. Events of a node
+within one millisecond are one turn of its loop. Nothing here sleeps.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from functools import partial
 from typing import Any
 
 from headrace.broker.broker import Endpoint
-from headrace.broker.identity import Identity, write_identity
-from headrace.broker.lost_acknowledgements import take_back
-from headrace.consensus.formatting import new_cluster_records, write_first_files
+from headrace.broker.folders.identity import Identity, write_identity
+from headrace.broker.records.lost_acknowledgements import take_back
+from headrace.consensus.first_files import new_cluster_records, write_first_files
 from headrace.consensus.voters import Voter, VoterEndpoint
 from headrace.environment import Address, FileSlice, Now
 from headrace.metadata.configs import broker_values
-from headrace.node import Node
-from headrace.node_settings import NodeSettings
+from headrace.node.node import Node
+from headrace.node.node_settings import NodeSettings
 from headrace.protocol.framing import decode_response
 from headrace.protocol.messages import create_topics
 from headrace.protocol.uuids import ZERO_ID
-from headrace.serving.api import Refused
+from headrace.serving.api import ClosesConnection
 from headrace.serving.session import Piece, Session
 from headrace.simulator.connections import Connections, Died, frame_of
 from headrace.simulator.counters import Counters
@@ -35,6 +35,7 @@ from headrace.simulator.network import Network
 from headrace.simulator.world import WALL_START_MS, World
 
 FOLDER = "/data"
+SECOND_FOLDER = "/second"
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 CLIENTS, CONTROLLERS = "PLAINTEXT", "CONTROLLER"
 CLIENT_PORT, CONTROLLER_PORT = 9092, 9093
@@ -101,11 +102,21 @@ class Member:
         self.disk = self._new_disk()
         self.format(())
 
+    def replace_folder(self, folder: str, directory_id: bytes) -> None:
+        """While it is down; the operator formats a new disk for one of its data folders."""
+        self.disk.remove_folder(folder)
+        self.disk.make_folder(folder)
+        self.disk.flush_folder("/")
+        write_identity(self.disk, folder, Identity(CLUSTER_ID, self.id, directory_id))
+
     def format(self, voters: tuple[Voter, ...]) -> None:
         wall_ms = self.clock.wall_ms
         records = new_cluster_records()
         write_first_files(self.disk, FOLDER, voters=voters, records=records, wall_ms=wall_ms)
-        write_identity(self.disk, FOLDER, Identity(CLUSTER_ID, self.id, self.voter.directory_id))
+        first = self.voter.directory_id
+        for number, folder in enumerate(self.cluster.folders):
+            directory_id = bytes([first[0] ^ (number << 4)]) + first[1:]
+            write_identity(self.disk, folder, Identity(CLUSTER_ID, self.id, directory_id))
 
     def start(self) -> None:
         self.life += 1
@@ -161,7 +172,7 @@ class Member:
                 self.cluster.network.carry(self.id, other.id, partial(other.hung_up, self.id))
 
     def hung_up(self, source: int) -> None:
-        """Those of another node have ended here."""
+        """Connections of another node have ended here."""
         lines = self._lines.pop(source, ())
 
         def tell() -> None:
@@ -240,7 +251,7 @@ class Member:
         for _ in range(MOST_TURNS):
             more = node.work(lambda: False)
             node.purgatory.expire(self.clock.monotonic_ms)
-            node.purgatory.settle()
+            node.purgatory.try_woken()
             if not node.end_turn():
                 self._take_back_lost()
                 continue
@@ -321,7 +332,7 @@ class Member:
         data = bytearray(frame)
         try:
             self.node.dispatch.feed(session, memoryview(data), len(data))
-        except Refused as refused:
+        except ClosesConnection as refused:
             if refused.__cause__ is not None:
                 raise Died(f"node {self.id} has a bug") from refused
             answered(None)
@@ -335,8 +346,20 @@ class Member:
             return False
         self._asked = [each for each in self._asked if not each[0].outbox]
         for session, answered in ready:
-            answered(b"".join(map(_read, session.outbox)))
+            answered(self._sent(session))
         return True
+
+    def _sent(self, session: Session) -> bytes | None:
+        """As the server does it: what cannot be read ends the connection, and is told."""
+        sent = b""
+        for piece in session.outbox:
+            try:
+                sent += _read(piece)
+            except OSError as problem:
+                path = piece.file.path if isinstance(piece, FileSlice) else None
+                self.node.durability.folder_failures.met(path, problem)
+                return None
+        return sent
 
 
 class Door:
@@ -426,10 +449,10 @@ class Cluster:
         listener = CONTROLLERS if address.port == CONTROLLER_PORT else CLIENTS
         return None if member is None else Door(member, listener)
 
-    # What stories ask and do
+    # For stories
 
     def active(self) -> list[Member]:
-        """Those that believe to be the active controller."""
+        """The nodes that believe to be the active controller."""
         return [m for m in self.members.values() if m.is_up and m.node.controller.is_active]
 
     def wait(self, until: Callable[[], Any], for_ms: int = 60_000) -> Any:

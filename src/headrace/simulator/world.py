@@ -1,7 +1,7 @@
 """Virtual time: one queue of events, run in order, and chance from one seed.
 
 A run is a function of its seed: the same seed gives the same events in the same order, on every
-machine. Whatever is simulated asks this for the time, for chance and to be called later.
+machine. Every simulated part asks this for the time, for chance and to be called later.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a client's batch must be, and what is done to one that cannot go into the log as it came.
+"""The rules for a client's batch, and the changes to a batch that cannot go into the log unchanged.
 
 The common case is decided in `PartitionLog.append`; here are the refusals in Apache Kafka's order
 and with its codes, and the rare work: timestamps of the log, keys of compacted topics, another
@@ -197,7 +197,7 @@ def require_few(batch: BatchHeader) -> None:
 def named(
     records: memoryview, batch: BatchHeader, wrong: Callable[[Record], str | None]
 ) -> list[tuple[int, str]]:
-    """What is wrong with which records; nothing for a batch so large that listing them costs."""
+    """The errors by record; empty for a batch so large that listing them would cost too much."""
     if batch.record_count > MOST_RECORDS_NAMED:
         return []
     try:

@@ -3,7 +3,7 @@
 Offsets by partition (`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`,
 `replication-offset-checkpoint`, `cleaner-offset-checkpoint`), a log's leader epochs, a partition's
 topic id, the data folder's `meta.properties`, and the file that says that the last shutdown was
-clean. Text in, values out and back: nothing here touches a disk. What cannot be understood raises
+clean. Text in, values out and back: nothing here touches a disk. A file that cannot be read raises
 `MalformedCheckpoint`.
 """
 

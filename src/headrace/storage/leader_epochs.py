@@ -30,9 +30,6 @@ class LeaderEpochs:
 
     def load(self) -> None:
         """Read the file; raises MalformedCheckpoint if a power cut left it half written."""
-        if not self._disk.exists(self.path):
-            self.save()
-            return
         for epoch, start_offset in checkpoints.epochs_from_bytes(self._disk.read_file(self.path)):
             self._put(epoch, start_offset)
 
@@ -82,15 +79,21 @@ class LeaderEpochs:
         return self.entries[above - 1][0] if above else -1
 
     def fit(self, start_offset: int, end_offset: int) -> None:
-        """What was read is made to fit the log that was found. Not saved: each start does the same,
-        and the next entry, which mostly comes at once, saves it. A start writes one file less for
-        each partition so."""
+        """The entries that were read are adapted to the log that was found. Not saved: each start
+        does the same, and the next entry, which mostly comes at once, saves it. A start writes one
+        file less for each partition so."""
         entries = [entry for entry in self.entries if entry[1] < end_offset]
         above = bisect_right(entries, start_offset, key=lambda entry: entry[1])
         if above:
             entries = [(entries[above - 1][0], start_offset), *entries[above:]]
         self.entries = entries
         self.latest = entries[-1][0] if entries else -1
+
+    def begin_with(self, earlier: Iterable[tuple[int, int]]) -> None:
+        """Epochs before the first one here, as the log has them. Not saved, as with `fit`."""
+        later, self.entries = self.entries, []
+        for epoch, start_offset in (*earlier, *later):
+            self._put(epoch, start_offset)
 
     def truncate_from_end(self, end_offset: int) -> None:
         kept = [entry for entry in self.entries if entry[1] < end_offset]

@@ -1,23 +1,25 @@
 """A log that is copied to another data folder, batch by batch, while it is used.
 
 `step` brings the copy nearer, `is_whole` says when it has everything. The log may grow, lose its
-beginning, and be cut back meanwhile: then the copy begins anew. It must not be compacted while it
+beginning, and be truncated meanwhile: then the copy starts again. It must not be compacted while it
 is copied, or the copy could keep a record whose tombstone is gone before it was copied.
 """
 
 from __future__ import annotations
 
 from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.storage.batch_headers import whole_batches
+from headrace.storage.durability.folder_failures import raised_in
 from headrace.storage.partition_log import PartitionLog
+from headrace.storage.segments.batch_headers import whole_batches
 
 
 class LogCopy:
-    __slots__ = ("source", "copy", "_truncations")
+    __slots__ = ("source", "copy", "beginnings", "_truncations")
 
     def __init__(self, source: PartitionLog, copy: PartitionLog) -> None:
         self.source = source
         self.copy = copy
+        self.beginnings = 0  # how often it has begun anew
         self._truncations = -1  # what lies in the copy may be of another time: it begins anew
 
     @property
@@ -36,27 +38,42 @@ class LogCopy:
 
     def step(self, most_bytes: int, *, wall_ms: int) -> tuple[int, list[str]]:
         """Copy some more; answers how many bytes, and the files to remove after a while. OSError
-        and KafkaError: one of the two cannot be read or written."""
-        removed = self._follow(wall_ms)
+        and KafkaError: one of the two cannot be read or written; an OSError names which."""
+        with raised_in(self.copy.folder):
+            removed = self._follow(wall_ms)
         source, copy = self.source, self.copy
         if copy.end_offset >= source.end_offset:
             return 0, removed
-        piece = source.read(copy.end_offset, most_bytes, up_to=source.end_offset, at_least_one=True)
+        with raised_in(source.folder):
+            records = self._read(most_bytes)
+        if records is not None:
+            with raised_in(copy.folder):
+                removed += self._append(records, wall_ms)
+        return len(records or b""), removed
+
+    def _read(self, most_bytes: int) -> memoryview | None:
+        """None: nothing can be read just now."""
+        source, offset = self.source, self.copy.end_offset
+        piece = source.read(offset, most_bytes, up_to=source.end_offset, at_least_one=True)
         if piece is None:
-            return 0, removed
+            return None
         records = whole_batches(memoryview(piece.file.read(piece.length, piece.position)))
         if not len(records):
             raise KafkaError(
                 ErrorCode.CORRUPT_MESSAGE,
-                f"{source.folder}: no batch can be read at offset {copy.end_offset}",
+                f"{source.folder}: no batch can be read at offset {offset}",
             )
+        return records
+
+    def _append(self, records: memoryview, wall_ms: int) -> list[str]:
+        copy, removed = self.copy, []
         base_offset = int.from_bytes(records[:8], "big")
         if base_offset < copy.end_offset and not copy.size_bytes:
             # The log begins within a batch; the copy begins with that batch, and then there too.
-            removed += copy.truncate_fully(base_offset, wall_ms=wall_ms)
+            removed = copy.truncate_fully(base_offset, wall_ms=wall_ms)
         copy.writer.append_as_is(records, wall_ms=wall_ms)
         copy.write_pending()
-        return len(records), removed
+        return removed
 
     def _follow(self, wall_ms: int) -> list[str]:
         """The log may begin elsewhere by now, or was cut back and may have other records."""
@@ -64,6 +81,7 @@ class LogCopy:
         is_cut = self._truncations != source.unflushed.generation
         if is_cut or copy.end_offset < source.start_offset or copy.end_offset > source.end_offset:
             self._truncations = source.unflushed.generation
+            self.beginnings += 1
             return copy.truncate_fully(source.start_offset, wall_ms=wall_ms)
         if copy.start_offset < source.start_offset:
             copy.delete_records_before(source.start_offset)

@@ -5,24 +5,24 @@ were on their way out (`-delete`) are finished off. `__cluster_metadata-0` lies 
 but belongs to the quorum. The clean-shutdown file is removed, durably, before anything else may
 happen, and written only when everything is on the disk. A start that ends before it has found its
 partitions knows nothing of them, and leaves every file as the one before it did.
-Nothing here knows the cluster, nor other data folders of the node (`broker/data_folders.py`): the
-caller says which partitions exist and which are strays.
+Nothing here knows the cluster, nor other data folders of the node
+(`broker/folders/data_folders.py`): the caller says which partitions exist and which are strays.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
 
 from headrace.storage import checkpoints
 from headrace.storage.checkpoints import MalformedCheckpoint, Partition
-from headrace.storage.flush import Together, one_by_one
+from headrace.storage.durability.flush import Together, one_by_one
+from headrace.storage.durability.open_files import OpenFiles
+from headrace.storage.durability.unwritten import Unwritten
 from headrace.storage.log_settings import LogSettings
-from headrace.storage.open_files import OpenFiles
 from headrace.storage.partition_log import LogList, PartitionLog
-from headrace.storage.unwritten import Unwritten
 
 log = logging.getLogger(__name__)
 
@@ -75,9 +75,11 @@ class LogFolder:
 
     # --- start
 
-    def load(self, settings_for: Callable[[str], LogSettings], *, wall_ms: int) -> None:
-        """Find the partitions again; this reads as much as their last end makes necessary."""
+    def load(self, settings_for: Callable[[str], LogSettings], *, wall_ms: int) -> Iterator[None]:
+        """Find the partitions again, one in each step; this reads as much as their last end makes
+        necessary. `settings_for` is asked once for each topic."""
         self._take_clean_shutdown_file()
+        settings_for = cache(settings_for)
         disk = self._open_files.disk
         names = disk.list(self.path)
         if not any(map(partition_of, names)):
@@ -106,6 +108,7 @@ class LogFolder:
                 wants_flush=self._wants_flush,
             )
             self._read_topic_id(partition, f"{self.path}/{name}")
+            yield
         self.is_loaded = True
 
     def _load_future(
@@ -183,9 +186,26 @@ class LogFolder:
     ) -> PartitionLog:
         """A new partition with an empty log. Its names reach the disk with its first flush."""
         folder = f"{self.path}/{topic}-{index}"
+        self._put_aside_older(folder, topic, index, topic_id)
         self.logs[topic, index] = log = self._open(folder, settings, wall_ms=wall_ms, clean=True)
         self.assign_topic_id(topic, index, topic_id)
         return log
+
+    def _put_aside_older(self, folder: str, topic: str, index: int, topic_id: bytes) -> None:
+        """A deleted topic of the same name whose folder could not be renamed: its records are not
+        the new one's."""
+        disk = self._open_files.disk
+        path = f"{folder}/{checkpoints.PARTITION_METADATA}"
+        if not disk.exists(path):
+            return  # as it should be, or made half by the last try
+        try:
+            if checkpoints.topic_id_from_bytes(disk.read_file(path)) == topic_id:
+                return
+        except MalformedCheckpoint:
+            pass  # not known whose it is
+        renamed = f"{self.path}/{_with_tail(topic, f'-{index}.{topic_id.hex()}{STRAY}')}"
+        disk.rename(folder, renamed)
+        log.warning("%s is of a deleted topic: it is now %s", folder, renamed)
 
     def create_future(
         self,
@@ -208,9 +228,9 @@ class LogFolder:
         self, topic: str, index: int, topic_id: bytes, source: PartitionLog, *, wall_ms: int
     ) -> PartitionLog:
         """The copy is whole: it becomes the replica, durably. `source` is what it is a copy of.
-        Waits for the disk. OSError: it is gone, and the replica is where it was."""
+        Waits for the disk. OSError: it is a copy still, of no use any more."""
         disk = self._open_files.disk
-        copy = self.futures.pop((topic, index))
+        copy = self.futures[topic, index]
         folder = f"{self.path}/{topic}-{index}"
         copy.close().run(disk)
         disk.rename(copy.folder, folder)
@@ -229,8 +249,9 @@ class LogFolder:
             log.producers.take_over(source.producers)
             self._write_topic_id(log, topic_id)
         except OSError:
-            disk.rename(folder, f"{copy.folder.removesuffix(FUTURE)}{DELETE}")
+            disk.rename(folder, copy.folder)
             raise
+        del self.futures[topic, index]
         self.logs[topic, index] = log
         self.topic_ids[topic, index] = topic_id
         return log
@@ -258,6 +279,21 @@ class LogFolder:
     def delete(self, topic: str, index: int, unique: str) -> str:
         """Take a partition out; answers its renamed folder, to be removed after a while."""
         return self._put_aside(topic, index, unique, DELETE)
+
+    def delete_moved(self, topic: str, index: int, unique: str) -> str:
+        """As `delete`, of a replica that another data folder has now: durably, for a power cut must
+        not bring the older one back. Waits for the disk. OSError: it is here still."""
+        path = self.logs[topic, index].folder
+        renamed = f"{self.path}/{_with_tail(topic, f'-{index}.{unique}{DELETE}')}"
+        disk = self._open_files.disk
+        disk.rename(path, renamed)
+        try:
+            disk.flush_folder(self.path)
+        except OSError as problem:  # it has left all the same
+            log.error("a power cut may bring %s back: %s", path, problem)
+        self.topic_ids.pop((topic, index), None)
+        self.logs.pop((topic, index)).let_go()
+        return renamed
 
     def put_aside_stray(self, topic: str, index: int, unique: str) -> str:
         """The cluster does not know this partition: keep its folder under another name."""

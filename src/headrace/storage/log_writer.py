@@ -1,12 +1,11 @@
-"""How batches get to the end of a partition's log.
+"""Appends batches to the end of a partition's log.
 
 Rules: a batch is opaque; the leader sets its base offset and epoch in the caller's own buffer, the
-rest goes to the file as it came. Batches are gathered and written together: copies of small ones
-once per turn of the loop, larger ones before the buffer that they lie in is used again, very large
-ones at once (`PartitionLog.write_pending`); until then they count as appended, and a read writes
-them first. A leader writes by `append` and `append_marker`; a follower, the quorum and the
-coordinators by `append_as_is`.
-Not done: preallocated log files.
+rest goes to the file unchanged. Batches are gathered and written together: copies of small ones
+once per turn of the loop, larger ones before their receive buffer is used again, very large ones at
+once (`PartitionLog.write_pending`). Until then they count as appended, and a read writes them
+first. A leader writes by `append` and `append_marker`; a follower, the quorum and the coordinators
+by `append_as_is`. Not done: preallocated log files.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ from headrace.protocol.record_batch import (
 from headrace.protocol.record_batch.bounds import count_fits
 from headrace.storage import append_rules
 from headrace.storage.append_rules import RecordsRefused
-from headrace.storage.batch_headers import PREFIX
-from headrace.storage.offset_index import MAX_RELATIVE_OFFSET
-from headrace.storage.segment import Segment
-from headrace.storage.segment_scan import replay_producer
+from headrace.storage.segments.batch_headers import PREFIX
+from headrace.storage.segments.offset_index import MAX_RELATIVE_OFFSET
+from headrace.storage.segments.segment import Segment
+from headrace.storage.segments.segment_scan import replay_producer
 
 if TYPE_CHECKING:
     from headrace.storage.partition_log import PartitionLog
 
-# Any of the five compressions, transactional or not: nothing else to look at.
+# Any of the five compression types, transactional or not. Other attributes need `append_rules`.
 PLAIN_ATTRIBUTES = frozenset([*range(5), *range(TRANSACTIONAL, TRANSACTIONAL + 5)])
 
 _unpack_header = HEADER.unpack_from
@@ -47,7 +46,7 @@ _pack_prefix = PREFIX.pack_into
 
 
 class LogWriter:
-    """Writes to one log. The log owns it, and all that is known of the log."""
+    """Writes to one log, which owns it. It has no state of its own."""
 
     __slots__ = ("log",)
 
@@ -55,15 +54,19 @@ class LogWriter:
         self.log = log
 
     def append(self, records: memoryview, *, leader_epoch: int, wall_ms: int) -> tuple[int, int]:
-        """What a client's produce does: one batch, checked, at the end of the log.
+        """Check one batch of a client's Produce request and append it.
 
-        Answers its base offset and the log append time (-1 for CreateTime). A batch that is in the
-        log already is answered with the offset and timestamp that it has there, as Apache does.
-        `records` is changed in place, and may be looked at until `write_pending`.
+        Returns its base offset and the log append time (-1 for CreateTime). For a duplicate it
+        returns the offset and timestamp of the batch in the log, as Apache Kafka does. `records` is
+        changed in place, and must stay valid until `write_pending`.
         """
         log = self.log
         settings = log.settings
         size = len(records)
+        # The header is read once, with one unpack. Every condition below compares these numbers; a
+        # condition that holds only means "look closer", and the slower function it leads to
+        # decides. So the common batch passes by comparisons alone, and an unusual one gets the same
+        # answer as if all functions were called for every batch.
         if size <= HEADER_SIZE:
             records = append_rules.only_batch(records)
         (
@@ -75,6 +78,9 @@ class LogWriter:
             size = len(records)
         if size > settings.max_message_bytes:
             raise append_rules.too_large(size, settings.max_message_bytes)
+        # The checksum covers everything from the attributes on. Base offset and leader epoch lie
+        # before them, so the leader sets both below without computing a checksum again. This is why
+        # a batch stays opaque from the socket to the file.
         if crc32c(records[ATTRIBUTES_AT:]) != crc:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the batch fails its checksum")
         append_time = -1
@@ -84,7 +90,7 @@ class LogWriter:
             or attributes not in PLAIN_ATTRIBUTES
             or timestamp - wall_ms > settings.timestamp_after_max_ms
             or not settings.takes_batches_as_they_are
-            # More records than fit uncompressed: it is compressed well, or it lies.
+            # More records than fit uncompressed: either good compression or a wrong count.
             or count * SMALLEST_RECORD > size - HEADER_SIZE
             and not count_fits(
                 count, size - HEADER_SIZE, compressed=attributes & COMPRESSION_MASK != 0
@@ -97,6 +103,10 @@ class LogWriter:
                 append_time = wall_ms
         producer = None
         if producer_id >= 0:
+            # The usual batch of an idempotent producer: same epoch, the expected sequence, no
+            # transaction. For it `ProducerState.check` and `check_transaction` would pass, and
+            # `goes_on` does what `record` would do. tests/unit/storage/test_idempotence.py holds
+            # the rules for both.
             producer = log.producers.producers.get(producer_id)
             if (
                 producer is None
@@ -111,9 +121,13 @@ class LogWriter:
                 if duplicate is not None:
                     return duplicate
                 producer = None
+        # From here on nothing refuses the batch but the disk. The log has no gap at its end: a
+        # batch begins where the one before ended.
         base_offset = log.end_offset
         last_offset = base_offset + last_delta
         segment = log.active
+        # The same four reasons to roll as in `Segment.should_roll`. The age of an empty segment is
+        # never reached, because its `ages_from` is NEVER.
         if (
             segment.size + size > settings.segment_bytes
             or timestamp - segment.ages_from > settings.segment_ms
@@ -126,6 +140,9 @@ class LogWriter:
             self._begin_epoch(leader_epoch, base_offset)
         _pack_prefix(records, 0, base_offset, length, leader_epoch)
         unwritten = log.unwritten
+        # Three ways to the file, by size (`unwritten.py` has the measured limits): copy and write
+        # at the end of the turn; keep the caller's buffer and write before it is used again; write
+        # now. In every case the write comes before the reply (decision 1).
         if size < unwritten.gathers_below:
             if not segment.pending:
                 unwritten.append(log)
@@ -136,6 +153,7 @@ class LogWriter:
                 unwritten.borrowing.append(log)
         else:
             self._write_now(segment, records)
+        # Count the batch only now: `_write_now` may raise, and then the batch is counted nowhere.
         segment.add_batch(base_offset, last_offset, timestamp, size, settings.index_interval_bytes)
         log.end_offset = last_offset + 1
         if producer is not None:
@@ -157,7 +175,7 @@ class LogWriter:
     def _check_producer(
         self, producer_id: int, epoch: int, sequence: int, count: int, attributes: int
     ) -> tuple[int, int] | None:
-        """Offset and timestamp of the same batch, if the log has it; refusals are raised."""
+        """Offset and timestamp of the duplicate, if the log has one; refusals are raised."""
         if sequence < 0:
             raise RecordsRefused(
                 ErrorCode.INVALID_RECORD, f"a batch of producer {producer_id} without a sequence"
@@ -177,9 +195,9 @@ class LogWriter:
     def append_as_is(self, records: memoryview, *, wall_ms: int) -> int:
         """Batches that carry offsets and epochs already: from a leader, a quorum, a coordinator.
 
-        One or more whole batches with right checksums whose offsets go on where the log ends (there
-        may be gaps: compaction leaves them). Nothing is appended if one of them is wrong. Answers
-        the new end offset.
+        `records` is one or more whole batches with right checksums whose offsets continue the log
+        (there may be gaps: compaction leaves them). Nothing is appended if one of them is wrong.
+        Returns the new end offset.
         """
         log = self.log
         if len(records) < log.unwritten.copies_below and self._append_one_as_is(records):
@@ -234,8 +252,8 @@ class LogWriter:
             )
 
     def _append_one_as_is(self, records: memoryview) -> bool:
-        """The usual case in a third of the time: one small batch of no producer that goes on just
-        where the log ends. False, and nothing has changed: look closer."""
+        """The usual case in a third of the time: one small batch without a producer id whose base
+        offset is the log end offset. False, and nothing has changed: take the general path."""
         size = len(records)
         if size < HEADER_SIZE:
             return False
@@ -245,6 +263,10 @@ class LogWriter:
         log = self.log
         segment, settings = log.active, log.settings
         last_offset = base_offset + last_delta
+        # Each condition below is one that the general path handles: a producer's state, a new
+        # leader epoch, a roll, a flush, a gap, an error. If none holds, the general path would
+        # do exactly what follows. tests/unit/storage/test_log_against_a_list.py appends both
+        # ways in random order.
         if (
             length + LENGTH_OVERHEAD != size
             or magic != MAGIC
@@ -280,9 +302,9 @@ class LogWriter:
         wall_ms: int,
         bumps_epoch: bool = False,
     ) -> int:
-        """End a producer's transaction in this log; answers the new end offset.
+        """End a producer's transaction in this log; returns the new end offset.
 
-        A marker is written also where no transaction is open: its epoch fences what comes late.
+        A marker is written also where no transaction is open: its epoch fences late batches.
         """
         self.log.producers.check_marker(
             producer_id, producer_epoch, coordinator_epoch, bumps_epoch=bumps_epoch
@@ -301,7 +323,7 @@ class LogWriter:
     # --- the way to the file
 
     def _write_now(self, segment: Segment, records: memoryview) -> None:
-        """A batch too large to be gathered; an error leaves the log as it was before."""
+        """Write a batch that is too large to be gathered; an error leaves the log unchanged."""
         if segment.pending:
             self.log.write_pending()
         try:
@@ -322,7 +344,7 @@ class LogWriter:
             segment.open_file().append(records)
 
     def _roll_if_due(self, size: int, timestamp: int, last_offset: int, wall_ms: int) -> Segment:
-        """The segment that takes these bytes: append saw a reason to look closer."""
+        """The segment for these bytes; rolls, or raises, if `append` saw a real reason."""
         log = self.log
         if log.disk_failed:
             log.require_disk()

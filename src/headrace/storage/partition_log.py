@@ -1,11 +1,11 @@
-"""One partition's log on a disk: found, read, rolled, cut at either end, flushed and closed.
+"""One partition's log on a disk: opens, reads, rolls, truncates, flushes and closes it.
 
-Batches are appended by the log's `writer` (`log_writer.py`), which tells the log of each.
-What the disk refuses leaves the log as the disk has it and raises KAFKA_STORAGE_ERROR. A log that
-has lost gathered batches takes none until the turn is over (`loss_is_told`): till then whatever was
-promised at or behind its end is lost, and can be found by that. Removed files are renamed first;
-the caller removes them after `file.delete.delay.ms`, when readers that still hold them are done.
-Everything runs on the loop; only `Flush.run` may run elsewhere.
+The log's `writer` (`log_writer.py`) appends the batches. If the disk refuses a write, the log
+becomes what the disk has and raises KAFKA_STORAGE_ERROR. A log that has lost gathered batches takes
+no more until the end of the turn (`loss_is_told`): until then, an appended offset at or after the
+log's end is a lost one, and that is how callers find the answers to withhold. Files of removed
+segments are renamed first; the caller deletes them after `file.delete.delay.ms`, when readers with
+open slices are done. Everything runs on the loop; only `Flush.run` may run on another thread.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ from typing import Any, NoReturn, Self
 
 from headrace.environment import Buffer, FileSlice
 from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.storage import retention, time_search
-from headrace.storage.batch_headers import size_at
-from headrace.storage.damage import save_ranges
-from headrace.storage.flush import Flush, Flushable, Unflushed
+from headrace.storage import retention
+from headrace.storage.compaction.segment_swap import swap_in
+from headrace.storage.durability.flush import Flush, Flushable, Unflushed
+from headrace.storage.durability.open_files import OpenFiles
+from headrace.storage.durability.unwritten import Unwritten
 from headrace.storage.log_settings import LogSettings
 from headrace.storage.log_writer import LogWriter
-from headrace.storage.lost_batches import expect_first_batches, take_back
-from headrace.storage.open_files import OpenFiles
-from headrace.storage.recovery import LoadedLog, Loader, reload_producers
-from headrace.storage.segment import Segment
-from headrace.storage.segment_list import SegmentList
-from headrace.storage.segment_swap import swap_in
-from headrace.storage.time_search import Budget, Found
-from headrace.storage.unwritten import Unwritten
+from headrace.storage.recovery.damage import save_ranges
+from headrace.storage.recovery.lost_batches import expect_first_batches, take_back
+from headrace.storage.recovery.recovery import LoadedLog, Loader, reload_producers
+from headrace.storage.segments import time_search
+from headrace.storage.segments.batch_headers import size_at
+from headrace.storage.segments.segment import Segment
+from headrace.storage.segments.segment_list import SegmentList
+from headrace.storage.segments.time_search import Budget, Found
 
 LogList = list[Any]  # of logs
 
@@ -69,14 +70,17 @@ class PartitionLog:
         on `unwritten` when batches wait for `write_pending`, on `wants_flush` when `flush_target`
         should be asked soon (a new folder or segment, a rolled segment, `flush.messages` reached).
         """
+        # Invariants between two calls: start_offset <= end_offset; recovery_point <= end_offset;
+        # `active` is the last of `segments`; end_offset is the offset after the last batch that
+        # `active` counts, whether that batch is in the file or still in `pending`.
         self.folder = folder
         self.settings = settings
         self.last_flush_ms = 0  # monotonic, kept by the caller for flush.ms
-        # Gathered batches are gone, whoever had them written. The caller looks at the end of the
-        # turn, because what was promised for them must not be said, and calls `loss_is_told`.
+        # Batches that were appended in this turn are lost. At the end of the turn the caller sees
+        # this, withholds the acknowledgements of these batches, and calls `loss_is_told`.
         self.lost_pending = False
-        # No batch is taken (`require_disk` says why): some are lost and nobody knows it yet, or
-        # the log could not be read again.
+        # The log takes no batch (`require_disk` raises the reason): batches were lost in this turn,
+        # or the log could not be read again after a failed write.
         self.disk_failed = False
         self.unwritten = unwritten
         self.writer = LogWriter(self)
@@ -134,7 +138,7 @@ class PartitionLog:
     # --- the way to the file
 
     def write_pending(self) -> None:
-        """Write what was gathered in this turn. If the disk refuses, those batches are gone."""
+        """Write the batches that were gathered in this turn. If the disk refuses, they are lost."""
         segment = self.active
         pieces = segment.pending
         if not pieces:
@@ -146,7 +150,7 @@ class PartitionLog:
             self._lose(pieces, problem)
 
     def _lose(self, pieces: list[Buffer], problem: OSError) -> NoReturn:
-        """Gathered batches are gone."""
+        """The disk refused these gathered batches: take them out of the log and raise."""
         self.lost_pending = True
         try:
             if not self.take_back(pieces):
@@ -158,31 +162,32 @@ class PartitionLog:
         raise self.refused(problem) from problem
 
     def expect_again(self, refused: Buffer) -> None:
-        """The first batches of producers are to come again before their second ones are taken."""
+        """Producers must send a refused first batch again before their second batch is accepted."""
         expect_first_batches(self.producers, refused)
 
     def loss_is_told(self) -> None:
-        """Whoever was promised what is lost knows it: batches are taken again."""
+        """The senders of the lost batches have their error: the log takes batches again."""
         self.lost_pending = False
         self.disk_failed = self._must_reload
 
     def require_disk(self) -> None:
-        """Refuse a batch while the disk has failed, or find out that it has not any more."""
+        """Refuse a batch while the disk has failed; where the log must be reloaded, try that
+        first."""
         if self.lost_pending:
             raise self._storage_error(OSError(0, self.unwritten.refusal))
         if self._must_reload:
             self.reload_after(OSError(0, "not readable since a write failed"))
 
     def take_back(self, pieces: list[Buffer]) -> bool:
-        """Forget batches that the file did not take. False: only the file knows what was before."""
+        """Undo batches that the file did not take. False: that needs a reload from the file."""
         offset = take_back(self.active, pieces, self.epochs, self.producers)
         if offset is not None:
             self.end_offset = offset
         return offset is not None
 
     def write_at_once(self) -> None:
-        """Write what the caller has appended just now. If the disk refuses and nothing else waited
-        to be written, the caller alone has lost something, and is told: the turn may go on.
+        """Write what the caller has appended just now. If the disk refuses and no other batch was
+        waiting, only the caller has lost something and gets the error: the turn may continue.
         """
         alone = len(self.active.pending) <= 1 and not self.lost_pending
         try:
@@ -193,7 +198,7 @@ class PartitionLog:
             raise
 
     def reload_after(self, problem: OSError) -> NoReturn:
-        """The disk has less than the log believed: become what the disk has, and say so."""
+        """The disk has less than the log in memory: reload the log from the disk, and raise."""
         self._must_reload = self.disk_failed = True
         try:
             self.reload()
@@ -202,7 +207,7 @@ class PartitionLog:
         raise self.refused(problem) from problem
 
     def reload(self) -> None:
-        """Forget everything and find the log again on disk."""
+        """Discard the state in memory and load the log from the disk."""
         for segment in self.segments.items:
             if segment.pending:
                 segment.pending = []
@@ -216,7 +221,7 @@ class PartitionLog:
         self._adopt(loaded)
 
     def refused(self, problem: OSError) -> KafkaError:
-        """The disk did not take something: from now on nothing is gathered, by no log."""
+        """The disk refused a write: from now on no log of this node gathers batches."""
         self.unwritten.refused(self.folder, problem)
         return self._storage_error(problem)
 
@@ -229,7 +234,7 @@ class PartitionLog:
     def read(
         self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool
     ) -> FileSlice | None:
-        """The bytes from the batch that holds `offset` on, all of batches that end before `up_to`.
+        """The bytes from the batch that holds `offset` on, of batches that end before `up_to`.
 
         None: nothing there yet (or only part of a batch fits and `at_least_one` is not asked for).
         The last batch may be cut in the middle by `max_bytes`; clients expect that.
@@ -239,10 +244,18 @@ class PartitionLog:
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"offset {offset} is not within {self.start_offset} to {self.end_offset}",
             )
+        # A slice names bytes of the file, so batches that are still in memory must be written
+        # first. Only a reader that would get some of them pays for that write.
         if self.active.pending and offset < up_to:
             up_to = self._write_for_reader(up_to)
         if offset >= up_to:
             return None
+        # Fast path for a reader at the end of the log. It asks for the offset after the last batch
+        # it got, which is the base offset of the next one, and `recent` maps base offsets to
+        # positions. The general path (`SegmentList.read`) finds the first batch that ends at or
+        # after `offset`; for a base offset that is the same batch. Every change that moves batches
+        # clears both maps (`forget_recent`). tests/unit/storage/test_read.py holds it: any offset
+        # with any sizes, after a truncation, and without opening or searching a file.
         segment = self.active
         position = segment.recent.get(offset)
         try:
@@ -252,9 +265,14 @@ class PartitionLog:
                     found = self.segments
                     read = found.read_behind_damage if self.settings.skip_damaged else found.read
                     return read(offset, max_bytes, up_to, self.end_offset, at_least_one)
+            # `position_of` gives the beginning of the batch that holds `up_to`, so the slice ends
+            # between two batches and shows nothing from `up_to` on.
             end = segment.size if up_to >= self.end_offset else segment.position_of(up_to)
             length = end - position
             file = segment.file or segment.open_file()
+            # KIP-74: the first batch of an answer is sent whole even if it is larger than the
+            # limit, or the consumer could never pass it. A later batch may be cut; clients drop the
+            # torn end.
             if length > max_bytes:
                 size = size_at(file, position)
                 length = max_bytes if size <= max_bytes else size if at_least_one else 0
@@ -263,7 +281,8 @@ class PartitionLog:
         return FileSlice(file, position, length) if length > 0 else None
 
     def _write_for_reader(self, up_to: int) -> int:
-        """Up to where there is something to read: what is refused is not the reader's loss."""
+        """Up to which offset there is something to read; a refused write is no error of the
+        reader."""
         try:
             self.write_pending()
         except KafkaError:
@@ -302,7 +321,8 @@ class PartitionLog:
         self.write_pending()
         try:
             self.active.seal()
-            # Their segment may be vouched for already, and then no flush would take them.
+            # The recovery point may be beyond this segment already; then no later flush would
+            # include them.
             self.unflushed.small_files += [self.active.index.path, self.active.time_index.path]
             if self.producers.take_snapshot(self.end_offset):
                 self.flush_along(self.producers.path(self.end_offset))
@@ -322,7 +342,7 @@ class PartitionLog:
     # --- less log
 
     def truncate(self, to_offset: int, *, wall_ms: int) -> list[str]:
-        """Cut every batch that reaches `to_offset`; answers the files to remove after a while."""
+        """Remove every batch that reaches `to_offset`; returns the files to delete later."""
         if to_offset >= self.end_offset:
             self.epochs.truncate_from_end(self.end_offset)
             return []
@@ -347,7 +367,7 @@ class PartitionLog:
         return removed
 
     def truncate_fully(self, offset: int, *, wall_ms: int) -> list[str]:
-        """Begin again at `offset`, with nothing; answers the files to remove."""
+        """Begin again at `offset`, with an empty log; returns the files to delete later."""
         self.active.pending = []
         removed = self._remove_segments(0, None)
         self.producers.start_anew()
@@ -367,7 +387,7 @@ class PartitionLog:
         self.recovery_point = min(self.recovery_point, self.end_offset)
 
     def _remove_segments(self, first: int, last: int | None) -> list[str]:
-        """Take segments out of the log; answers the renamed files."""
+        """Take segments out of the log; returns the renamed files."""
         removed = []
         for segment in self.segments.take_out(first, last):
             removed += segment.mark_deleted()
@@ -387,8 +407,8 @@ class PartitionLog:
                 self.flush_soon()  # a start is believed as far as the log was flushed
 
     def apply_retention(self, wall_ms: int, *, high_watermark: int | None = None) -> list[str]:
-        """Remove the segments that are too old or too many; answers the renamed files, which are to
-        be removed after `file.delete.delay.ms`. Nothing at or after the high watermark goes."""
+        """Remove segments beyond the retention; returns the renamed files, which are to be deleted
+        after `file.delete.delay.ms`. Nothing at or after the high watermark is removed."""
         count = retention.removable_segments(
             self.segments.items,
             self.settings,
@@ -401,15 +421,15 @@ class PartitionLog:
             try:
                 self.roll(wall_ms=wall_ms)
             except KafkaError:
-                count -= 1  # a full disk has no room for a new segment; the others make some
+                count -= 1  # a full disk: no room for a new segment until the others are removed
         if count == 0:
             return []
         self.delete_records_before(self.segments.bases[count])
         return self._remove_segments(0, count)
 
     def swap_in(self, old: list[Segment], *, wall_ms: int) -> list[str] | None:
-        """Put the `.cleaned` segment that was made of these in their place; answers the files to
-        remove after a while. None, and nothing is changed, if the log has them no more."""
+        """Replace these segments by the `.cleaned` segment made from them; returns the files to
+        delete later. None, and nothing is changed, if the log no longer has them."""
         assert self.active not in old, "the active segment is never compacted"
         if self._closed:
             return None  # the folder has moved
@@ -437,7 +457,7 @@ class PartitionLog:
         self.unflushed.small_files.append(path)
 
     def flush_target(self, *, everything: bool = False) -> Flush | None:
-        """What to flush now, on another thread; None if there is nothing.
+        """The files to flush now, on another thread; None if there is nothing.
 
         Closed segments always; the active one if `everything` is asked for or `flush.messages` is
         reached. Hand the Flush back to `flushed` when it has run.
@@ -467,16 +487,18 @@ class PartitionLog:
     def flushed(self, flush: Flush) -> bool:
         """`flush` has run: everything before its offset survives a power cut. False: the log was
         cut back meanwhile, so the flush proves nothing and is to be asked for again."""
+        # A truncation between the start and the end of the flush means that offsets below
+        # `flush.offset` may now name other records, which this flush did not see.
         if flush.generation != self.unflushed.generation:
             return False
         self.recovery_point = max(self.recovery_point, flush.offset)
         return True
 
     def close(self) -> Flush:
-        """The end of a clean shutdown; run the Flush before saying that it was clean.
+        """The end of a clean shutdown; run the Flush before marking it as clean.
 
-        The indexes are not flushed: what a power cut takes of them is noticed and made anew.
-        OSError: what is in memory is not what the disk has, and still cannot be found there.
+        The indexes are not flushed: after a power cut a start notices what is missing and rebuilds
+        them. OSError: a failed write left the log unreadable, and it still is.
         """
         if self._must_reload:
             self.reload()
@@ -492,7 +514,7 @@ class PartitionLog:
         return Flush(files, folders, self.end_offset, self.unflushed.generation)
 
     def let_go(self) -> None:
-        """Close the files as they are: the folder goes away or another process takes over."""
+        """Close the files without writing: the folder is removed or another process takes over."""
         self._closed = True
         self.active.pending = []
         for segment in self.segments.items:

@@ -1,15 +1,17 @@
-"""What a log remembers of its idempotent and transactional producers, and the `.snapshot` files.
+"""The state of idempotent and transactional producers in one log, and its `.snapshot` files.
 
-A producer numbers its records per partition; a batch that does not continue the numbers is
-refused, one of the last five is answered with the offset it got the first time. The rules and codes
-are those of Apache Kafka's ProducerAppendInfo. Only batches in the log count: `check` decides and
-changes nothing, `record` is called for what was appended and is also the start-up path.
+A producer numbers its records per partition (the sequence). A batch that does not continue the
+sequence is refused; a repeat of one of the last five batches is answered with its first offset. The
+rules and codes are those of Apache Kafka's ProducerAppendInfo. Only batches in the log count:
+`check` decides and changes nothing, `record` is called for each appended batch and is also the
+start-up path.
 
 A snapshot is taken when the log rolls and when it closes, named by the offset it stands for; as in
 Apache Kafka it keeps the last batch of each producer, not all five.
 
-A transaction is open from its first batch in this log to its marker. Until the high watermark has
-passed the marker nobody may count on it, so it holds back the last stable offset until then.
+A transaction is open from its first batch in this log to its marker. It holds back the last stable
+offset until the high watermark has passed the marker, because before that the marker may still be
+lost.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from crc32c import crc32c
 from headrace.environment import Disk
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.storage.append_rules import RecordsRefused
-from headrace.storage.segment import DELETED, file_name
+from headrace.storage.segments.segment import DELETED, file_name
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +61,8 @@ class Producer:
     )
 
     def __init__(self, epoch: int) -> None:
+        # Invariant: `next_sequence` follows the last sequence of `batches[-1]`, if there is one. A
+        # batch of this epoch is new if and only if it begins with `next_sequence`.
         self.epoch = epoch
         self.next_sequence = 0
         self.batches: deque[Batch] = deque(maxlen=CACHED_BATCHES)
@@ -67,8 +71,8 @@ class Producer:
         self.transaction_first_offset = -1  # -1: none is open
 
     def goes_on(self, first: int, records: int, base_offset: int, timestamp: int) -> None:
-        """Its next batch is in the log. Coordinators write with a producer's id (transactional
-        offset commits) but no sequence."""
+        """Its next batch is in the log. Coordinators write transactional offset commits with a
+        producer's id but without a sequence."""
         last = (first + records - 1) & MAX_SEQUENCE if first >= 0 else NO_SEQUENCE
         self.next_sequence = (last + 1) & MAX_SEQUENCE
         self.batches.append((first, last, base_offset, base_offset + records - 1, timestamp))
@@ -103,6 +107,9 @@ class ProducerState:
     )
 
     def __init__(self, disk: Disk, folder: str) -> None:
+        # Invariant: a producer with `transaction_first_offset >= 0` has exactly one entry in
+        # `open_transactions`, under that offset. The order of insertion is the order of offsets, so
+        # the first key is the earliest open transaction and `last_stable_offset` need not search.
         self._disk = disk
         self._folder = folder
         self.producers: dict[int, Producer] = {}
@@ -123,6 +130,8 @@ class ProducerState:
             if first == producer.next_sequence:
                 return None
             last = last_sequence_of(first, records)
+            # A duplicate is a retry of one of the last five batches: same first and last sequence.
+            # It is answered with the offset of the first time. Any other sequence is a gap.
             for batch in producer.batches:
                 if batch[0] == first and batch[1] == last:
                     return batch
@@ -143,7 +152,7 @@ class ProducerState:
         return None
 
     def check_transaction(self, producer_id: int, transactional: bool) -> None:
-        """A producer in a transaction writes nothing outside it."""
+        """Refuse a batch outside the transaction while the producer has a transaction open."""
         producer = self.producers.get(producer_id)
         if producer and producer.transaction_first_offset >= 0 and not transactional:
             raise RecordsRefused(
@@ -153,7 +162,7 @@ class ProducerState:
     def check_marker(
         self, producer_id: int, epoch: int, coordinator_epoch: int, *, bumps_epoch: bool
     ) -> None:
-        """May a coordinator of this epoch end the transaction; raised if not.
+        """Raise if a coordinator of this epoch may not end the transaction.
 
         `bumps_epoch` (KIP-890, transaction.version 2): the marker carries a higher epoch than the
         records, so that what comes late with theirs is refused. The same marker may come again.
@@ -190,6 +199,8 @@ class ProducerState:
             producer = self.producers[producer_id] = Producer(epoch)
         elif producer.epoch != epoch:
             producer.epoch = epoch
+            # Sequences begin at 0 in each epoch, so batches of the old epoch must not be taken for
+            # duplicates of new ones.
             producer.batches.clear()
         producer.goes_on(first, records, base_offset, timestamp)
         if transactional and producer.transaction_first_offset < 0:
@@ -210,6 +221,8 @@ class ProducerState:
         first_offset = producer.transaction_first_offset
         if first_offset >= 0:
             self.open_transactions.pop(first_offset, None)
+            # The marker is in this log and perhaps on no other replica yet. Until the high
+            # watermark has passed it, a reader of committed records must not see the transaction.
             self.ended_transactions[first_offset] = offset
             producer.transaction_first_offset = -1
         producer.coordinator_epoch = coordinator_epoch
@@ -217,11 +230,11 @@ class ProducerState:
         return first_offset
 
     def take_back(self, producer_ids: Iterable[int], offset: int) -> bool:
-        """Forget what these producers wrote from `offset` on, which no marker ended. False, and
-        nothing has changed: it is not known any more what was before.
+        """Undo the batches of these producers from `offset` on, which no marker has ended. False,
+        and nothing has changed: the state before them is no longer known.
 
-        As many of the last batches are known then as there are fewer on their way to us: a client
-        that sends again what was lost has no more than five of them in all.
+        Fewer than five batches are remembered afterwards. That is enough: a client has at most five
+        batches in flight, and the lost ones, which it sends again, are among them.
         """
         touched = []
         for producer_id in producer_ids:
@@ -243,8 +256,9 @@ class ProducerState:
         return True
 
     def expect_first(self, producer_id: int, epoch: int, timestamp: int) -> None:
-        """The first batch of a producer was refused for a while: of one that is not known any batch
-        would do, and the second one may be on its way already."""
+        """The first batch of a producer was refused with a retriable error. Remember the producer:
+        from an unknown one any sequence would be accepted, and its second batch may already be in
+        flight."""
         if producer_id not in self.producers:
             producer = self.producers[producer_id] = Producer(epoch)
             producer.last_timestamp = timestamp
@@ -262,13 +276,13 @@ class ProducerState:
         return next(iter(self.open_transactions), None)
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Everything before it is decided, for whoever may see up to the high watermark."""
+        """The offset before which every transaction is decided, at most the high watermark."""
         self.forget_decided(high_watermark)
         first = min(self.ended_transactions, default=high_watermark)
         return min(first, next(iter(self.open_transactions), first), high_watermark)
 
     def forget_decided(self, high_watermark: int) -> None:
-        """Markers that readers can see hold nothing back any more."""
+        """Drop transactions whose marker is below the high watermark: they hold back nothing."""
         if self.ended_transactions:
             self.ended_transactions = {
                 first: marker
@@ -277,7 +291,7 @@ class ProducerState:
             }
 
     def remove_expired(self, wall_ms: int, expiration_ms: int) -> None:
-        """Forget who has not written for so long and has no transaction open."""
+        """Remove producers that have not written for this long and have no open transaction."""
         expired = [
             producer_id
             for producer_id, producer in self.producers.items()
@@ -293,13 +307,14 @@ class ProducerState:
         self.ended_transactions.clear()
 
     def take_over(self, other: ProducerState) -> None:
-        """Know what the other one does, which is about the same log and is not used any more."""
+        """Take over the state of `other`, which belongs to the same log and is not used any
+        more."""
         self.producers = other.producers
         self.open_transactions = other.open_transactions
         self.ended_transactions = other.ended_transactions
 
     def start_anew(self) -> None:
-        """Forget everybody, on disk too."""
+        """Remove all producers and all snapshot files."""
         self.clear()
         for offset in list(self.snapshots):
             self.remove_snapshot(offset)
@@ -322,7 +337,7 @@ class ProducerState:
         self.snapshots = sorted(int(offset) for offset in found if offset.isdigit())
 
     def load_snapshot(self, *, not_above: int, wall_ms: int, expiration_ms: int) -> int | None:
-        """Become what the last good snapshot says; answers its offset. Later ones are removed."""
+        """Load the last good snapshot and return its offset. Later ones are removed."""
         self.clear()
         while self.snapshots:
             offset = self.snapshots[-1]
@@ -342,13 +357,13 @@ class ProducerState:
             self._disk.remove(self.path(offset))
 
     def remove_snapshots_except(self, segment_bases: set[int]) -> None:
-        """Keep those a segment begins with, and the last one (it was taken when the log closed)."""
+        """Keep the snapshots at the base of a segment, and the last one (taken at the close)."""
         for offset in self.snapshots[:-1]:
             if offset not in segment_bases:
                 self.remove_snapshot(offset)
 
     def mark_snapshot_deleted(self, offset: int) -> list[str]:
-        """The segment that begins there goes: rename its snapshot; answers what to remove later."""
+        """The segment at this offset is removed: rename its snapshot; returns files to delete."""
         if offset not in self.snapshots:
             return []
         self.snapshots.remove(offset)
@@ -378,7 +393,7 @@ class ProducerState:
         return _HEAD.pack(_VERSION, crc32c(body), len(entries)) + body[4:]
 
     def from_bytes(self, data: bytes) -> bool:
-        """Become what a snapshot says; False, and nothing is changed, if it is damaged."""
+        """Load a snapshot; False, and nothing is changed, if it is damaged."""
         if len(data) < _HEAD.size:
             return False
         version, crc, count = _HEAD.unpack_from(data)

@@ -9,7 +9,7 @@ due too; the log then rolls first. An empty last segment never is.
 from __future__ import annotations
 
 from headrace.storage.log_settings import LogSettings
-from headrace.storage.segment import Segment
+from headrace.storage.segments.segment import Segment
 
 
 def removable_segments(

@@ -22,12 +22,12 @@ from confluent_kafka.admin import OffsetSpec
 
 from headrace.app.app import App
 from headrace.app.names import dead_topic, retry_topic
-from headrace.app.quiet import is_quiet, next_due_ms, streams
-from headrace.app.worker import Worker
-from headrace.client.connection import Connection, Setting, connected, program_settings
-from headrace.client.reading import RecordReader
+from headrace.app.worker.quiet import is_quiet, next_due_ms, streams
+from headrace.app.worker.worker import Worker
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings, Setting, connected, program_settings
+from headrace.client.lookup.record_reader import RecordReader
 from headrace.client.records import Record, Sent, TopicPartition
-from headrace.client.topics import Topics
 from headrace.contract.delay_topics import companion_of
 from headrace.contract.headers import DELIVER_AT, SOURCE
 from headrace.testing.broker import Broker
@@ -143,9 +143,11 @@ class TestApp:
             topic, value, key=key, headers=headers, partition=partition, **when
         ).result(WITHIN_S)
 
-    def settle(self, within_s: float = WITHIN_S) -> None:
+    def until_idle(self, within_s: float = WITHIN_S) -> None:
         """Until everything that was sent is handled, parked, or waiting for a later time."""
-        self.until(self._is_settled, within_s)
+        self.until(self._is_idle, within_s)
+
+    settle = until_idle  # the older name, which tests of users have
 
     def advance(
         self,
@@ -161,14 +163,14 @@ class TestApp:
             days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds
         )
         end_ms = self.app.clock() + by // timedelta(milliseconds=1)
-        self.settle()
+        self.until_idle()
         while True:
             due_ms = self._next_due_ms()
             now_ms = self.app.clock()
             to_ms = end_ms if due_ms is None else min(due_ms, end_ms)
             if to_ms > now_ms:
                 self.broker.move_clock(timedelta(milliseconds=to_ms - now_ms))
-            self.settle()
+            self.until_idle()
             if to_ms >= end_ms:
                 return
 
@@ -186,7 +188,7 @@ class TestApp:
             return sorted(reader.records(), key=lambda record: (record.partition, record.offset))
 
     def dead_letters(self, topic: str) -> list[Record[bytes, bytes]]:
-        """What was parked of a topic."""
+        """The parked records of a topic."""
         return self.records(dead_topic(topic, self.app.group))
 
     # ---- inside
@@ -203,7 +205,7 @@ class TestApp:
             for place, future in asked.items()
         }
 
-    def _is_settled(self) -> bool:
+    def _is_idle(self) -> bool:
         worker = self.worker
         self.app.sender.producer.flush(WITHIN_S)
         before = [subscription.stats.received for subscription in self.app.subscriptions]
@@ -221,9 +223,9 @@ class TestApp:
 
 
 class _Delayed:
-    """What lies in the companions of retry topics and has not come back."""
+    """The records in the companions of retry topics that have not come back."""
 
-    def __init__(self, connection: Connection, companions: list[str]) -> None:
+    def __init__(self, connection: ClientSettings, companions: list[str]) -> None:
         self._waiting: dict[str, int] = {}  # topic/partition/offset -> due
         self._delivered: set[str] = set()
         self._read_to: dict[TopicPartition, int] = {}
@@ -255,11 +257,11 @@ class _Delayed:
         for known in self._delivered & self._waiting.keys():
             del self._waiting[known]
 
-    def _note(self, place: str, message: confluent_kafka.Message) -> None:
+    def _note(self, record_id: str, message: confluent_kafka.Message) -> None:
         given: Any = message.headers() or ()
         headers = dict(given)
         if DELIVER_AT in headers:
-            self._waiting[place] = int(headers[DELIVER_AT])
+            self._waiting[record_id] = int(headers[DELIVER_AT])
         elif SOURCE in headers:
             self._delivered.add(headers[SOURCE].decode())
 

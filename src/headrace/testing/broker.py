@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from headrace.installation import command_to_add
 from headrace.server.clock import MovableClock
 from headrace.server.server import Server
-from headrace.server.settings import load_settings
+from headrace.server.settings.settings import load_settings
 
 if TYPE_CHECKING:
     from headrace.testing.delayed import DelayOnThread
@@ -57,7 +57,7 @@ class Broker:
 
     @property
     def bootstrap(self) -> str:
-        """What clients call `bootstrap.servers`."""
+        """The value of `bootstrap.servers` for clients."""
         if self._server is None:
             raise RuntimeError("The broker is not running: use `with Broker() as broker`.")
         return self._server.address

@@ -2,9 +2,9 @@
 
 The nodes are those of `headrace start --brokers`, without its parent: a node that a test has killed
 stays dead until the test brings it back. `cut` has a node stand still, which to others is a node
-that does not answer any more while its connections stay open, as behind a cut cable. What the nodes
-log is in `log(2)`. Each node is a process of its own, or a thread of the test's (`processes=False`:
-ready sooner, and all of them share one processor with the test).
+that does not answer any more while its connections stay open, as behind a cut cable. The log of a
+node is in `log(2)`. Each node is a process of its own, or a thread of the test's
+(`processes=False`: ready sooner, and all of them share one processor with the test).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Cluster:
 
     @property
     def bootstrap(self) -> str:
-        """What clients call `bootstrap.servers`: all brokers."""
+        """The value of `bootstrap.servers` for clients: all brokers."""
         return ",".join(self.address(node) for node in sorted(self._addresses))
 
     def address(self, node: int) -> str:
@@ -64,7 +64,7 @@ class Cluster:
         return self._node(node).pid
 
     def log(self, node: int) -> str:
-        """What the node has logged, in all of its lives."""
+        """The log of the node, over all of its starts."""
         return self._log_path(node).read_text(errors="replace")
 
     def start(self) -> Cluster:

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headrace.contract.delay_topics import GROUP
-from headrace.services.delay.admin_http import AdminHttp
-from headrace.services.delay.limits import Limits
+from headrace.services.delay.admin.admin_http import AdminHttp
 from headrace.services.delay.queries import DelayQueries
 from headrace.services.delay.service import DelayService
+from headrace.services.delay.timeline.limits import DelayLimits
 
 LONGEST_STOP_S = 60
-# What was sent can be listed this soon; a test should not wait a second for it.
+# A sent message can be listed within this time; a test should not wait a second for it.
 LISTED_AFTER_MS = 20
 
 
@@ -32,7 +32,7 @@ class DelayOnThread:
             folder=folder,
             clock=wall_ms,
             instance="testing",
-            limits=Limits(overlay_age_ms=LISTED_AFTER_MS),
+            limits=DelayLimits(overlay_age_ms=LISTED_AFTER_MS),
         )
         self._window = AdminHttp(DelayQueries(self.service.store, self.service.status), port=0)
         self.service.client_id = f"{GROUP}@{self._window.address}"

@@ -2,7 +2,7 @@
 
 It is the server that a process would run. Its loop listens to a socket of its own here: `halt`
 has the loop stand still between two turns, as SIGSTOP would; `kill` has it end there, with no word
-to anybody and no log closed. What it had written stays with the system, as when a process dies.
+to anybody and no log closed. Its written bytes stay with the system, as when a process dies.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from headrace.log_lines import OneLine
 from headrace.server.local_cluster.child import Order
 from headrace.server.server import DiskFailed, Server
-from headrace.server.settings import CannotStart
+from headrace.server.settings.settings import CannotStart
 
 LOOK_EVERY_S = 0.01
 
@@ -115,7 +115,7 @@ class NodeThread:
 
 
 class _LogOfThread(logging.FileHandler):
-    """What the threads of one node log."""
+    """The log lines of one node's threads."""
 
     def __init__(self, path: Path, thread: str) -> None:
         super().__init__(path, encoding="utf-8")

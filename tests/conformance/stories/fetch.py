@@ -129,8 +129,8 @@ def waiting_ends_when_records_come(stage: Stage) -> None:
 
 def answers_keep_the_order_of_requests(stage: Stage) -> None:
     topic = filled(stage, "fetch-order")
-    parked = fetch_request(fetch_topic(18, topic, from_offset(4)), max_wait_ms=500, min_bytes=1)
-    stage.connection.send(fetch, 18, parked)
+    waiting = fetch_request(fetch_topic(18, topic, from_offset(4)), max_wait_ms=500, min_bytes=1)
+    stage.connection.send(fetch, 18, waiting)
     stage.connection.send(produce, 13, ProduceRequest(None, -1, 1000, []))
     stage.keep("fetch", stage.connection.answer(fetch, 18))
     stage.keep("produce", stage.connection.answer(produce, 13))

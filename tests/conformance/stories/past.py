@@ -13,7 +13,7 @@ from typing import Any
 
 from headrace.coordination.group import records
 from headrace.coordination.records import Record
-from headrace.coordination.transaction.states import State
+from headrace.coordination.transaction.states import TransactionState
 from headrace.protocol.java_hash import partition_for_group
 from headrace.protocol.messages import describe_transactions
 from headrace.protocol.messages.consumer_group_metadata_key import ConsumerGroupMetadataKey
@@ -155,8 +155,8 @@ def worn_out(stage: Stage, seeds: Seeds) -> None:
     # Decided, and then the broker was killed.
     for number, (name, state) in enumerate(
         {
-            "worn-prepares-commit": State.PREPARE_COMMIT,
-            "worn-prepares-abort": State.PREPARE_ABORT,
+            "worn-prepares-commit": TransactionState.PREPARE_COMMIT,
+            "worn-prepares-abort": TransactionState.PREPARE_ABORT,
         }.items()
     ):
         seeds.transaction(
@@ -168,7 +168,7 @@ def worn_out(stage: Stage, seeds: Seeds) -> None:
             next_id=NEXT_IDS + number,
         )
     name = "worn-prepares-fence"
-    fenced = State.PREPARE_ABORT
+    fenced = TransactionState.PREPARE_ABORT
     seeds.transaction(name, WORN[name], LAST_FOR_CLIENTS + 1, state=fenced)
 
 
@@ -184,16 +184,20 @@ def idle(stage: Stage, seeds: Seeds) -> None:
         stage.until(lambda producer=producer: is_complete(producer))  # type: ignore[misc]
         found = producer.id, producer.epoch
         _producers[stage.node.folder, producer.transactional_id] = found
-        committed = State.COMPLETE_COMMIT
+        committed = TransactionState.COMPLETE_COMMIT
         seeds.transaction(producer.transactional_id, *found, state=committed, age_ms=LONG_AGO_MS)
-    states = {"empty": State.EMPTY, "aborted": State.COMPLETE_ABORT, "ongoing": State.ONGOING}
+    states = {
+        "empty": TransactionState.EMPTY,
+        "aborted": TransactionState.COMPLETE_ABORT,
+        "ongoing": TransactionState.ONGOING,
+    }
     for number, (word, state) in enumerate(states.items()):
         seeds.transaction(
             f"idle-{word}",
             7_300_000 + number,
             5,
             state=state,
-            partitions=[(topic.name, 0)] if state is State.ONGOING else (),
+            partitions=[(topic.name, 0)] if state is TransactionState.ONGOING else (),
             age_ms=LONG_AGO_MS,
         )
 

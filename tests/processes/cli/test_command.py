@@ -7,12 +7,11 @@ import os
 import re
 import subprocess
 import sys
-from importlib import import_module
 
 import pytest
 
 from headrace.cli.checkup.kcat import kcat_version
-from headrace.cli.main import COMMANDS, module_of
+from headrace.cli.main import COMMANDS, command_of
 from headrace.testing import Broker
 from tests.sockets.nobody import nobody
 
@@ -37,9 +36,7 @@ def test_help_lists_every_command() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_a_module_and_json(name: str) -> None:
-    import typer.main
-
-    command = typer.main.get_command(import_module(module_of(name)).app)
+    command = command_of(name)
     leaves = getattr(command, "commands", {name: command})
     for leaf in leaves.values():
         assert any("--json" in parameter.opts for parameter in leaf.params), leaf.name
@@ -113,7 +110,13 @@ def loaded_by(*words: str) -> set[str]:
 def test_help_loads_no_command_no_client_and_no_rich() -> None:
     loaded = loaded_by("--help")
     assert "headrace.cli.main" in loaded
-    assert not loaded & {"confluent_kafka", "headrace.cli.topics", "rich", "pydantic", "asyncio"}
+    assert not loaded & {
+        "confluent_kafka",
+        "headrace.cli.records.topics",
+        "rich",
+        "pydantic",
+        "asyncio",
+    }
 
 
 def test_importing_the_package_loads_nothing_else() -> None:

@@ -35,7 +35,8 @@ def commands_of(name: str) -> dict[str, Any]:
 
 
 def options_of(command: Any) -> set[str]:
-    words = {opt for each in command.params for opt in (*each.opts, *each.secondary_opts)}
+    shown = [each for each in command.params if not getattr(each, "hidden", False)]
+    words = {opt for each in shown for opt in (*each.opts, *each.secondary_opts)}
     return {word for word in words if word.startswith("--")}
 
 

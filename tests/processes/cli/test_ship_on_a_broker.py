@@ -1,5 +1,6 @@
 """The log shipper and the metrics agent on a broker: what they find, and what they say."""
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -10,59 +11,18 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from headrace.client import Admin
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
-from headrace.client.reading import RecordReader
+from headrace.client.lookup.record_reader import RecordReader
 from headrace.services.shipping.positions import FILE, StateError, StateFolder
-from headrace.services.shipping.records import Origin
-from headrace.services.shipping.shipper import Settings, Shipper
 from headrace.testing import Broker
+from tests.processes.cli.shipping_runs import LINES, Shipping, add
 
 
 @pytest.fixture(scope="module")
 def broker():
     with Broker() as one:
         yield one
-
-
-class Shipping:
-    """Ships what is there to a topic of the test's own, again and again."""
-
-    def __init__(self, broker, folder, topic, **settings):
-        self.connection = Connection({"bootstrap.servers": broker.bootstrap})
-        Admin(broker.bootstrap).topics.create(topic, partitions=1, settings=settings)
-        self.folder, self.topic = folder, topic
-        self.notes = []
-
-    def once(self, pattern="*.log*", **more):
-        state = StateFolder(self.folder / "state")
-        settings = Settings(
-            patterns=[str(self.folder / pattern)],
-            topic=self.topic,
-            origin=Origin(host="h"),
-            once=True,
-            **more,
-        )
-        shipper = Shipper(self.connection, settings, state, self.notes.append)
-        shipper.run()
-        return shipper.counters
-
-    def messages(self):
-        return [one["message"] for one in self.records()]
-
-    def records(self):
-        reader = RecordReader(self.connection, self.topic)
-        found = [json.loads(one.value) for one in reader.records()]
-        reader.close()
-        return found
-
-
-def add(path, *lines):
-    with path.open("a") as file:
-        file.writelines(f"{line}\n" for line in lines)
-
-
-LINES = [f"INFO line {n} of a program that says where it is" for n in range(9)]
 
 
 def test_a_file_is_read_on_where_it_was_left(broker, tmp_path):
@@ -230,7 +190,7 @@ def test_the_agent_writes_numbers_of_this_machine_and_of_endpoints(broker, tmp_p
     server.server_close()
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["samples"] == 2
-    reader = RecordReader(Connection({"bootstrap.servers": broker.bootstrap}), "metrics")
+    reader = RecordReader(ClientSettings({"bootstrap.servers": broker.bootstrap}), "metrics")
     *_, last = [json.loads(one.value) for one in reader.records()]
     reader.close()
     numbers = last["metrics"]
@@ -238,3 +198,13 @@ def test_the_agent_writes_numbers_of_this_machine_and_of_endpoints(broker, tmp_p
     assert {"cpu_percent", "load_1m", "memory_percent", "network_sent_bytes_per_s"} <= set(numbers)
     assert numbers[f'requests_total{{endpoint="{at}"}}'] == 7.0
     assert numbers['scrape_up{endpoint="127.0.0.1:9"}'] == 0.0
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pyspark") is not None, reason="Spark is there")
+def test_a_search_over_a_table_without_what_reads_it_is_one_sentence(broker, tmp_path):
+    (tmp_path / "tables" / "logs" / "_delta_log").mkdir(parents=True)
+    (tmp_path / "tables" / "logs" / "_delta_log" / f"{0:020}.json").write_text("{}\n")
+    words = ("logs", "search", "--table", "logs", "--data", str(tmp_path))
+    refused = command(broker, *words, folder=tmp_path)
+    assert refused.returncode == 1 and b"Traceback" not in refused.stderr
+    assert b"Spark, which is not installed here" in refused.stderr

@@ -12,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.start import panel, welcome
+from headrace.cli.node.start import panel, welcome
+from headrace.client.admin.admin import Admin
+from headrace.client.admin.groups import Groups, Move
+from headrace.client.connection import connection
 
 START = [sys.executable, "-m", "headrace", "start", "--listen", "127.0.0.1:0"]
 
@@ -73,8 +76,32 @@ def test_a_console_runs_beside_it_if_asked_for_and_ends_with_it(tmp_path: Path) 
         assert node.wait(60) == 0
 
 
+def test_the_console_beside_it_is_told_where_to_park(tmp_path: Path) -> None:
+    place = str(tmp_path / "parked")
+    assert "add --console" in refusal("--console-park-to", place, "--data", str(tmp_path))
+    with subprocess.Popen(
+        [*START, "--json", "--data", str(tmp_path / "node"), "--console", "127.0.0.1:0",
+         "--console-park-to", place],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as node:  # fmt: skip
+        assert node.stdout is not None
+        ready = json.loads(node.stdout.readline())
+        cluster = connection(bootstrap=ready["address"])
+        Admin(cluster).topics.create("orders", partitions=1)
+        Groups(cluster).move("billing", [Move("orders", 0, None, 0, 0)])
+        host, _, port = ready["console"].removeprefix("http://").rpartition(":")
+        asked = http.client.HTTPConnection(host, int(port), timeout=300)
+        asked.request("GET", "/groups/backlog?name=billing")
+        assert f"is parked in {place}".encode() in asked.getresponse().read()
+        node.terminate()
+        assert node.wait(60) == 0
+
+
 def test_it_loads_no_client_and_no_rich() -> None:
-    script = "import sys, headrace.cli.main, headrace.cli.start; print('\\n'.join(sys.modules))"
+    script = (
+        "import sys, headrace.cli.main, headrace.cli.node.start; print('\\n'.join(sys.modules))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=True
     )

@@ -83,7 +83,7 @@ def test_what_cannot_be_is_said(headrace: CommandLine) -> None:
     refused = headrace.failure("track", "generate", "--start", "2026-01-01", "--collector", url)
     assert "leave --start out" in refused
     assert "No collector answers" in headrace.failure("track", "generate", "--collector", url)
-    assert "HOST:PORT" in headrace.failure("track", "serve", "--listen", "8090")
+    assert "HOST:PORT" in headrace.misuse("track", "serve", "--listen", "8090")
 
 
 def test_a_collector_that_must_end_without_a_cluster_says_how_much_was_lost(
@@ -92,7 +92,7 @@ def test_a_collector_that_must_end_without_a_cluster_says_how_much_was_lost(
     said = tmp_path / "said"
     with Broker() as broker:
         command_line = CommandLine(broker.bootstrap)
-        words = ("--grace", "0.2", "--window", "127.0.0.1:0")
+        words = ("--grace", "0.2", "--metrics", "127.0.0.1:0")
         with collector(command_line, said, *words) as (url, process):
             broker.stop()
             sent = command_line.json("track", "generate", "--events", "7", "--collector", url)

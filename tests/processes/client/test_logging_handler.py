@@ -7,8 +7,8 @@ import socket
 import pytest
 
 from headrace.client import Admin
-from headrace.client.connection import Connection
-from headrace.client.reading import RecordReader
+from headrace.client.connection import ClientSettings
+from headrace.client.lookup.record_reader import RecordReader
 from headrace.logs import MOST_RECORDS, Handler
 from headrace.testing import Broker
 
@@ -26,7 +26,7 @@ def logger_with(handler):
 
 
 def read(broker, topic):
-    reader = RecordReader(Connection({"bootstrap.servers": broker.bootstrap}), topic)
+    reader = RecordReader(ClientSettings({"bootstrap.servers": broker.bootstrap}), topic)
     found = [(json.loads(one.value), dict(one.headers)) for one in reader.records()]
     reader.close()
     return found

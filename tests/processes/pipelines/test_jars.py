@@ -13,8 +13,8 @@ from threading import Barrier
 
 import pytest
 
-from headrace.pipelines import jars
 from headrace.pipelines.failure import PipelineError
+from headrace.pipelines.spark import jars
 
 # Leaves a trace of each run, and is not quick: others come meanwhile.
 RESOLVER = """

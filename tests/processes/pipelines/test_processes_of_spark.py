@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.folder import Folder
-from headrace.pipelines.java import wrapped
+from headrace.pipelines.spark.java import wrapped
+from headrace.pipelines.stream.folder import Folder
 
 
 def test_the_packaged_java_is_not_asked_for_a_module_it_lacks(tmp_path: Path) -> None:

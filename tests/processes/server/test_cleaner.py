@@ -5,35 +5,13 @@ import socket
 
 import pytest
 
-from headrace.server import background_process
-from headrace.server.background_job import NobodyWaits, Pace
-from headrace.server.cleaner import CleanerProcess
-from headrace.storage.compaction import clean
-from tests.readable import readable
+from headrace.server.background import background_process
+from headrace.server.background.background_job import NobodyWaits, Pace
+from headrace.server.background.cleaner import CleanerProcess
+from headrace.storage.compaction.compaction import clean
+from tests.processes.server.conftest import UNLIMITED
 from tests.unit.storage.a_compacted_log import ACompactedLog
 from tests.unit.storage.a_log import NOW
-
-UNLIMITED = 1e300
-
-
-class Loop:
-    """Waits for the process's socket, and for nothing else."""
-
-    def __init__(self):
-        self.watched = {}
-
-    def watch(self, sock, do):
-        self.watched[sock] = do
-
-    def forget(self, sock):
-        self.watched.pop(sock, None)
-
-    def run(self):
-        while self.watched:
-            reporting = readable(self.watched, 90)
-            assert reporting, "no report for 90 seconds"
-            for sock in reporting:
-                self.watched[sock]()
 
 
 class Told:
@@ -61,16 +39,10 @@ def log(tmp_path):
 
 
 @pytest.fixture
-def loop():
-    return Loop()
-
-
-@pytest.fixture
 def process(loop):
-    process = CleanerProcess()
-    process.process.watch, process.process.forget = loop.watch, loop.forget
-    yield process
-    process.process.close()
+    cleaner = CleanerProcess()
+    with loop.hears(cleaner.process):
+        yield cleaner
 
 
 def test_a_log_is_compacted_in_another_process(log, loop, process):

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.patience import until
+
 PROGRAM = Path(__file__).with_name("parent_of_stand_ins.py")
 
 
@@ -76,13 +78,7 @@ def test_children_end_when_their_parent_is_killed(tmp_path: Path) -> None:
         # Their output comes by the parent; only its files tell.
         assert running.rest() is not None
     for node in (1, 2):
-        wait_for(tmp_path / f"{node}.ended")
-
-
-def wait_for(path: Path) -> None:
-    """pytest's own limit ends a wait that never does."""
-    while not path.exists():
-        os.sched_yield()
+        until((tmp_path / f"{node}.ended").exists)
 
 
 def test_a_node_that_cannot_start_ends_the_command_with_its_sentence(tmp_path: Path) -> None:

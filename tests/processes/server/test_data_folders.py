@@ -7,9 +7,8 @@ import json
 import shutil
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.interop.brokers import free_port
+from tests.patience import until
 
 HEADRACE = [sys.executable, "-m", "headrace"]
 WITHIN_S = 120
@@ -89,13 +89,6 @@ def started(folder: Path) -> Iterator[TwoFolders]:
             node.process.stdout.close()
 
 
-def wait(until: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not until():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
-
-
 def create(node: TwoFolders, name: str) -> None:
     admin = AdminClient({"bootstrap.servers": node.bootstrap})
     for made in admin.create_topics([NewTopic(name, 2, 1)]).values():
@@ -108,13 +101,13 @@ def test_a_folder_disappears_and_the_node_lives(tmp_path: Path) -> None:
         assert node.produce("orders", 0) is None and node.produce("orders", 1) is None
         lost = 1 if (node.two / "orders-1").exists() else 0
         kept = 1 - lost
-        wait(lambda: not node.status()["offline_folders"], "a healthy start")
+        until(lambda: not node.status()["offline_folders"], "a healthy start")
         node.two.rename(tmp_path / "gone")
-        wait(lambda: node.status()["offline_folders"], "the folder is told to be offline")
+        until(lambda: node.status()["offline_folders"], "the folder is told to be offline")
         assert node.process.poll() is None
         assert f"the data folder {node.two} (directory.id" in node.log()
         # The controller hears of the folder first, and writes who leads then.
-        wait(lambda: node.status()["offline"] == [f"orders-{lost}"], "its partition is offline")
+        until(lambda: node.status()["offline"] == [f"orders-{lost}"], "its partition is offline")
         status = node.status()
         assert status["offline_folders"] == [{"broker": 1, "folder": str(node.two)}]
         assert not status["well"]
@@ -135,15 +128,15 @@ def test_a_folder_disappears_and_the_node_lives(tmp_path: Path) -> None:
 
     with started(tmp_path) as node:  # without its disk
         assert "it is empty, and replicas of this node lie in a folder" in node.log()
-        wait(lambda: node.status()["offline"] == [f"orders-{lost}"], "its partition is offline")
+        until(lambda: node.status()["offline"] == [f"orders-{lost}"], "its partition is offline")
         assert node.produce("orders", kept) is None
         node.stop()
 
     shutil.rmtree(tmp_path / "two")
     (tmp_path / "gone").rename(tmp_path / "two")
     with started(tmp_path) as node:  # with it again
-        wait(lambda: not node.status()["offline_folders"], "both folders are there")
-        wait(lambda: not node.status()["offline"], "nothing is offline")
+        until(lambda: not node.status()["offline_folders"], "both folders are there")
+        until(lambda: not node.status()["offline"], "nothing is offline")
         assert node.produce("orders", lost) is None
         node.stop()
 
@@ -152,7 +145,7 @@ def test_a_lost_disk_is_replaced_only_by_the_operators_word(tmp_path: Path) -> N
     with started(tmp_path) as node:
         create(node, "orders")
         lost = 1 if (node.two / "orders-1").exists() else 0
-        wait(lambda: "lie in another data folder" in node.log(), "the folders are told")
+        until(lambda: "lie in another data folder" in node.log(), "the folders are told")
         node.stop()
     shutil.rmtree(node.two)
     node.two.mkdir()
@@ -166,6 +159,6 @@ def test_a_lost_disk_is_replaced_only_by_the_operators_word(tmp_path: Path) -> N
     assert f"Formatted {node.two}" in formatted.stdout
     with started(tmp_path) as node:
         assert node.status()["offline_folders"] == []
-        wait(lambda: node.status()["offline"] == [f"orders-{lost}"], "nobody leads an empty log")
+        until(lambda: node.status()["offline"] == [f"orders-{lost}"], "nobody leads an empty log")
         assert node.produce("orders", 1 - lost) is None
         node.stop()

@@ -7,10 +7,10 @@ import time
 
 from headrace.contract.delay_topics import REGISTRY
 from headrace.metadata.image import MetadataImage
-from headrace.server import delay_process
-from headrace.server.delay_process import DelayProcess, delay_command
+from headrace.server.background import delay_process
+from headrace.server.background.delay_process import DelayProcess, delay_command
 from headrace.server.server import Server
-from headrace.server.settings import load_settings
+from headrace.server.settings.settings import load_settings
 
 WAITS = [sys.executable, "-c", "import os; os.read(0, 1)"]
 FAILS = [sys.executable, "-c", "raise SystemExit(3)"]

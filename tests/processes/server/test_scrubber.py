@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from headrace.server.scrubber import ScrubberProcess
-from headrace.server.scrubber_process import FileOnDisk
-from headrace.storage.scrub import ClosedSegment
-from tests.processes.server.test_cleaner import UNLIMITED, Loop
+from headrace.server.background.scrubber import ScrubberProcess
+from headrace.server.background.scrubber_process import FileOnDisk
+from headrace.storage.recovery.scrub import ClosedSegment
+from tests.processes.server.conftest import UNLIMITED
 from tests.unit.storage.a_compacted_log import ACompactedLog
 
 
@@ -39,16 +39,10 @@ def log(tmp_path):
 
 
 @pytest.fixture
-def loop():
-    return Loop()
-
-
-@pytest.fixture
 def scrubber(loop):
     scrubber = ScrubberProcess()
-    scrubber.process.watch, scrubber.process.forget = loop.watch, loop.forget
-    yield scrubber
-    scrubber.process.close()
+    with loop.hears(scrubber.process):
+        yield scrubber
 
 
 def job_of(log):

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
 
 from headrace.client import Admin, Record
-from headrace.client.connection import Connection
-from headrace.client.reading import RecordReader
+from headrace.client.connection import ClientSettings
+from headrace.client.lookup.record_reader import RecordReader
 from headrace.testing import Broker
-
-PATIENCE_S = 180.0
+from tests.patience import until
 
 
 @dataclass
@@ -38,7 +36,7 @@ class Cluster:
 
     def records(self, topic: str) -> list[Record]:
         """All that lies in a topic now."""
-        reader = RecordReader(Connection({"bootstrap.servers": self.bootstrap}), topic)
+        reader = RecordReader(ClientSettings({"bootstrap.servers": self.bootstrap}), topic)
         try:
             return list(reader.records())
         finally:
@@ -49,10 +47,7 @@ class Cluster:
         return {(p.topic, p.partition): p.committed for p in found.progress}
 
     def until(self, true: Callable[[], object], what: str = "") -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not true():
-            assert time.monotonic() < deadline, what or "it did not come to pass"
-            time.sleep(0.002)
+        until(true, what or "it did not come to pass", every_s=0.002)
 
 
 @pytest.fixture

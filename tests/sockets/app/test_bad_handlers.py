@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace import App, Message, Retry
-from headrace.app import watchdog
+from headrace.app.attempts import watchdog
 from headrace.app.retry import TryLater
 
 

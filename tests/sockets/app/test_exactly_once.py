@@ -72,8 +72,8 @@ def test_no_transaction_is_begun_while_a_commit_is_unanswered(cluster: Any) -> N
         intake = app.worker.intake
         cluster.until(lambda: intake.owned)
         [owned] = intake.owned.values()
-        cluster.until(lambda: owned.source.committed_offset == 0 and not intake.settling.unanswered)
-        intake.settling.unanswered = 1
+        cluster.until(lambda: owned.source.committed_offset == 0 and not intake.commits.unanswered)
+        intake.commits.unanswered = 1
         app.send("in", "x")
         cluster.until(lambda: owned.moves)
         turns = set[float]()
@@ -106,14 +106,14 @@ def test_a_partition_that_goes_leaves_when_its_results_are_written(
     with first.running():
         first.send("in", "plug", partition=0)
         assert first.worker is not None
-        [work], owned = first.worker.works, first.worker.intake.owned
-        cluster.until(lambda: work.stats.in_flight == 1)
+        [runner], owned = first.worker.runners, first.worker.intake.owned
+        cluster.until(lambda: runner.stats.in_flight == 1)
         # They wait behind it and are taken together; the one of the partition that will go is the
         # first of them, or it would not have begun by then and be left to the next owner.
         first.send("in", "0", partition=0)
-        cluster.until(lambda: work.lanes.waiting == 1)
+        cluster.until(lambda: runner.waiting == 1)
         first.send("in", "1", partition=1)
-        cluster.until(lambda: work.lanes.waiting == 2)
+        cluster.until(lambda: runner.waiting == 2)
         plug.set()
         cluster.until(lambda: [one.running for one in owned.values()] == [1, 1])
         with second.running():

@@ -46,7 +46,7 @@ def test_the_order_service_bills_once_in_order_and_parks_what_cannot_be(tmp_path
         for number, customer in enumerate(["ada", "ada", "bob", "unknown eve"], start=1):
             order = {"number": number, "customer": customer, "total": 500 * number}
             running.send("orders", order, key=customer)
-        running.settle()
+        running.until_idle()
         assert [bill["order"] for bill in values(running.records("bills"))] == [3]
         down.clear()
         running.advance(minutes=10)
@@ -74,10 +74,10 @@ def test_the_notifier_reminds_those_who_did_not_come_back(monkeypatch):
         Admin(broker.bootstrap).delayed.enable("users.remind")
         for id, mail in (("1", "ada@example.org"), ("2", "bob@example.org")):
             running.send("users.new", {"id": id, "mail": mail}, key=id)
-        running.settle()
+        running.until_idle()
         running.send("users.back", {"id": "2", "mail": ""}, key="2")
         running.until(lambda: len(notifier.sent) == 2)
-        running.settle()
+        running.until_idle()
         running.advance(hours=24)
         running.until(lambda: len(notifier.sent) == 3)
         assert notifier.sent[-1] == notifier.Notice("ada@example.org", "We have missed you.")

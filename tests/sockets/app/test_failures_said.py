@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from headrace import App, Retry
-from headrace.app.once import OnceAttempt
+from headrace.app.once.memory import OnceAttempt
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.app import App
 from headrace.client import Admin, Producer
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
 from headrace.client.wire import Wire
 from headrace.protocol.messages import join_group
@@ -44,6 +44,6 @@ def join_once(bootstrap: str, group: str, instance: str) -> None:
     request = join_group.JoinGroupRequest(
         group, 10_000, 10_000, "", instance, "consumer", protocols
     )
-    with Wire(Connection({"bootstrap.servers": bootstrap}), (host, int(port))) as wire:
+    with Wire(ClientSettings({"bootstrap.servers": bootstrap}), (host, int(port))) as wire:
         answer = wire.ask(join_group, request)
     assert answer.error_code == 0, answer

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from headrace import App, Message, Retry
-from headrace.app import job
-from headrace.app.blocked_keys import BlockedKeys
+from headrace.app.dispatch import owned_partition
+from headrace.app.dispatch.blocked_keys import BlockedKeys
 from headrace.testing import Broker
 from tests.sockets.app.conftest import Cluster
 
@@ -110,7 +110,7 @@ def test_blocked_keys_are_found_again_by_the_next_owner(cluster: Any) -> None:
 def test_a_hot_key_that_fails_fills_its_partition_to_the_bound_and_no_further(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job, "BlockedKeys", lambda: BlockedKeys(20))
+    monkeypatch.setattr(owned_partition, "BlockedKeys", lambda: BlockedKeys(20))
     cluster.topic("orders")
     log = Log({"a0": 1})
     app = app_on(cluster)

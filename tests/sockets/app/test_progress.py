@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from headrace import App, Retry
-from headrace.app import intake
-from headrace.app.metrics import registry_of, rendered
+from headrace.app.observation.metrics import registry_of, rendered
 from headrace.app.retry import TryLater
+from headrace.app.worker import intake
 from tests.sockets.picky_coordinator import Picky
 
 KEYS, EACH, UNTIL = 40, 10, 200
@@ -84,7 +84,7 @@ def test_a_commit_that_is_sent_again_never_undoes_a_later_one(
         cluster.until(lambda: 2 in group.taken)
         worker = app.worker
         assert worker is not None
-        cluster.until(lambda: not worker.intake.settling.unanswered)
+        cluster.until(lambda: not worker.intake.commits.unanswered)
         assert group.taken[-1] == 2, group.taken
         assert cluster.committed("g")["orders", 0] == 2
 
@@ -124,10 +124,10 @@ def test_a_worker_that_ends_in_a_rebalance_commits_when_it_is_over(
         assert worker is not None
         cluster.until(lambda: worker.intake.owned)
         [owned] = worker.intake.owned.values()
-        settling = worker.intake.settling
+        commits = worker.intake.commits
         # Its first commit says where it begins; nobody would answer it any more.
-        cluster.until(lambda: owned.source.committed_offset == 0 and not settling.unanswered)
-        group = settling._consumer = InARebalance(worker.intake.consumer)
+        cluster.until(lambda: owned.source.committed_offset == 0 and not commits.unanswered)
+        group = commits._consumer = InARebalance(worker.intake.consumer)
         app.send("orders", "x")
         cluster.until(lambda: owned.source.committed_offset == 1)  # it was sent
         assert cluster.committed("g").get(("orders", 0)) != 1

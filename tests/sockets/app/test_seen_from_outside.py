@@ -1,7 +1,6 @@
 """What an app shows of itself: numbers, health, one trace for the life of a message, AsyncAPI."""
 
 import json
-import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -15,14 +14,15 @@ from pydantic import BaseModel
 
 from headrace.app import App, Message, Publish, Retry
 from headrace.app.asyncapi import document
-from headrace.app.metrics import letters_of, registry_of, rendered
+from headrace.app.observation.metrics import letters_of, registry_of, rendered
+from headrace.app.observation.status_pages import AppStatusPages
 from headrace.app.tracing import TracedSends, Tracing
-from headrace.app.window import Window
 from headrace.client import Consumer, Producer
 from headrace.client.connection import connection
 from headrace.services.redrive.letters import Selection
 from headrace.services.redrive.service import DeadLetters
 from headrace.testing import Broker, TestApp
+from tests.patience import until
 
 QUICK = Retry(attempts=2, first="5ms", longest="5ms")
 
@@ -38,13 +38,6 @@ def produce(broker, topic, *values):
     for value in values:
         producer.produce(topic, value)
     assert producer.flush(60) == 0
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + 180
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come"
-        time.sleep(0.01)
 
 
 def written(app, topic):
@@ -68,15 +61,15 @@ def test_numbers_health_and_readiness(broker):
         if value == "bad":
             raise LookupError
 
-    window = Window(app)
+    window = AppStatusPages(app)
     try:
         assert get(window.port, "/health")[0] == 503
         assert get(window.port, "/ready")[0] == 503
         produce(broker, "counted", b"good", b"bad", b"good")
         with app.running():
             stats = app.subscriptions[0].stats
-            wait_for(lambda: stats.handled == 2 and stats.parked == 1)
-            wait_for(lambda: written(app, "counted.counted.dead") == 1)  # it is written
+            until(lambda: stats.handled == 2 and stats.parked == 1)
+            until(lambda: written(app, "counted.counted.dead") == 1)  # it is written
             assert get(window.port, "/health")[0] == 200
             assert get(window.port, "/ready")[0] == 200
             status, text = get(window.port, "/metrics")
@@ -120,12 +113,12 @@ def test_produce_attempts_dead_letter_and_redrive_are_one_trace(broker):
         producer.send_sync("traced", "hello")
     with app.running():
         stats = app.subscriptions[0].stats
-        wait_for(lambda: written(app, "traced.traced.dead") == 1)  # it is written
+        until(lambda: written(app, "traced.traced.dead") == 1)  # it is written
         mended.append(True)
         letters = DeadLetters(connection(bootstrap=broker.bootstrap))
         [step] = letters.redrive("traced.traced.dead", Selection(), by="test")
         assert step.refusal == ""
-        wait_for(lambda: stats.handled == 1)
+        until(lambda: stats.handled == 1)
     finished = spans.get_finished_spans()
     assert [span.name for span in finished] == ["send traced"] + ["process traced"] * 3
     assert len({span.context.trace_id for span in finished}) == 1

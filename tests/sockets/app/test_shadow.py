@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import StaticPool
@@ -12,18 +9,12 @@ from sqlalchemy.pool import StaticPool
 from headrace import App, Sql
 from headrace.app import Message
 from headrace.app.shadow import ShadowRefused, cast_shadow
-from headrace.client.groups import Groups
-from headrace.client.producer import Producer
-from headrace.client.topics import Topics
+from headrace.client.admin.groups import Groups
+from headrace.client.admin.topics import Topics
+from headrace.client.producer.producer import Producer
 from headrace.services.replay.shadow_run import ShadowOutcome, ShadowRun
 from headrace.testing import Broker
-
-
-def eventually(is_so: Callable[[], bool], within_s: float = 180) -> None:
-    deadline = time.monotonic() + within_s
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+from tests.patience import until
 
 
 def billing(broker: Broker, factor: int, handled: list[int], *, safe: bool = True) -> App:
@@ -72,7 +63,7 @@ def test_the_same_handler_gives_the_same_results_and_touches_nothing_of_the_app(
         prepared(broker, count)
         handled: list[int] = []
         with billing(broker, 2, handled).running():
-            eventually(lambda: sum(committed(broker, "billing").values()) == count, within_s=900)
+            until(lambda: sum(committed(broker, "billing").values()) == count, within_s=900)
         offsets = committed(broker, "billing")
 
         outcome = shadowed(billing(broker, 2, handled), "monday")
@@ -93,7 +84,7 @@ def test_a_changed_handler_shows_what_it_would_have_done_otherwise() -> None:
     with Broker() as broker:
         prepared(broker, 12)
         with billing(broker, 2, []).running():
-            eventually(lambda: sum(committed(broker, "billing").values()) == 12)
+            until(lambda: sum(committed(broker, "billing").values()) == 12)
         outcome = shadowed(billing(broker, 5, []), "raise")
         [found] = outcome.comparisons
         assert (found.same, len(found.different), found.only_before, found.only_now) == (
@@ -123,7 +114,7 @@ def test_once_keys_of_a_shadow_are_its_own() -> None:
     with Broker() as broker:
         prepared(broker, 5)
         with app_of(broker).running():
-            eventually(lambda: sum(committed(broker, "once").values()) == 5)
+            until(lambda: sum(committed(broker, "once").values()) == 5)
         shadowed(app_of(broker), "again")
         shadowed(app_of(broker), "again")  # the same shadow goes on: nothing is left
     with engine.begin() as db:

@@ -107,7 +107,7 @@ def test_partitions_are_taken_over_soon_after_the_broker_started_anew(cluster: A
 def test_a_topic_that_grows_and_one_that_comes_later_are_handled_with_their_retries(
     cluster: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("headrace.app.worker.LOOK_FOR_TOPICS_S", 0.2)
+    monkeypatch.setattr("headrace.app.worker.worker.LOOK_FOR_TOPICS_S", 0.2)
     cluster.topic("shop.orders")
     app = App(
         cluster.bootstrap,

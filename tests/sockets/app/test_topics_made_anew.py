@@ -1,4 +1,4 @@
-"""A topic is deleted and made anew under its name: everything in the new one is new work."""
+"""A topic is deleted and created again under its name: everything in the new one is new work."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from confluent_kafka import Consumer, TopicPartition
 from sqlalchemy import create_engine
 
 from headrace import App, Message, Retry
-from headrace.app import Sql, topic_ids
-from headrace.app.completion import topic_id_in
+from headrace.app import Sql
+from headrace.app.dispatch.completion import topic_id_in
+from headrace.app.worker import topic_ids
 
 LONGER_THAN_MEMORY = Retry(attempts=3, first="2s1ms", longest="3s", jitter=0)
 

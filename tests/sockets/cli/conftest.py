@@ -41,6 +41,12 @@ class CommandLine:
         assert isinstance(done.exception, Failure), (done.output, done.exception)
         return str(done.exception)
 
+    def misuse(self, *words: str) -> str:
+        """What a command says that was wrongly used."""
+        done = self._run(words, "")
+        assert done.exit_code == 2, (done.output, done.exception)
+        return str(done.stderr)
+
     def notes(self, *words: str, stdin: str | bytes = "") -> str:
         """What a command that succeeds tells the person, on standard error."""
         done = self._run(words, stdin)
@@ -59,8 +65,7 @@ class CommandLine:
 
 @contextmanager
 def log_as_before() -> Iterator[None]:
-    """A command that sets up the log of its process does so in ours, on a stream that ends with
-    it: whatever logs later would fail."""
+    """A command that sets up the log of its process does so in ours."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     try:

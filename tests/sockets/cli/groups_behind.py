@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from headrace import App
 from headrace.app import Message
+from tests.patience import until
 from tests.sockets.cli.conftest import CommandLine
 
 Headers = list[tuple[str, bytes]]
@@ -57,13 +57,6 @@ def delete_before(headrace: CommandLine, topic: str, offset: int) -> None:
     asked.result(30)
 
 
-def eventually(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def app_of(headrace: CommandLine, topic: str, handled: list[tuple[int, str]]) -> App:
     app = App(headrace.bootstrap, group=f"{topic}-app", delay="off")
 
@@ -81,8 +74,8 @@ def app_that_is_behind(
     handled: list[tuple[int, str]] = []
     filled(headrace, topic, 2, done)
     with app_of(headrace, topic, handled).running():
-        eventually(lambda: len(handled) == done)
-        eventually(lambda: committed(headrace, f"{topic}-app", topic) == [done // 2] * 2)
+        until(lambda: len(handled) == done)
+        until(lambda: committed(headrace, f"{topic}-app", topic) == [done // 2] * 2)
     add(headrace, topic, 2, range(done, done + behind))
     handled.clear()
     return handled
@@ -93,8 +86,8 @@ def handled_until(
 ) -> list[int]:
     """Run the app until it has handled so many, and nothing more comes."""
     with app_of(headrace, topic, handled).running():
-        eventually(lambda: len(handled) >= count)
+        until(lambda: len(handled) >= count)
         [group] = headrace.json("groups", "describe", f"{topic}-app")
         ends = [each["end_offset"] for each in group["partitions"] if each["topic"] == topic]
-        eventually(lambda: committed(headrace, f"{topic}-app", topic) == ends)
+        until(lambda: committed(headrace, f"{topic}-app", topic) == ends)
     return sorted(number for number, _ in handled)

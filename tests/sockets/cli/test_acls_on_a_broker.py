@@ -79,13 +79,13 @@ def test_what_clients_need_in_one_word(guarded: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("add", "--topic", "t", "-o", "read"), "Say who"),
-        (("add", "-p", "a", "-o", "read"), "Say on what"),
-        (("add", "-p", "a", "--topic", "t"), "Say what"),
+        (("add", "--topic", "t", "-o", "read"), "Name the user"),
+        (("add", "-p", "a", "-o", "read"), "Name the resource"),
+        (("add", "-p", "a", "--topic", "t"), "Name the operation"),
         (("add", "-p", "a", "--topic", "t", "-o", "fly"), "is none of"),
         (("add", "-p", "a", "--group", "g", "-o", "write"), "Nobody can write a group"),
         (("add", "-p", "a", "--cluster", "-o", "alter", "--prefixed"), "leave --prefixed out"),
-        (("remove",), "Say which"),
+        (("remove",), "Name the entries"),
     ],
 )
 def test_what_makes_no_sense_is_said(

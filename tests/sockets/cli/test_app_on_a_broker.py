@@ -7,15 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from headrace.cli.workers import python_files
+from headrace.cli.applications.workers import python_files
 from headrace.testing import Broker
+from tests.patience import until
 from tests.sockets.cli.conftest import CommandLine
 from tests.whole_lines import whole_lines
 
@@ -57,13 +57,6 @@ def running(*words: str) -> Iterator[subprocess.Popen[bytes]]:
         assert process.wait(60) == 0
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 180
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come"
-        time.sleep(0.02)
-
-
 def lines(project: Path) -> list[list[str]]:
     return [line.split() for line in whole_lines(project / "out")]
 
@@ -99,21 +92,21 @@ def test_workers_share_the_work_and_one_that_dies_is_started_again(
     with running("written:app", "--workers", "2"):
         for number in range(4):
             headrace("produce", "lines", "--partition", str(number % 2), stdin=f"a{number}\n")
-        wait_for(lambda: len({line[2] for line in lines(project)}) == 4)
+        until(lambda: len({line[2] for line in lines(project)}) == 4)
         killed = int(lines(project)[-1][0])
         os.kill(killed, signal.SIGKILL)
         for number in range(4):
             headrace("produce", "lines", "--partition", str(number % 2), stdin=f"b{number}\n")
-        wait_for(lambda: len({line[2] for line in lines(project)}) == 8)
+        until(lambda: len({line[2] for line in lines(project)}) == 8)
     assert any(int(line[0]) != killed for line in lines(project))
 
 
 def test_a_change_of_the_program_takes_effect(project: Path, headrace: CommandLine) -> None:
     with running("written:app", "--reload"):
         headrace("produce", "lines", stdin="one\n")
-        wait_for(lambda: any(line[2] == "one" for line in lines(project)))
+        until(lambda: any(line[2] == "one" for line in lines(project)))
         (project / "written.py").write_text(PROGRAM.replace("first", "second"))
-        wait_for(lambda: _second_says(project, headrace))
+        until(lambda: _second_says(project, headrace))
 
 
 def _second_says(project: Path, headrace: CommandLine) -> bool:
@@ -135,7 +128,7 @@ def test_logs_are_json_lines(project: Path, headrace: CommandLine) -> None:
         stderr=subprocess.PIPE,
     )
     headrace("produce", "lines", stdin="logged\n")
-    wait_for(lambda: any(line[2] == "logged" for line in lines(project)))
+    until(lambda: any(line[2] == "logged" for line in lines(project)))
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=300)
     for line in said.decode().splitlines():

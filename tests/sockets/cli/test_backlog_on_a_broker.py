@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from sqlalchemy import create_engine, text
 
-from headrace import App
-from headrace.app import Message
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientSettings
 from headrace.services.backlog import parking as parking_module
 from headrace.services.backlog.parking import Parking
-from headrace.services.replay import copying as copying_module
+from headrace.services.replay import topic_copy as copying_module
 from headrace.services.replay.pace import Pace
 from headrace.services.replay.selection import Selection
+from tests.patience import until
 from tests.sockets.cli.conftest import CommandLine
+from tests.sockets.cli.groups_behind import app_of, commit, committed
 
 
 def filled(headrace: CommandLine, topic: str, partitions: int, count: int, age_s: int = 0) -> None:
@@ -36,35 +35,6 @@ def add(headrace: CommandLine, topic: str, partitions: int, numbers: range, age_
             timestamp=at_ms + number, headers=[("n", b"%d" % number)],
         )  # fmt: skip
     assert producer.flush(60) == 0
-
-
-def commit(headrace: CommandLine, group: str, topic: str, *offsets: int) -> None:
-    consumer = Consumer({"bootstrap.servers": headrace.bootstrap, "group.id": group})
-    places = [TopicPartition(topic, index, offset) for index, offset in enumerate(offsets)]
-    consumer.commit(offsets=places, asynchronous=False)
-    consumer.close()
-
-
-def committed(headrace: CommandLine, group: str, topic: str) -> list[int | None]:
-    [described] = headrace.json("groups", "describe", group)
-    return [one["committed"] for one in described["partitions"] if one["topic"] == topic]
-
-
-def eventually(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 180
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def app_of(headrace: CommandLine, topic: str, handled: list[tuple[int, str]]) -> App:
-    app = App(headrace.bootstrap, group=f"{topic}-app", delay="off")
-
-    @app.on(topic)
-    def handle(value: str, message: Message) -> None:
-        handled.append((int(value), message.id))
-
-    return app
 
 
 # ---- looking
@@ -113,7 +83,7 @@ def test_a_backlog_is_parked_and_brought_back_to_its_group_once(
     handled: list[tuple[int, str]] = []
     filled(headrace, "mails", 3, 30)
     with app_of(headrace, "mails", handled).running():
-        eventually(lambda: committed(headrace, "mails-app", "mails") == [10, 10, 10])
+        until(lambda: committed(headrace, "mails-app", "mails") == [10, 10, 10])
     ids = dict(handled)
     add(headrace, "mails", 3, range(30, 90))
     url = f"sqlite:///{tmp_path / 'parked.db'}"
@@ -138,7 +108,7 @@ def test_a_backlog_is_parked_and_brought_back_to_its_group_once(
     )
     handled.clear()
     with app_of(headrace, "mails", handled).running():
-        eventually(lambda: len(handled) == 69)
+        until(lambda: len(handled) == 69)
     assert sorted(number for number, _ in handled) == list(range(30, 99))
     # Under the ids that they would have had in the topic: a handler with once= knows them.
     assert {name.partition("@")[2] for _, name in handled} == {
@@ -152,12 +122,12 @@ def test_a_parking_and_a_return_that_are_stopped_anywhere_lose_and_double_nothin
     handled: list[tuple[int, str]] = []
     filled(headrace, "calls", 2, 10)
     with app_of(headrace, "calls", handled).running():
-        eventually(lambda: committed(headrace, "calls-app", "calls") == [5, 5])
+        until(lambda: committed(headrace, "calls-app", "calls") == [5, 5])
     add(headrace, "calls", 2, range(10, 110))
     monkeypatch.setattr(parking_module, "RECORDS_PER_WRITE", 30)
     monkeypatch.setattr(copying_module, "RECORDS_PER_TRANSACTION", 30)
     url = f"sqlite:///{tmp_path / 'parked.db'}"
-    cluster = Connection({"bootstrap.servers": headrace.bootstrap})
+    cluster = ClientSettings({"bootstrap.servers": headrace.bootstrap})
     parking = Parking(cluster)
 
     stopped = parking.park(parking.plan("calls", "calls-app"), url, by="me")
@@ -187,7 +157,7 @@ def test_a_parking_and_a_return_that_are_stopped_anywhere_lose_and_double_nothin
         runs += 1
     handled.clear()
     with app_of(headrace, "calls", handled).running():
-        eventually(lambda: len(handled) >= 100)
+        until(lambda: len(handled) >= 100)
     assert sorted(number for number, _ in handled) == list(range(10, 110))
     assert runs == 4  # the last one only says that it is done
 
@@ -221,7 +191,7 @@ def test_what_is_too_old_becomes_dead_letters_with_that_reason(headrace: Command
     handled: list[tuple[int, str]] = []
     filled(headrace, "offers", 2, 4)
     with app_of(headrace, "offers", handled).running():
-        eventually(lambda: committed(headrace, "offers-app", "offers") == [2, 2])
+        until(lambda: committed(headrace, "offers-app", "offers") == [2, 2])
     add(headrace, "offers", 2, range(4, 14), age_s=7_200)
     add(headrace, "offers", 2, range(14, 20))
     words = ("backlog", "expire", "offers", "--group", "offers-app", "--older-than", "1h")
@@ -236,5 +206,5 @@ def test_what_is_too_old_becomes_dead_letters_with_that_reason(headrace: Command
     assert "not that far behind" in headrace.failure(*words, "--execute")
     handled.clear()
     with app_of(headrace, "offers", handled).running():
-        eventually(lambda: len(handled) == 6)
+        until(lambda: len(handled) == 6)
     assert sorted(number for number, _ in handled) == list(range(14, 20))

@@ -8,7 +8,7 @@ import confluent_kafka
 import pytest
 
 from headrace.app import headers as names
-from headrace.app.dead_letters import why_headers
+from headrace.app.retries.dead_letters import why_headers
 from headrace.client.connection import connection
 from headrace.client.errors import Fenced, TransactionAborted
 from headrace.services.redrive.letters import Selection

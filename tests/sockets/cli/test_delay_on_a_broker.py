@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from headrace.client.admin.topics import Topics
 from headrace.client.connection import connection
-from headrace.client.consumer import Consumer
-from headrace.client.delay_instances import DelayInstances
-from headrace.client.producer import Producer
-from headrace.client.topics import Topics
+from headrace.client.consumer.consumer import Consumer
+from headrace.client.delay.instances import DelayInstances
+from headrace.client.producer.producer import Producer
 from headrace.testing import Broker
+from tests.patience import until
 from tests.sockets.cli.conftest import CommandLine
 
 PATIENCE_S = 180.0
@@ -28,17 +28,8 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def headrace(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
-    monkeypatch.setattr("headrace.cli.delay.SOON_KNOWN_S", 0.5)
+    monkeypatch.setattr("headrace.cli.records.delay.SOON_KNOWN_S", 0.5)
     return CommandLine(broker.bootstrap)
-
-
-def soon(look: Callable[[], Any]) -> Any:
-    """The first answer that is not empty."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := look()):
-        assert time.monotonic() < deadline, "it did not come"
-        time.sleep(0.02)
-    return found
 
 
 def waiting(headrace: CommandLine, topic: str, count: int) -> list[dict[str, Any]]:
@@ -48,7 +39,7 @@ def waiting(headrace: CommandLine, topic: str, count: int) -> list[dict[str, Any
         rows = headrace.json("delay", "list", "--topic", topic, "--limit", "100")["rows"]
         return list(rows) if len(rows) == count else None
 
-    found: list[dict[str, Any]] = soon(look)
+    found: list[dict[str, Any]] = until(look)
     return found
 
 
@@ -156,7 +147,7 @@ def test_stats_tell_what_waits_and_who_delivers(headrace: CommandLine, broker: B
                 return dict(topic) if instance["partitions"]["counted"] == [0, 1] else None
         return None
 
-    assert soon(look)["due_next_minute"] == 2
+    assert until(look)["due_next_minute"] == 2
     text = headrace("delay", "stats")
     assert "counted 0-1" in text and "DUE IN 1 MIN" in text and "testing" in text
 
@@ -172,10 +163,10 @@ def test_a_missing_target_is_reported_and_not_made(headrace: CommandLine, broker
         ]
         return [p["problem"] for p in lost if p["problem"]]
 
-    assert "lost" in soon(look)[0]
+    assert "lost" in until(look)[0]
     assert "lost" not in Topics(connection(bootstrap=broker.bootstrap)).cluster.topics
     headrace("topics", "create", "lost", "--partitions", "1")
-    soon(lambda: not look())
+    until(lambda: not look())
 
 
 @pytest.mark.parametrize(
@@ -187,7 +178,7 @@ def test_a_missing_target_is_reported_and_not_made(headrace: CommandLine, broker
         ("produce", "orders", "--deliver-at", "2100-01-01"),
         ("delay", "list", "--from", "yesterday"),
         ("delay", "reschedule", "orders", "order-42"),
-        ("delay", "serve", "--admin", "9095"),
+        ("delay", "serve", "--listen", "9095"),
     ],
 )
 def test_what_makes_no_sense_is_wrong_use(headrace: CommandLine, words: tuple[str, ...]) -> None:
@@ -207,7 +198,7 @@ def test_an_id_names_one_message_in_one_place(headrace: CommandLine) -> None:
 
 
 def test_without_a_service_the_commands_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.client.delay_instances.JUST_STARTING_S", 0.0)
+    monkeypatch.setattr("headrace.client.delay.instances.JUST_STARTING_S", 0.0)
     with Broker() as alone:
         headrace = CommandLine(alone.bootstrap)
         assert "delay enable TOPIC" in headrace.failure("delay", "stats")

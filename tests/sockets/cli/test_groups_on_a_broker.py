@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer
 
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientSettings
 from headrace.client.wire import Wire
 from headrace.protocol.messages import consumer_group_heartbeat
+from tests.patience import until
 from tests.sockets.cli.conftest import CommandLine
-
-
-def commit(headrace: CommandLine, group: str, topic: str, *offsets: int) -> None:
-    consumer = Consumer({"bootstrap.servers": headrace.bootstrap, "group.id": group})
-    places = [TopicPartition(topic, index, offset) for index, offset in enumerate(offsets)]
-    consumer.commit(offsets=places, asynchronous=False)
-    consumer.close()
-
-
-def settled(is_so: Callable[[], bool]) -> None:
-    """A member may have its share before its group is told to be at rest."""
-    deadline = time.monotonic() + 180
-    while not is_so():
-        assert time.monotonic() < deadline
+from tests.sockets.cli.groups_behind import commit
 
 
 @contextmanager
@@ -82,7 +70,8 @@ def test_groups_are_listed_by_state_and_type(headrace: CommandLine) -> None:
         def listed(*words: str) -> set[str]:
             return {group["group"] for group in headrace.json("groups", "list", *words)}
 
-        settled(lambda: listed("--state", "Stable") == {"reading", "newer"})
+        # A member may have its share before its group is told to be at rest.
+        until(lambda: listed("--state", "Stable") == {"reading", "newer"})
         assert listed("--state", "empty") & {"left-behind", "reading", "newer"} == {"left-behind"}
         assert listed("--type", "consumer") == {"newer"}
         assert listed("--state", "stable", "--type", "classic") == {"reading"}
@@ -224,7 +213,7 @@ def test_members_and_what_they_have(headrace: CommandLine) -> None:
 def test_a_group_that_is_being_shared_out_is_active(headrace: CommandLine) -> None:
     """librdkafka has no name for the states in which a group of the newer protocol then is."""
     topic_with(headrace, "shared-out", 1, 1)
-    connection = Connection({"bootstrap.servers": headrace.bootstrap})
+    connection = ClientSettings({"bootstrap.servers": headrace.bootstrap})
     host, port = headrace.bootstrap.split(":")
     with Wire(connection, (host, int(port))) as wire:
         for name in ("first", "second"):  # the second's share has to be given up by the first

@@ -25,10 +25,10 @@ import typer.main
 from typer.exceptions import TyperException
 
 from headrace import Outbox
-from headrace.app.dead_letters import why_headers
-from headrace.cli.completion import group_names, topic_names
+from headrace.app.retries.dead_letters import why_headers
 from headrace.cli.failure import Failure
 from headrace.cli.main import COMMANDS, app, module_of
+from headrace.cli.options.completion import group_names, topic_names
 from headrace.contract.headers import ID, REJECTED_REASON
 from headrace.foreign_text import indented
 from headrace.protocol.record_batch import Record, RecordHeader, build
@@ -86,6 +86,7 @@ def walk(folder: Path) -> list[list[str]]:
         ["delay", "stats"],
         ["delay", "rejected", HOSTILE],
         ["delay", "rejected", "lines"],
+        ["delay", "serve", "--listen", HOSTILE],
         ["delay", "serve", "--admin", HOSTILE],
         ["brokers", "list"],
         ["brokers", "describe", "--all"],
@@ -182,6 +183,8 @@ def walk(folder: Path) -> list[list[str]]:
         ["pipeline", "stop", HOSTILE],
         ["pipeline", "reset", HOSTILE, "--yes"],
         ["pipeline", "new", HOSTILE],
+        ["pipeline", "report", HOSTILE, "--html", str(folder / "page")],
+        ["pipeline", "report", "page-views", "--html", str(folder / "page"), "--zone", HOSTILE],
         ["lake", "compact", HOSTILE],
         ["lake", "versions", HOSTILE],
         ["lake", "show", HOSTILE],

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from headrace import Admin, Outbox
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
 from headrace.services.outbox.engines import engine_for
 from headrace.services.outbox.relay import Relay, Settings
@@ -45,7 +45,9 @@ def test_from_tables_to_parked_rows(headrace: CommandLine, url: str) -> None:
     assert "The table takes" in headrace("outbox", "status", url)
 
     store = Store(engine_for(url))
-    relay = Relay(store.engine, Connection({"bootstrap.servers": headrace.bootstrap}), Settings())
+    relay = Relay(
+        store.engine, ClientSettings({"bootstrap.servers": headrace.bootstrap}), Settings()
+    )
     thread = threading.Thread(target=relay.run)
     thread.start()
     deadline = time.monotonic() + 150
@@ -92,7 +94,7 @@ def test_misuse_is_told_in_a_sentence(headrace: CommandLine, url: str) -> None:
         assert "no URL of a database" in said and "secret" not in said
     headrace("outbox", "init", url)
     assert "at least 100ms" in headrace.failure("outbox", "relay", url, "--lease", "0ms")
-    assert "not HOST:PORT" in headrace.failure(
+    assert "not HOST:PORT" in headrace.misuse(
         "outbox", "relay", url, "--metrics", "127.0.0.1:99999"
     )
     assert "shards, counted from 0" in headrace.failure(
@@ -109,7 +111,7 @@ def test_a_message_that_nobody_confirms_is_listed_with_an_alarm(
     with engine.begin() as db:
         outbox.send(db, "owed", "1", id="t-1", confirm_within="10ms")
     store = Store(engine_for(url))
-    at = Connection({"bootstrap.servers": headrace.bootstrap})
+    at = ClientSettings({"bootstrap.servers": headrace.bootstrap})
     relay = Relay(store.engine, at, Settings(resends=0))
     thread = threading.Thread(target=relay.run)
     thread.start()
@@ -137,7 +139,7 @@ def test_a_message_that_nobody_confirms_is_listed_with_an_alarm(
 def test_a_resumption_that_fails_gives_the_shard_back(url: str) -> None:
     Outbox(engine_for(url)).create(shards=1)
     store = Store(engine_for(url))
-    nobody = Connection({"bootstrap.servers": "127.0.0.1:1"}, timeout_s=0.2)
+    nobody = ClientSettings({"bootstrap.servers": "127.0.0.1:1"}, timeout_s=0.2)
     with pytest.raises(ClientError):
         resume(store, nobody, 0, after=0)
     assert store.take(0, "a relay", 1000) is True

@@ -7,20 +7,20 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
 from headrace.services.backlog import parking as parking_module
 from headrace.services.backlog.parking import CannotPark, Parking, Step, store_at
-from headrace.services.replay import copying as copying_module
+from headrace.services.replay import topic_copy as copying_module
 from headrace.services.replay.pace import Pace
 from headrace.services.replay.selection import Selection
+from tests.patience import until
 from tests.sockets.cli.conftest import CommandLine
 from tests.sockets.cli.groups_behind import (
     add,
     app_that_is_behind,
     commit,
     committed,
-    eventually,
     filled,
     handled_until,
 )
@@ -33,7 +33,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def parking_at(headrace: CommandLine) -> Parking:
-    return Parking(Connection({"bootstrap.servers": headrace.bootstrap}), sleep=lambda _: None)
+    return Parking(ClientSettings({"bootstrap.servers": headrace.bootstrap}), sleep=lambda _: None)
 
 
 def test_what_is_parked_comes_back_as_it_was(
@@ -172,16 +172,16 @@ def test_a_parking_that_is_killed_behind_its_move_counts(
     parking = parking_at(headrace)
     real = parking_module.store_at
 
-    def without_settling(to: str, owner: object) -> object:
+    def without_noting(to: str, owner: object) -> object:
         store = real(to, owner)  # type: ignore[arg-type]
 
         def killed(name: str, *, moved: bool) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(store, "settle", killed)
+        monkeypatch.setattr(store, "note_moved", killed)
         return store
 
-    monkeypatch.setattr(parking_module, "store_at", without_settling)
+    monkeypatch.setattr(parking_module, "store_at", without_noting)
     with pytest.raises(KeyboardInterrupt):
         list(parking.park(parking.plan(topic, group), place, by="me"))
     monkeypatch.undo()
@@ -210,14 +210,14 @@ def test_a_running_group_is_parked_and_what_it_reads_meanwhile_is_not(
             consumer.commit(message, asynchronous=False)
         return len(seen) >= count
 
-    eventually(lambda: one_more(3))
+    until(lambda: one_more(3))
     parking = parking_at(headrace)
     plan = parking.plan(topic, group)
     assert plan.members == 1
     parked = 0
     for status in parking.park(plan, place, by="me"):
         if status.step is Step.WAITING and len(seen) < 7:
-            eventually(lambda: one_more(7))
+            until(lambda: one_more(7))
             consumer.close()
         parked = status.parked
     assert parked == 13
@@ -265,7 +265,7 @@ def test_a_topic_made_anew_under_a_parking_does_not_move_the_group(
     headrace("topics", "delete", topic, "--yes")
     filled(headrace, topic, 1, 30)
     commit(headrace, f"{topic}-readers", topic, 12)
-    with pytest.raises(CannotPark, match="made anew"):
+    with pytest.raises(CannotPark, match="created again"):
         list(steps)
     assert committed(headrace, f"{topic}-readers", topic) == [12]
 

@@ -11,30 +11,24 @@ from confluent_kafka import Consumer, Producer
 
 from headrace import App
 from headrace.app import Message
-from headrace.client.connection import Connection
-from headrace.client.groups import Groups
+from headrace.client.admin.groups import Groups
+from headrace.client.connection import ClientSettings
 from headrace.client.wire import Wire
 from headrace.protocol import record_batch
 from headrace.protocol.messages import produce
-from headrace.services.replay import copying as copying_module
-from headrace.services.replay.copying import CannotCopy, Copying, CopyRequest
+from headrace.services.replay import topic_copy as copying_module
 from headrace.services.replay.group_moves import GroupMoves
 from headrace.services.replay.journal import read_journal
 from headrace.services.replay.pace import Pace
 from headrace.services.replay.selection import Selection
+from headrace.services.replay.topic_copy import CannotCopy, Copying, CopyRequest
+from tests.patience import until
 from tests.sockets.cli.conftest import CommandLine
-from tests.sockets.cli.groups_behind import (
-    add,
-    commit,
-    committed,
-    delete_before,
-    eventually,
-    filled,
-)
+from tests.sockets.cli.groups_behind import add, commit, committed, delete_before, filled
 
 
-def cluster_of(headrace: CommandLine) -> Connection:
-    return Connection({"bootstrap.servers": headrace.bootstrap})
+def cluster_of(headrace: CommandLine) -> ClientSettings:
+    return ClientSettings({"bootstrap.servers": headrace.bootstrap})
 
 
 def values(headrace: CommandLine, topic: str) -> list[int]:
@@ -61,7 +55,7 @@ def test_a_target_made_anew_ends_the_copy(headrace: CommandLine) -> None:
     copying, request = begun(headrace, "anew", "anew-copy")
     headrace("topics", "delete", "anew-copy", "--yes")
     headrace("topics", "create", "anew-copy")
-    with pytest.raises(CannotCopy, match="anew-copy was deleted and made anew"):
+    with pytest.raises(CannotCopy, match="anew-copy was deleted and created again"):
         copying.plan(request)
 
 
@@ -79,7 +73,7 @@ def test_a_source_made_anew_in_the_middle_gives_no_record(
     headrace("topics", "delete", "swapped", "--yes")
     headrace("topics", "create", "swapped")
     add(headrace, "swapped", 1, range(100, 120))
-    with pytest.raises(CannotCopy, match="swapped was deleted and made anew"):
+    with pytest.raises(CannotCopy, match="swapped was deleted and created again"):
         list(steps)
     assert values(headrace, "swapped-copy") == [0, 1]
 
@@ -130,7 +124,7 @@ def test_a_move_that_was_refused_is_not_undone_later(headrace: CommandLine) -> N
 
     def joins_late(name: str) -> None:
         """Between the look at the group and its move."""
-        eventually(lambda: consumer.poll(0.05) is None and bool(consumer.assignment()))
+        until(lambda: consumer.poll(0.05) is None and bool(consumer.assignment()))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Groups, "require_inactive", lambda self, name: joins_late(name))
@@ -187,13 +181,13 @@ def test_chosen_records_are_handled_a_second_time_under_another_name(
         handled.append(message.id)
 
     with app.running():
-        eventually(lambda: len(handled) == 7)
-        eventually(lambda: committed(headrace, "choosers", "chosen") == [7])
+        until(lambda: len(handled) == 7)
+        until(lambda: committed(headrace, "choosers", "chosen") == [7])
         words = ("replay", "group", "choosers", "--topic", "chosen", "--from-offset", "0")
         headrace(*words, "--key", "k3", "--execute")
         assert "--name" in headrace.failure(*words, "--key", "k3", "--execute")
         headrace(*words, "--key", "k3", "--name", "once more", "--execute")
-        eventually(lambda: len(handled) == 9)
+        until(lambda: len(handled) == 9)
     assert handled[7] == handled[8] == handled[3]
 
 
@@ -210,11 +204,11 @@ def test_a_delayed_record_keeps_its_id_when_it_is_replayed(headrace: CommandLine
         handled.append(message.id)
 
     with app.running():
-        eventually(lambda: len(handled) == 1)
-        eventually(lambda: committed(headrace, "late-app", "late") == [1])
+        until(lambda: len(handled) == 1)
+        until(lambda: committed(headrace, "late-app", "late") == [1])
         words = ("replay", "group", "late-app", "--topic", "late", "--from-offset", "0")
         headrace(*words, "--key", "k1", "--execute")
-        eventually(lambda: len(handled) == 2)
+        until(lambda: len(handled) == 2)
     assert handled == ["late.delay/0/7@abc"] * 2
 
 
@@ -317,7 +311,7 @@ def test_a_header_whose_name_is_no_text_stops_nobody(headrace: CommandLine) -> N
         handled.append(message.value)
 
     with app.running():
-        eventually(lambda: len(handled) == 2)
+        until(lambda: len(handled) == 2)
 
 
 def produce_with_header_name(headrace: CommandLine, topic: str, name: bytes) -> None:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer
 
 from headrace import App
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientSettings
 from headrace.contract.headers import REPLAYED_FROM
-from headrace.services.replay import copying as copying_module
-from headrace.services.replay.copying import Copying, CopyRequest
+from headrace.services.replay import topic_copy as copying_module
 from headrace.services.replay.pace import Pace
 from headrace.services.replay.selection import Selection
+from headrace.services.replay.topic_copy import Copying, CopyRequest
+from tests.patience import until
 from tests.sockets.cli.conftest import CommandLine
+from tests.sockets.cli.groups_behind import commit, committed
 
 T0 = 1_790_000_000_000
 
@@ -38,25 +39,6 @@ def filled(headrace: CommandLine, topic: str, *stamps: list[int]) -> None:
 def values(headrace: CommandLine, topic: str) -> list[dict[str, int]]:
     lines = headrace("consume", topic).splitlines()
     return [json.loads(line) for line in lines]
-
-
-def commit(headrace: CommandLine, group: str, topic: str, *offsets: int) -> None:
-    consumer = Consumer({"bootstrap.servers": headrace.bootstrap, "group.id": group})
-    places = [TopicPartition(topic, index, offset) for index, offset in enumerate(offsets)]
-    consumer.commit(offsets=places, asynchronous=False)
-    consumer.close()
-
-
-def committed(headrace: CommandLine, group: str, topic: str) -> list[int | None]:
-    [described] = headrace.json("groups", "describe", group)
-    return [one["committed"] for one in described["partitions"] if one["topic"] == topic]
-
-
-def eventually(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 180
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 # ---- copies
@@ -158,7 +140,7 @@ def test_a_copy_that_was_stopped_goes_on_where_it_was(
     filled(headrace, "long", list(range(0, 200, 2)), list(range(1, 200, 2)))
     headrace("topics", "create", "long-copy", "--config", "retention.ms=-1")
     monkeypatch.setattr(copying_module, "RECORDS_PER_TRANSACTION", 45)
-    cluster = Connection({"bootstrap.servers": headrace.bootstrap})
+    cluster = ClientSettings({"bootstrap.servers": headrace.bootstrap})
     request = CopyRequest("stopped", "long", "long-copy", Selection(where="value.n != 3"), by="me")
     stops = 0
     while True:
@@ -176,7 +158,7 @@ def test_a_copy_that_was_stopped_goes_on_where_it_was(
 def test_a_topic_made_anew_is_another_topic(headrace: CommandLine) -> None:
     filled(headrace, "renewed", [0, 1, 2])
     headrace("topics", "create", "renewed-copy", "--config", "retention.ms=-1")
-    cluster = Connection({"bootstrap.servers": headrace.bootstrap})
+    cluster = ClientSettings({"bootstrap.servers": headrace.bootstrap})
     request = CopyRequest("renewed", "renewed", "renewed-copy", Selection(), by="me")
     copying = Copying(cluster, cluster)
     steps = copying.copy(copying.plan(request), Pace(rate=0.5))
@@ -185,7 +167,7 @@ def test_a_topic_made_anew_is_another_topic(headrace: CommandLine) -> None:
     headrace("topics", "delete", "renewed", "--yes")
     filled(headrace, "renewed", [0, 1, 2])
     words = ("replay", "copy", "renewed", "--to", "renewed-copy", "--name", "renewed", "--execute")
-    assert "made anew" in headrace.failure(*words)
+    assert "created again" in headrace.failure(*words)
 
 
 # ---- groups
@@ -222,7 +204,7 @@ def test_a_group_with_members_is_not_moved(headrace: CommandLine) -> None:
     commit(headrace, "at-work", "busy", 2)
     consumer = Consumer({"bootstrap.servers": headrace.bootstrap, "group.id": "at-work"})
     consumer.subscribe(["busy"])
-    eventually(lambda: consumer.poll(0.05) is None and bool(consumer.assignment()))
+    until(lambda: consumer.poll(0.05) is None and bool(consumer.assignment()))
     words = ("replay", "group", "at-work", "--topic", "busy", "--from-offset", "0")
     assert headrace.json(*words)["is_active"]
     assert "active members" in headrace.failure(*words, "--execute")
@@ -255,15 +237,15 @@ def test_an_app_handles_chosen_records_again_and_nobody_else_does(headrace: Comm
         handled.append((message.partition, message.offset, message.id))
 
     with app.running():
-        eventually(lambda: len(handled) == 4)
-        eventually(lambda: committed(headrace, "billing", "bills") == [3, 1])
+        until(lambda: len(handled) == 4)
+        until(lambda: committed(headrace, "billing", "bills") == [3, 1])
         words = ("replay", "group", "billing", "--topic", "bills", "--from-offset", "0")
         done = headrace.json(*words, "--key", "k0", "--execute")
         assert done["copied"] == 3
-        eventually(lambda: len(handled) == 7)
+        until(lambda: len(handled) == 7)
         assert sorted(handled[4:]) == sorted(one for one in handled[:4] if one[:2] != (0, 1))
         headrace(*words, "--key", "k1", "--as-new", "--execute")
-        eventually(lambda: len(handled) == 8)
+        until(lambda: len(handled) == 8)
     first_id = next(one[2] for one in handled if one[:2] == (0, 1))
     assert handled[-1][:2] == (0, 1)
     assert handled[-1][2].startswith(f"{first_id}~replay~")

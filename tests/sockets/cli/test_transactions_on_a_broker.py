@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import confluent_kafka
 import pytest
 
-from headrace.client.connection import Connection
-from headrace.client.transactional_ids import TransactionalIds
+from headrace.client.admin.transactional_ids import TransactionalIds
+from headrace.client.connection import ClientSettings
 from headrace.client.wire import Wire
 from headrace.protocol.messages import produce
 from headrace.testing import Broker
@@ -40,7 +40,7 @@ def begin(
 
 def leave_hanging(broker: Broker, transactional_id: str, topic: str, partition: int = 0) -> None:
     """A record of a transaction that its coordinator was never told of."""
-    connection = Connection({"bootstrap.servers": broker.bootstrap})
+    connection = ClientSettings({"bootstrap.servers": broker.bootstrap})
     known = TransactionalIds(connection).describe(transactional_id)
     batch = build(
         R(b"hangs"),

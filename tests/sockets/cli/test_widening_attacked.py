@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from headrace import App
 from headrace.app import Message
 from headrace.app.names import wide_topic
-from headrace.client.connection import Connection
-from headrace.client.topics import Topics
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings
 from headrace.services.backlog import widening as widening_module
-from headrace.services.backlog.draining import drain
-from headrace.services.backlog.widening import CannotWiden, Widening, WidenPlan
+from headrace.services.backlog.drain import drain
+from headrace.services.backlog.parking import Parking
+from headrace.services.backlog.widening import CannotWiden, Step, Widening, WidenPlan, WidenStatus
+from headrace.services.replay.widenings import IsWidened
+from tests.patience import until
 from tests.sockets.cli.conftest import CommandLine
 from tests.sockets.cli.groups_behind import (
     add,
@@ -19,14 +25,13 @@ from tests.sockets.cli.groups_behind import (
     commit,
     committed,
     delete_before,
-    eventually,
     filled,
     handled_until,
 )
 
 
-def cluster_of(headrace: CommandLine) -> Connection:
-    return Connection({"bootstrap.servers": headrace.bootstrap})
+def cluster_of(headrace: CommandLine) -> ClientSettings:
+    return ClientSettings({"bootstrap.servers": headrace.bootstrap})
 
 
 def widening_of(headrace: CommandLine, *, few_left: int = 0) -> Widening:
@@ -56,8 +61,8 @@ def drained(headrace: CommandLine, topic: str, count: int) -> list[tuple[int, st
 
     wide = drain(app)[topic]
     with app.running():
-        eventually(lambda: len(handled) >= count)
-        eventually(lambda: lag_of(headrace, f"{topic}-app", wide) == 0)
+        until(lambda: len(handled) >= count)
+        until(lambda: lag_of(headrace, f"{topic}-app", wide) == 0)
     return handled
 
 
@@ -103,6 +108,96 @@ def test_a_wide_topic_made_anew_is_not_ours(headrace: CommandLine) -> None:
     assert plan.wide_topic in topics_of(headrace)  # somebody else's
 
 
+def until_everything_is_forwarded(steps: Iterator[WidenStatus], few_left: int) -> None:
+    """With `few_left` it stops forwarding, and waits for the group to drain the wide topic."""
+    for status in steps:
+        if status.not_forwarded == 0 and (not few_left or status.step is Step.DRAINING):
+            return
+
+
+@pytest.mark.parametrize("few_left", [0, 1000])
+@pytest.mark.parametrize("is_made_anew", [False, True])
+def test_a_wide_topic_that_is_deleted_under_a_running_widening_is_not_taken_for_drained(
+    headrace: CommandLine, few_left: int, is_made_anew: bool
+) -> None:
+    topic = f"gone-{few_left}-{is_made_anew}"
+    handled = app_that_is_behind(headrace, topic, done=10, behind=20)
+    widening = widening_of(headrace, few_left=few_left)
+    plan = widening.plan(topic, f"{topic}-app", 2)
+    steps = widening.run(plan, by="me")
+    until_everything_is_forwarded(steps, few_left)
+    headrace("topics", "delete", plan.wide_topic, "--yes")
+    if is_made_anew:
+        headrace("topics", "create", plan.wide_topic, "--partitions", "4")
+    with pytest.raises(CannotWiden, match="--abort"):
+        list(steps)
+    assert committed(headrace, f"{topic}-app", topic) == [5, 5]
+    headrace("backlog", "widen", topic, "--group", f"{topic}-app", "--abort", "--execute")
+    assert handled_until(headrace, topic, handled, 20) == list(range(10, 30))
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_widening_that_another_aborts_does_not_say_it_is_done(
+    headrace: CommandLine, is_deleted: bool
+) -> None:
+    topic = f"given-up-{is_deleted}"
+    app_that_is_behind(headrace, topic, done=10, behind=20)
+    widening = widening_of(headrace, few_left=1000)
+    plan = widening.plan(topic, f"{topic}-app", 2)
+    steps = widening.run(plan, by="me")
+    until_everything_is_forwarded(steps, 1000)
+    if is_deleted:
+        headrace("topics", "delete", plan.wide_topic, "--yes")
+    headrace("backlog", "widen", topic, "--group", f"{topic}-app", "--abort", "--execute")
+    with pytest.raises(CannotWiden, match="aborted meanwhile"):
+        list(steps)
+    assert committed(headrace, f"{topic}-app", topic) == [5, 5]
+
+
+def test_what_is_being_widened_is_not_parked_expired_or_replayed_too(
+    headrace: CommandLine, tmp_path: Path
+) -> None:
+    app_that_is_behind(headrace, "busy", done=10, behind=20)
+    forwarded(headrace, "busy", "busy-app")
+    of_group = ("busy", "--group", "busy-app")
+    to = f"sqlite:///{tmp_path / 'parked.db'}"
+    for words in (
+        ("backlog", "park", *of_group, "--to", to),
+        ("backlog", "expire", *of_group, "--older-than", "0ms"),
+        ("replay", "group", "busy-app", "--topic", "busy", "--from-offset", "0"),
+    ):
+        assert "is being widened" in headrace.failure(*words, "--execute")
+    assert committed(headrace, "busy-app", "busy") == [5, 5]
+
+
+def test_a_widening_that_begins_while_records_are_parked_wins(
+    headrace: CommandLine, tmp_path: Path
+) -> None:
+    app_that_is_behind(headrace, "raced", done=10, behind=20)
+    parking = Parking(cluster_of(headrace))
+    plan = parking.plan("raced", "raced-app")
+    steps = parking.park(plan, f"sqlite:///{tmp_path / 'parked.db'}", by="me")
+    next(steps)
+    forwarded(headrace, "raced", "raced-app")
+    with pytest.raises(IsWidened):
+        list(steps)
+    assert committed(headrace, "raced-app", "raced") == [5, 5]
+
+
+def test_a_widening_of_a_topic_before_this_one_is_in_nobody_s_way(
+    headrace: CommandLine, tmp_path: Path
+) -> None:
+    app_that_is_behind(headrace, "reborn", done=10, behind=20)
+    plan = forwarded(headrace, "reborn", "reborn-app")
+    headrace("topics", "delete", plan.wide_topic, "--yes")
+    headrace("topics", "delete", "reborn", "--yes")
+    filled(headrace, "reborn", 1, 8)
+    commit(headrace, "reborn-app", "reborn", 2)
+    to = f"sqlite:///{tmp_path / 'parked.db'}"
+    headrace("backlog", "park", "reborn", "--group", "reborn-app", "--to", to, "--execute")
+    assert committed(headrace, "reborn-app", "reborn") == [8]
+
+
 def test_a_source_made_anew_can_be_widened_when_the_old_wide_topic_is_gone(
     headrace: CommandLine,
 ) -> None:
@@ -113,7 +208,7 @@ def test_a_source_made_anew_can_be_widened_when_the_old_wide_topic_is_gone(
     filled(headrace, "renewed", 1, 8)
     commit(headrace, "renewers", "renewed", 2)
     words = ("backlog", "widen", "renewed", "--group", "renewers")
-    assert "made anew" in headrace.failure(*words)
+    assert "created again" in headrace.failure(*words)
     headrace("topics", "delete", plan.wide_topic, "--yes")
     headrace(*words)
     fresh = forwarded(headrace, "renewed", "renewers")
@@ -166,7 +261,7 @@ def test_long_names_have_a_wide_topic(headrace: CommandLine) -> None:
 def test_a_pattern_does_not_mean_the_wide_topic(headrace: CommandLine) -> None:
     app_that_is_behind(headrace, "meant", done=2, behind=4)
     forwarded(headrace, "meant", "meant-app")
-    from headrace.app.topics import is_derived
+    from headrace.app.retries.topics import is_derived
 
     assert is_derived(wide_topic("meant", "meant-app"), topics_of(headrace))
 
@@ -247,7 +342,7 @@ def test_an_abort_in_the_middle_brings_what_was_not_handled(headrace: CommandLin
 
     drain(app)
     with app.running():
-        eventually(lambda: len(through) == 15)
+        until(lambda: len(through) == 15)
     words = ("backlog", "widen", "half", "--group", "half-app", "--abort", "--execute")
     headrace(*words)
     rest = handled_until(headrace, "half", handled, 25)

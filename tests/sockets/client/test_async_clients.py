@@ -23,8 +23,8 @@ from headrace.client import (
     from_json,
     to_json,
 )
-from headrace.client.connection import Connection
-from headrace.client.topics import Topics
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings
 from headrace.testing import Broker
 from tests.sockets.nobody import nobody
 
@@ -32,7 +32,7 @@ from tests.sockets.nobody import nobody
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
     with Broker() as running:
-        topics = Topics(Connection({"bootstrap.servers": running.bootstrap}))
+        topics = Topics(ClientSettings({"bootstrap.servers": running.bootstrap}))
         names = ("async", "async-batch", "async-group", "async-nervous", "async-poison")
         for name in (*names, "async-turns"):
             topics.create(name, partitions=2 if name == "async-turns" else 1)

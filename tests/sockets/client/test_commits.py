@@ -6,8 +6,7 @@ import asyncio
 import os
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,8 +20,9 @@ from headrace.client import (
     TopicPartition,
     Unreachable,
 )
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientSettings
 from headrace.testing import Broker
+from tests.patience import until
 from tests.sockets.picky_coordinator import Picky
 
 ONE = TopicPartition("one", 0)
@@ -60,16 +60,9 @@ def broker() -> Iterator[Broker]:
 def member(
     broker: Broker, group: str, *, topic: str = "one", patience_s: float = 10.0, **more: Any
 ) -> Consumer:
-    at = Connection({"bootstrap.servers": broker.bootstrap}, timeout_s=patience_s)
+    at = ClientSettings({"bootstrap.servers": broker.bootstrap}, timeout_s=patience_s)
     settings = {"fetch.wait.max.ms": 20, "log_level": 0} | more.pop("settings", {})
     return Consumer(at, topics=[topic], group=group, settings=settings, **more)
-
-
-def until(is_so: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 180
-    while not is_so():
-        assert time.monotonic() < deadline, "it never came to be"
-        time.sleep(0.01)
 
 
 class Held:
@@ -225,7 +218,7 @@ def test_a_commit_that_nobody_answers_says_so_and_closing_goes_on() -> None:
     consumer = member(broker, "orphan", patience_s=0.2, settings={"session.timeout.ms": 3000})
     next(consumer)
     broker.stop()
-    with pytest.raises(Unreachable, match=r"within 0\.3 seconds: see whether .* commit again") as e:
+    with pytest.raises(Unreachable, match=r"within 0\.3 seconds: check whether .* again") as e:
         consumer.commit(timeout_s=0.3)
     assert e.value.retriable
     consumer.close()

@@ -25,8 +25,8 @@ from headrace.client import (
     to_integer,
     to_json,
 )
-from headrace.client.connection import Connection
-from headrace.client.topics import Topics
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings
 from headrace.testing import Broker
 
 ONE = TopicPartition("one", 0)
@@ -40,7 +40,7 @@ QUICK = {"fetch.wait.max.ms": 20, "heartbeat.interval.ms": 100}
 def broker() -> Iterator[Broker]:
     """Topic `one` holds 0..9 a second apart; `two` holds 20 records in two partitions."""
     with Broker() as running:
-        topics = Topics(Connection({"bootstrap.servers": running.bootstrap}))
+        topics = Topics(ClientSettings({"bootstrap.servers": running.bootstrap}))
         for name in ("one", "poison", "poison-batch", "poison-seen"):
             topics.create(name, partitions=1)
         topics.create("two", partitions=2)
@@ -96,6 +96,14 @@ def test_a_batch_does_not_wait_to_be_full(consumer: Consumer) -> None:
     assert [r.offset for r in first] == [4, 5, 6]
     assert [r.offset for r in consumer.batch(1000, timeout_s=60)] == [7, 8, 9]
     assert consumer.batch(timeout_s=0) == []
+
+
+def test_what_was_fetched_of_an_earlier_assignment_is_not_given(consumer: Consumer) -> None:
+    consumer.assign(TWO)
+    while not all(consumer._fetched.has(place) for place in TWO):
+        consumer.fetch(1)
+    consumer.assign(TWO[1:])
+    assert values(consumer, 10) == digits(*range(1, 20, 2))
 
 
 def test_latest_begins_at_the_end(broker: Broker) -> None:

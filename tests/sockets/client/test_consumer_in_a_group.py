@@ -158,7 +158,7 @@ def test_a_group_that_may_not_guess_is_told_where_to_begin(broker: Broker, proto
         auto_offset_reset="none",
     ) as consumer:
         for _ in TWO:
-            with pytest.raises(NoOffset, match="Seek to where to begin"):
+            with pytest.raises(NoOffset, match="Seek to an offset"):
                 consumer.poll(60)
         consumer.seek(TWO[0], 4)
         assert [record.offset for record in islice(consumer, 3)] == [4, 5, 6]

@@ -16,20 +16,20 @@ from headrace.client import (
     NotDelayed,
     Producer,
 )
-from headrace.client.connection import Connection, connection
-from headrace.client.delay_registry import registrations
-from headrace.client.reading import RecordReader
+from headrace.client.connection import ClientSettings, connection
+from headrace.client.delay.registry import registrations
+from headrace.client.lookup.record_reader import RecordReader
 from headrace.client.records import Record
 from headrace.testing import Broker
 
 
 @pytest.fixture(scope="module")
-def at() -> Iterator[Connection]:
+def at() -> Iterator[ClientSettings]:
     with Broker() as broker:
         yield connection(bootstrap=broker.bootstrap)
 
 
-def read(at: Connection, topic: str) -> list[Record]:
+def read(at: ClientSettings, topic: str) -> list[Record]:
     reader = RecordReader(at, topic)
     try:
         return list(reader.records())
@@ -42,7 +42,7 @@ def test_nothing_is_registered_at_first() -> None:
         assert registrations(connection(bootstrap=broker.bootstrap)) == []
 
 
-def test_to_enable_a_topic_makes_its_companion_like_it(at: Connection) -> None:
+def test_to_enable_a_topic_makes_its_companion_like_it(at: ClientSettings) -> None:
     admin = Admin(at)
     admin.topics.create("orders", partitions=3, settings={"max.message.bytes": "5000"})
     pair = admin.delayed.enable("orders")
@@ -61,7 +61,7 @@ def test_to_enable_a_topic_makes_its_companion_like_it(at: Connection) -> None:
     }
 
 
-def test_to_enable_twice_is_well_and_repairs(at: Connection) -> None:
+def test_to_enable_twice_is_well_and_repairs(at: ClientSettings) -> None:
     admin = Admin(at)
     admin.topics.create("twice", partitions=1)
     admin.topics.create("twice.delay", partitions=1)  # by hand, or by being written to
@@ -82,12 +82,12 @@ def test_to_enable_twice_is_well_and_repairs(at: Connection) -> None:
         ("x" * 240, "240 characters"),
     ],
 )
-def test_what_cannot_be_enabled_is_told(at: Connection, topic: str, why: str) -> None:
+def test_what_cannot_be_enabled_is_told(at: ClientSettings, topic: str, why: str) -> None:
     with pytest.raises(ClientError, match=why):
         Admin(at).delayed.enable(topic)
 
 
-def test_a_companion_with_more_partitions_than_its_target_is_told(at: Connection) -> None:
+def test_a_companion_with_more_partitions_than_its_target_is_told(at: ClientSettings) -> None:
     admin = Admin(at)
     admin.topics.create("narrow", partitions=1)
     admin.topics.create("narrow.delay", partitions=2)
@@ -96,7 +96,7 @@ def test_a_companion_with_more_partitions_than_its_target_is_told(at: Connection
     assert "narrow" not in [pair.target for pair in admin.delayed.all()]
 
 
-def test_a_disabled_topic_takes_nothing_and_keeps_what_it_has(at: Connection) -> None:
+def test_a_disabled_topic_takes_nothing_and_keeps_what_it_has(at: ClientSettings) -> None:
     admin = Admin(at)
     admin.topics.create("gone", partitions=1)
     admin.delayed.enable("gone")
@@ -108,7 +108,7 @@ def test_a_disabled_topic_takes_nothing_and_keeps_what_it_has(at: Connection) ->
     assert "gone.delay" in [topic.name for topic in admin.topics.all()]
 
 
-def test_a_topic_that_nobody_enabled_is_not_made_by_sending_to_it(at: Connection) -> None:
+def test_a_topic_that_nobody_enabled_is_not_made_by_sending_to_it(at: ClientSettings) -> None:
     with Producer(at) as producer:
         with pytest.raises(NoSuchTopic, match="headrace topics create never --delayed"):
             producer.send("never", b"v", delay="1s")
@@ -117,7 +117,9 @@ def test_a_topic_that_nobody_enabled_is_not_made_by_sending_to_it(at: Connection
     assert not [topic for topic in Admin(at).topics.all() if topic.name.startswith("never")]
 
 
-def test_a_delayed_record_and_its_cancel_lie_in_the_partition_of_their_key(at: Connection) -> None:
+def test_a_delayed_record_and_its_cancel_lie_in_the_partition_of_their_key(
+    at: ClientSettings,
+) -> None:
     admin = Admin(at)
     admin.topics.create("shop", partitions=4)
     admin.delayed.enable("shop")
@@ -137,7 +139,7 @@ def test_a_delayed_record_and_its_cancel_lie_in_the_partition_of_their_key(at: C
     assert [record.value for record in read(at, "shop")] == [b"now"]
 
 
-def test_the_producer_for_asyncio_does_the_same(at: Connection) -> None:
+def test_the_producer_for_asyncio_does_the_same(at: ClientSettings) -> None:
     admin = Admin(at)
     admin.topics.create("async", partitions=4)
     admin.delayed.enable("async")

@@ -110,7 +110,7 @@ def test_that_no_broker_answers_is_logged_once(caplog: pytest.LogCaptureFixture)
     address = nobody()
     caplog.set_level(logging.WARNING, logger="headrace.client")
     with Consumer(address, topics=["any"], group="any") as consumer:
-        while "It goes on trying" not in caplog.text:
+        while "It keeps trying" not in caplog.text:
             assert consumer.poll(0.2) is None
         for _ in range(5):
             consumer.poll(0.2)

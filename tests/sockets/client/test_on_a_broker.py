@@ -9,31 +9,31 @@ from types import SimpleNamespace
 
 import pytest
 
-from headrace.client.connection import Connection, addresses, connection
+from headrace.client.admin.placement.log_folders import sizes_by_partition
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings, addresses, connection
 from headrace.client.errors import ClientError, Unreachable
-from headrace.client.log_folders import sizes_by_partition
-from headrace.client.reading import END, RecordReader
-from headrace.client.topics import Topics
+from headrace.client.lookup.record_reader import END, RecordReader
+from headrace.client.producer.record_writer import RecordWriter
 from headrace.client.wire import Wire
-from headrace.client.writing import RecordWriter
 from headrace.protocol.messages import api_versions, describe_cluster
 from headrace.testing import Broker
 from tests.sockets.nobody import nobody
 
 
 @pytest.fixture(scope="module")
-def at() -> Iterator[Connection]:
+def at() -> Iterator[ClientSettings]:
     with Broker() as broker:
         yield connection(bootstrap=broker.bootstrap)
 
 
-def write(at: Connection, topic: str, *values: bytes) -> None:
+def write(at: ClientSettings, topic: str, *values: bytes) -> None:
     with RecordWriter(at, topic) as writer:
         for value in values:
             writer.write(value)
 
 
-def test_a_reader_stops_at_the_end_it_saw_when_it_began(at: Connection) -> None:
+def test_a_reader_stops_at_the_end_it_saw_when_it_began(at: ClientSettings) -> None:
     write(at, "ends", b"before")
     reader = RecordReader(at, "ends")
     write(at, "ends", b"after")
@@ -41,7 +41,7 @@ def test_a_reader_stops_at_the_end_it_saw_when_it_began(at: Connection) -> None:
     reader.close()
 
 
-def test_a_follower_from_the_end_sees_only_what_comes(at: Connection) -> None:
+def test_a_follower_from_the_end_sees_only_what_comes(at: ClientSettings) -> None:
     write(at, "followed", b"before")
     reader = RecordReader(at, "followed", start=END, follow=True)
     write(at, "followed", b"after")
@@ -49,7 +49,7 @@ def test_a_follower_from_the_end_sees_only_what_comes(at: Connection) -> None:
     reader.close()
 
 
-def test_a_missing_value_is_not_an_empty_one(at: Connection) -> None:
+def test_a_missing_value_is_not_an_empty_one(at: ClientSettings) -> None:
     with RecordWriter(at, "nulls") as writer:
         writer.write(None, key=b"gone")
         writer.write(b"", key=b"empty")
@@ -58,13 +58,13 @@ def test_a_missing_value_is_not_an_empty_one(at: Connection) -> None:
     reader.close()
 
 
-def test_a_record_that_is_too_large_is_told(at: Connection) -> None:
+def test_a_record_that_is_too_large_is_told(at: ClientSettings) -> None:
     Topics(at).create("small", settings={"max.message.bytes": "1000"})
     with pytest.raises(ClientError, match="1 of 1 records were not written"):
         write(at, "small", bytes(5_000))
 
 
-def test_our_own_codecs_ask_and_understand(at: Connection) -> None:
+def test_our_own_codecs_ask_and_understand(at: ClientSettings) -> None:
     [address] = addresses(at.bootstrap)
     with Wire(at, address) as wire:
         answer = wire.ask(describe_cluster, describe_cluster.DescribeClusterRequest())
@@ -76,7 +76,7 @@ def test_our_own_codecs_ask_and_understand(at: Connection) -> None:
             wire.ask(unknown, None)
 
 
-def test_sizes_leave_out_a_broker_that_does_not_answer(at: Connection) -> None:
+def test_sizes_leave_out_a_broker_that_does_not_answer(at: ClientSettings) -> None:
     write(at, "sized", b"x" * 1000)
     all_of_them = [*addresses(nobody()), *addresses(at.bootstrap)]
     sizes = sizes_by_partition(at, all_of_them, {"sized": [0]})
@@ -96,7 +96,7 @@ def test_a_server_that_speaks_something_else_is_told_apart() -> None:
         thread.start()
         at = connection(bootstrap=f"127.0.0.1:{server.getsockname()[1]}")
         with (
-            pytest.raises(ClientError, match="no Kafka broker"),
+            pytest.raises(ClientError, match="not a Kafka broker"),
             Wire(at, server.getsockname()) as wire,
         ):
             wire.version_of(api_versions)

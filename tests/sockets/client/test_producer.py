@@ -25,9 +25,9 @@ from headrace.client import (
     to_json,
     to_text,
 )
-from headrace.client.connection import Connection
-from headrace.client.no_loss import defaults_for
-from headrace.client.topics import Topics
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings
+from headrace.client.producer.no_loss import defaults_for
 from headrace.testing import Broker
 from tests.sockets.nobody import nobody
 
@@ -35,7 +35,7 @@ from tests.sockets.nobody import nobody
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
     with Broker() as running:
-        topics = Topics(Connection({"bootstrap.servers": running.bootstrap}))
+        topics = Topics(ClientSettings({"bootstrap.servers": running.bootstrap}))
         for name in ("orders", "threads", "keys", "turns"):
             topics.create(name, partitions=4)
         topics.create("one", partitions=1)

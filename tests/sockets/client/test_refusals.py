@@ -20,14 +20,14 @@ from headrace.client import (
     Producer,
     Unreachable,
 )
-from headrace.client.bearer import bearer_token
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientSettings
+from headrace.client.login.bearer import bearer_token
 from tests.sockets.nobody import nobody
 from tests.sockets.server.a_secured_server import PLAIN_USERS, SecuredServer
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientSettings]:
     """A broker where alice's password is `wonder`, and a guess at it."""
     name = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
     settings = {"sasl.enabled.mechanisms": "PLAIN", name: PLAIN_USERS}
@@ -40,13 +40,13 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
             "sasl.username": "alice",
             "sasl.password": "guess",
         }
-        yield Connection(guess, timeout_s=20, quiet=True)
+        yield ClientSettings(guess, timeout_s=20, quiet=True)
 
 
-WHAT_TO_DO = r"does not let this client in: .*See sasl\.mechanism, sasl\.username"
+WHAT_TO_DO = r"refuses the login: .*Check sasl\.mechanism, sasl\.username"
 
 
-def test_a_reader_with_a_wrong_password_hears_so(guarded: Connection) -> None:
+def test_a_reader_with_a_wrong_password_hears_so(guarded: ClientSettings) -> None:
     heard: list[Any] = []
     with Consumer(
         guarded, topics=["any"], group="any", settings={"error_cb": heard.append}
@@ -57,14 +57,14 @@ def test_a_reader_with_a_wrong_password_hears_so(guarded: Connection) -> None:
         assert heard, "the program's own error_cb hears it too"
 
 
-def test_a_record_that_cannot_get_in_says_why(guarded: Connection) -> None:
+def test_a_record_that_cannot_get_in_says_why(guarded: ClientSettings) -> None:
     producer: Producer = Producer(guarded, settings={"message.timeout.ms": 4000})
     with pytest.raises(DeliveryFailed, match=rf"delivery timeout.*{WHAT_TO_DO}"):
         producer.send_sync("any", b"x")
     producer.close()
 
 
-def test_a_transaction_that_cannot_get_in_says_why(guarded: Connection) -> None:
+def test_a_transaction_that_cannot_get_in_says_why(guarded: ClientSettings) -> None:
     with (
         Producer(guarded, transactional_id="any") as producer,
         pytest.raises(LoginRefused, match=WHAT_TO_DO),
@@ -72,7 +72,7 @@ def test_a_transaction_that_cannot_get_in_says_why(guarded: Connection) -> None:
         producer.prepare_transactions()
 
 
-def test_an_administrator_who_cannot_get_in_hears_why(guarded: Connection) -> None:
+def test_an_administrator_who_cannot_get_in_hears_why(guarded: ClientSettings) -> None:
     with pytest.raises(LoginRefused, match=WHAT_TO_DO):
         Admin(guarded).topics.all()
 
@@ -80,8 +80,8 @@ def test_an_administrator_who_cannot_get_in_hears_why(guarded: Connection) -> No
 def test_a_port_where_somebody_else_listens_is_told_apart_from_nobody() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         settings = {"bootstrap.servers": f"127.0.0.1:{other.getsockname()[1]}"}
-        with pytest.raises(Unreachable, match="though somebody listens there.*right port"):
-            Admin(Connection(settings, timeout_s=2, quiet=True)).topics.all()
+        with pytest.raises(Unreachable, match="although the port is open.*right port"):
+            Admin(ClientSettings(settings, timeout_s=2, quiet=True)).topics.all()
 
 
 def test_errors_know_whether_later_is_better() -> None:
@@ -119,18 +119,20 @@ def provider() -> Iterator[str]:
         server.shutdown()
 
 
-def oidc(url: str, **more: str) -> Connection:
+def oidc(url: str, **more: str) -> ClientSettings:
     said = {"method": "oidc", "token.endpoint.url": url, "client.id": "shop"}
     said |= {"client.secret": "secret", "extensions": "a=1,b=2"}
     said |= {name.replace("_", "."): value for name, value in more.items()}
-    return Connection({f"sasl.oauthbearer.{name}": value for name, value in said.items()})
+    return ClientSettings({f"sasl.oauthbearer.{name}": value for name, value in said.items()})
 
 
 def test_a_token_comes_from_the_provider_or_from_the_program(provider: str) -> None:
     assert bearer_token(oidc(provider)) == ("a-token", {"a": "1", "b": "2"})
-    own = Connection(callbacks={"oauth_cb": lambda config: ("own", 0.0, "me", {"x": "y"})})
+    own = ClientSettings(callbacks={"oauth_cb": lambda config: ("own", 0.0, "me", {"x": "y"})})
     assert bearer_token(own) == ("own", {"x": "y"})
-    assert bearer_token(Connection(callbacks={"oauth_cb": lambda c: ("short", 0.0)}))[0] == "short"
+    assert (
+        bearer_token(ClientSettings(callbacks={"oauth_cb": lambda c: ("short", 0.0)}))[0] == "short"
+    )
 
 
 def test_a_token_that_does_not_come_is_one_sentence(provider: str, tmp_path: Path) -> None:
@@ -141,4 +143,4 @@ def test_a_token_that_does_not_come_is_one_sentence(provider: str, tmp_path: Pat
     with pytest.raises(ClientError, match="not an http"):
         bearer_token(oidc(tmp_path.as_uri()))
     with pytest.raises(ClientError, match="give oauth_cb="):
-        bearer_token(Connection({}))
+        bearer_token(ClientSettings({}))

@@ -21,7 +21,7 @@ from headrace.client import (
     Producer,
     TopicPartition,
 )
-from headrace.client import transactions as module
+from headrace.client.producer import transactions as module
 from headrace.testing import Broker
 
 _numbers = itertools.count()

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace.client.admin import Admin
-from headrace.client.connection import Connection, connection
-from headrace.client.groups import Groups, Move
-from headrace.client.producer import Producer
+from headrace.client.admin.admin import Admin
+from headrace.client.admin.groups import Groups, Move
+from headrace.client.connection import ClientSettings, connection
+from headrace.client.producer.producer import Producer
 from headrace.testing import Broker
 from tests.console.served import Served, Visitor
 
 
 @pytest.fixture(scope="module")
-def at() -> Iterator[Connection]:
+def at() -> Iterator[ClientSettings]:
     with Broker() as broker:
         cluster = connection(bootstrap=broker.bootstrap)
         Admin(cluster).topics.create("orders", partitions=2)
@@ -28,12 +28,12 @@ def at() -> Iterator[Connection]:
 
 
 @pytest.fixture(scope="module")
-def visitor(at: Connection) -> Iterator[Visitor]:
+def visitor(at: ClientSettings) -> Iterator[Visitor]:
     with Served(at.bootstrap) as served:
         yield served.visitor()
 
 
-def committed(at: Connection) -> list[int]:
+def committed(at: ClientSettings) -> list[int]:
     found = Groups(at).committed("billing")
     return [found["orders", p] for p in range(2)]
 
@@ -46,8 +46,8 @@ def test_a_backlog_is_told_with_its_cause_and_the_command(visitor: Visitor) -> N
     assert "Backlog and replay" in visitor.get("/groups/one?name=billing").said()
 
 
-def test_a_widening_and_a_parking_are_planned_and_done_by_a_command(
-    visitor: Visitor, at: Connection
+def test_a_widening_and_a_parking_are_planned_with_the_command(
+    visitor: Visitor, at: ClientSettings
 ) -> None:
     page = visitor.get("/groups/backlog?name=billing&way=widen&topic=orders&times=3").said()
     assert "with 6 partitions instead of 2" in page
@@ -60,7 +60,7 @@ def test_a_widening_and_a_parking_are_planned_and_done_by_a_command(
 
 
 def test_a_group_goes_back_after_a_dry_run_and_is_put_where_it_was(
-    visitor: Visitor, at: Connection
+    visitor: Visitor, at: ClientSettings
 ) -> None:
     page = visitor.get("/groups/backlog?name=billing&way=replay&topic=orders&offset=20").said()
     assert "At most 100 records are read again" in page

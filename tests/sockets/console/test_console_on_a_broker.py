@@ -15,12 +15,12 @@ from urllib.parse import quote
 
 import pytest
 
-from headrace.app.dead_letters import why_headers
-from headrace.client.connection import Connection, connection
-from headrace.client.groups import Groups
-from headrace.client.producer import Producer
-from headrace.client.reading import RecordReader
-from headrace.client.topics import Topics
+from headrace.app.retries.dead_letters import why_headers
+from headrace.client.admin.groups import Groups
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings, connection
+from headrace.client.lookup.record_reader import RecordReader
+from headrace.client.producer.producer import Producer
 from headrace.testing import Broker
 from tests.console.full_cluster import HOSTILE, fill
 from tests.console.pages import PAGES
@@ -35,7 +35,7 @@ def broker() -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="module")
-def at(broker: Broker) -> Connection:
+def at(broker: Broker) -> ClientSettings:
     return connection(bootstrap=broker.bootstrap)
 
 
@@ -50,7 +50,7 @@ def visitor(console: Served) -> Visitor:
     return console.visitor()
 
 
-def records(at: Connection, topic: str) -> list[tuple[bytes | None, bytes | None]]:
+def records(at: ClientSettings, topic: str) -> list[tuple[bytes | None, bytes | None]]:
     with closing(RecordReader(at, topic)) as reader:
         return [(record.key, record.value) for record in reader.records()]
 
@@ -124,7 +124,7 @@ def test_what_cannot_be_read_or_is_not_there_is_said_in_a_sentence(visitor: Visi
 
 
 def test_a_topic_is_made_changed_grown_emptied_and_deleted(
-    visitor: Visitor, at: Connection
+    visitor: Visitor, at: ClientSettings
 ) -> None:
     made = visitor.post("/create-topic", {"name": "made", "partitions": "2", "kept": "3600000"})
     assert "Created made. " in made.said()
@@ -152,19 +152,21 @@ def test_a_topic_is_made_changed_grown_emptied_and_deleted(
     assert "made" not in Topics(at).cluster.topics
 
 
-def test_a_first_message_makes_its_topic(visitor: Visitor, at: Connection) -> None:
+def test_a_first_message_makes_its_topic(visitor: Visitor, at: ClientSettings) -> None:
     sent = visitor.post("/first-message", {"topic": "hello", "value": HOSTILE})
     assert "Sent: it lies in hello, partition 0, at offset 0." in sent.said()
     assert records(at, "hello") == [(None, HOSTILE.encode())]
     assert "<script>document" not in sent.text
 
 
-def test_sending_to_a_topic_that_is_not_there_makes_none(visitor: Visitor, at: Connection) -> None:
+def test_sending_to_a_topic_that_is_not_there_makes_none(
+    visitor: Visitor, at: ClientSettings
+) -> None:
     assert visitor.post("/topics/mistyped/send", {"value": "x"}).status == 502
     assert "mistyped" not in Topics(at).cluster.topics
 
 
-def test_a_tombstone_and_a_chosen_partition_are_sent(visitor: Visitor, at: Connection) -> None:
+def test_a_tombstone_and_a_chosen_partition_are_sent(visitor: Visitor, at: ClientSettings) -> None:
     Topics(at).create("chosen", partitions=3)
     visitor.post("/topics/chosen/send", {"key": "k", "tombstone": "1", "partition": "2"})
     with closing(RecordReader(at, "chosen")) as reader:
@@ -172,7 +174,7 @@ def test_a_tombstone_and_a_chosen_partition_are_sent(visitor: Visitor, at: Conne
     assert (record.key, record.value, record.partition) == (b"k", None, 2)
 
 
-def test_a_group_is_reset_after_a_dry_run_and_deleted(visitor: Visitor, at: Connection) -> None:
+def test_a_group_is_reset_after_a_dry_run_and_deleted(visitor: Visitor, at: ClientSettings) -> None:
     path = "/groups/reset?name=warehouse&way=beginning"
     before = Groups(at).committed("warehouse")
     dry = visitor.get(path)
@@ -186,7 +188,7 @@ def test_a_group_is_reset_after_a_dry_run_and_deleted(visitor: Visitor, at: Conn
     assert not Groups(at).is_there("warehouse")
 
 
-def test_letters_are_sent_again_edited_and_put_away(visitor: Visitor, at: Connection) -> None:
+def test_letters_are_sent_again_edited_and_put_away(visitor: Visitor, at: ClientSettings) -> None:
     path = "/dead-letters/orders.billing.dead"
     one = visitor.post(path, {"action": "redrive", "at": "0/0", "reason": "mended"})
     assert "1 letter sent again to the group that failed." in one.said()
@@ -211,7 +213,7 @@ def test_letters_are_sent_again_edited_and_put_away(visitor: Visitor, at: Connec
 # ---- live parts
 
 
-def test_a_tail_shows_what_comes_as_text(console: Served, at: Connection) -> None:
+def test_a_tail_shows_what_comes_as_text(console: Served, at: ClientSettings) -> None:
     Topics(at).create("live", partitions=1)
     visitor = console.visitor()
     begun = visitor.frames("/topics/live/tail/stream", 2)
@@ -296,7 +298,7 @@ def test_the_cookie_is_for_us_alone(console: Served) -> None:
     assert "HttpOnly" in cookie and "SameSite=Strict" in cookie
 
 
-def test_a_read_only_console_changes_nothing(broker: Broker, at: Connection) -> None:
+def test_a_read_only_console_changes_nothing(broker: Broker, at: ClientSettings) -> None:
     with Served(broker.bootstrap, read_only=True) as served:
         visitor = served.visitor()
         assert 'action="/create-topic"' not in visitor.get("/topics").text
@@ -319,7 +321,7 @@ def test_a_cluster_that_is_away_is_a_sentence_and_comes_back() -> None:
 
 
 def test_letters_are_sent_again_at_a_rate_with_progress_and_can_be_stopped(
-    console: Served, visitor: Visitor, at: Connection
+    console: Served, visitor: Visitor, at: ClientSettings
 ) -> None:
     _slow_letters(at)
     letters = "/dead-letters/payments.slow.dead"
@@ -333,18 +335,18 @@ def test_letters_are_sent_again_at_a_rate_with_progress_and_can_be_stopped(
         pass
     [frame] = visitor.frames(f"{letters}/progress", 1)
     assert '"over": false' in frame
-    [job] = console.site.console.redrives.of("payments.slow.dead")
+    [job] = console.site.console.jobs.of("redrive", "payments.slow.dead")
     assert "Told to stop" in visitor.post(f"{letters}/stop", {"job": str(job.id)}).said()
     while "under way" in visitor.get(letters).said():
         pass
     assert "event: over" in visitor.frames(f"{letters}/progress", 2)[1]
-    assert 0 < job.sent < 40 and job.stopped_by and not job.failure
+    assert 0 < job.work.sent < 40 and job.stopped_by and not job.failure
     assert "slowly" in visitor.get(f"{letters}/done").said()
     assert visitor.post(f"{letters}/stop", {"job": "99"}).status == 400
     assert visitor.get("/dead-letters/not-there/progress").status == 404
 
 
-def _slow_letters(at: Connection) -> None:
+def _slow_letters(at: ClientSettings) -> None:
     for name in ("payments.slow.dead", "payments.slow.retry"):
         Topics(at).create(name, partitions=2)
     why = why_headers(
@@ -361,7 +363,7 @@ def _slow_letters(at: Connection) -> None:
 
 
 def test_the_latest_of_each_key_is_the_latest_on_every_page(
-    visitor: Visitor, at: Connection
+    visitor: Visitor, at: ClientSettings
 ) -> None:
     Topics(at).create("states", partitions=1)
     with Producer(at) as producer:
@@ -378,7 +380,7 @@ def test_the_latest_of_each_key_is_the_latest_on_every_page(
     assert sorted(shown) == sorted(f"new {number}" for number in range(40))
 
 
-def test_a_topic_is_emptied_as_the_command_does(visitor: Visitor, at: Connection) -> None:
+def test_a_topic_is_emptied_as_the_command_does(visitor: Visitor, at: ClientSettings) -> None:
     Topics(at).create("to-empty", partitions=2)
     with Producer(at) as producer:
         for number in range(10):
@@ -390,7 +392,7 @@ def test_a_topic_is_emptied_as_the_command_does(visitor: Visitor, at: Connection
     assert gone.status == 404, "a topic that is not there is not called empty"
 
 
-def test_a_page_creates_no_topic_by_looking(visitor: Visitor, at: Connection) -> None:
+def test_a_page_creates_no_topic_by_looking(visitor: Visitor, at: ClientSettings) -> None:
     before = {each.name for each in Topics(at).all()}
     for end in ("", "/messages", "/message?partition=0&offset=0", "/settings", "/messages.ndjson"):
         assert visitor.get(f"/topics/made-by-looking{end}").status == 404

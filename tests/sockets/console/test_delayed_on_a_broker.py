@@ -7,10 +7,10 @@ from contextlib import closing
 
 import pytest
 
-from headrace.client.admin import Admin
-from headrace.client.connection import Connection, connection
-from headrace.client.producer import Producer
-from headrace.client.reading import RecordReader
+from headrace.client.admin.admin import Admin
+from headrace.client.connection import ClientSettings, connection
+from headrace.client.lookup.record_reader import RecordReader
+from headrace.client.producer.producer import Producer
 from headrace.testing import Broker
 from tests.console.full_cluster import wait_until_listed
 from tests.console.served import Served, Visitor
@@ -23,12 +23,12 @@ def broker() -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="module")
-def at(broker: Broker) -> Connection:
+def at(broker: Broker) -> ClientSettings:
     return connection(bootstrap=broker.bootstrap)
 
 
 @pytest.fixture(scope="module")
-def visitor(broker: Broker, at: Connection) -> Iterator[Visitor]:
+def visitor(broker: Broker, at: ClientSettings) -> Iterator[Visitor]:
     with Served(broker.bootstrap) as served:
         visitor = served.visitor()
         assert "No topic takes delayed messages yet" in visitor.get("/delayed").said()
@@ -43,12 +43,14 @@ def visitor(broker: Broker, at: Connection) -> Iterator[Visitor]:
         yield visitor
 
 
-def first(at: Connection) -> bytes | None:
+def first(at: ClientSettings) -> bytes | None:
     with closing(RecordReader(at, "tea", follow=True)) as reader:
         return next(iter(reader.records())).value
 
 
-def test_what_waits_is_listed_cancelled_and_delivered_now(visitor: Visitor, at: Connection) -> None:
+def test_what_waits_is_listed_cancelled_and_delivered_now(
+    visitor: Visitor, at: ClientSettings
+) -> None:
     listed = visitor.get("/delayed?topic=tea")
     assert listed.said().index("<b>0") < listed.said().index("<b>1") < listed.said().index("<b>2")
     assert "<b>1" not in listed.text and "When they are due" in listed.text
@@ -66,7 +68,7 @@ def test_what_waits_is_listed_cancelled_and_delivered_now(visitor: Visitor, at: 
     assert "Nothing waits" in visitor.post("/delayed/now", which | {"id": "gone"}).said()
 
 
-def test_a_message_is_sent_with_a_delay(visitor: Visitor, at: Connection) -> None:
+def test_a_message_is_sent_with_a_delay(visitor: Visitor, at: ClientSettings) -> None:
     form = {"key": "pot", "value": "later", "delay": "2h", "id": "x"}
     assert "Taken: it comes into tea in 2h." in visitor.post("/topics/tea/send", form).said()
     assert Admin(at).delayed.cancel("tea", "x", key="pot").in_time
@@ -84,7 +86,7 @@ def test_a_cluster_without_a_delay_service_says_so_at_once() -> None:
             assert (answer.status, "No delay service runs" in answer.said()) == (200, True)
 
 
-def test_a_message_gets_another_time_and_a_cron(visitor: Visitor, at: Connection) -> None:
+def test_a_message_gets_another_time_and_a_cron(visitor: Visitor, at: ClientSettings) -> None:
     with Producer(at) as producer:
         producer.send("tea", "late", key="pot", id="moved", delay="9h").result(60)
     which = {"topic": "tea", "partition": "0", "id": "moved"}
@@ -106,7 +108,7 @@ def test_a_message_gets_another_time_and_a_cron(visitor: Visitor, at: Connection
     assert "Nothing waits in tea under never" in visitor.post("/delayed/reschedule", gone).said()
 
 
-def test_what_was_rejected_is_shown_with_its_reason(visitor: Visitor, at: Connection) -> None:
+def test_what_was_rejected_is_shown_with_its_reason(visitor: Visitor, at: ClientSettings) -> None:
     with Producer(at) as producer:
         producer.send("tea.delay", "x", key="pot", headers={"headrace-delay": "<b>"}).result(60)
     page = visitor.get("/delayed/rejected?topic=tea")

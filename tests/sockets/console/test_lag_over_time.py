@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.client.connection import Connection, connection
-from headrace.client.group_lags import GroupLags
-from headrace.client.groups import Groups, Move
-from headrace.client.producer import Producer
+from headrace.client.admin.group_lags import GroupLags
+from headrace.client.admin.groups import Groups, Move
+from headrace.client.connection import ClientSettings, connection
+from headrace.client.producer.producer import Producer
 from headrace.console.access.cluster_access import ClusterAccess
 from headrace.console.history.sampler import Sampler
 from headrace.testing import Broker
@@ -27,11 +27,11 @@ def broker() -> Iterator[Broker]:
 
 
 @pytest.fixture
-def at(broker: Broker) -> Connection:
+def at(broker: Broker) -> ClientSettings:
     return connection(bootstrap=broker.bootstrap)
 
 
-def test_one_look_says_of_every_group_what_each_says_of_itself(at: Connection) -> None:
+def test_one_look_says_of_every_group_what_each_says_of_itself(at: ClientSettings) -> None:
     groups = Groups(at)
     names = [each.group for each in groups.all()]
     with GroupLags(at) as lags:
@@ -45,7 +45,7 @@ def test_one_look_says_of_every_group_what_each_says_of_itself(at: Connection) -
     assert found["nobody"].topics == {}
 
 
-def test_samples_are_kept_in_a_file_of_the_cluster(at: Connection, tmp_path: Path) -> None:
+def test_samples_are_kept_in_a_file_of_the_cluster(at: ClientSettings, tmp_path: Path) -> None:
     async def one_round(sampler: Sampler) -> None:
         await sampler.sample()
         await sampler.close()
@@ -83,7 +83,7 @@ def test_the_page_of_a_group_draws_its_lag(broker: Broker) -> None:
         assert other.status == 200 and 'aria-current="true">hour<' in other.text
 
 
-def test_rates_in_and_out_come_of_two_samples(broker: Broker, at: Connection) -> None:
+def test_rates_in_and_out_come_of_two_samples(broker: Broker, at: ClientSettings) -> None:
     with Served(broker.bootstrap) as served:
         sampler = served.site.console.sampler
         assert sampler is not None

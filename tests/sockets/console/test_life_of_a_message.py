@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from headrace import App, Retry
-from headrace.client.admin import Admin
+from headrace.client.admin.admin import Admin
 from headrace.client.connection import connection
-from headrace.client.producer import Producer
+from headrace.client.producer.producer import Producer
 from headrace.testing import Broker, TestApp
 from tests.console.full_cluster import HOSTILE, wait_until_listed
 from tests.console.served import Served, Visitor
@@ -83,7 +83,7 @@ def test_a_message_is_followed_from_its_delay_to_its_second_handling(
     bank.is_open = True
     sent = {"action": "redrive", "at": "0/0", "reason": "the bank is open"}
     visitor.post("/dead-letters/orders.billing.dead", sent)
-    running.settle()
+    running.until_idle()
     running.until(
         lambda: "Handled by group billing after retries" in _life(visitor, 0, 0, DELAYED).said()
     )

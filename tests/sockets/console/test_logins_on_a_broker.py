@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from headrace.client.acls import Acl, AclFilter
-from headrace.client.admin import Admin
-from headrace.client.connection import Connection
-from headrace.client.groups import Groups, Move
-from headrace.client.producer import Producer
+from headrace.client.admin.acls import Acl, AclFilter
+from headrace.client.admin.admin import Admin
+from headrace.client.admin.groups import Groups, Move
+from headrace.client.connection import ClientSettings
+from headrace.client.producer.producer import Producer
 from headrace.console.main import CannotServe, Settings, Site
 from tests.console.pages import PAGES
 from tests.console.served import Served, Visitor
@@ -51,8 +51,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServer]:
         yield running
 
 
-def at(node: SecuredServer, user: str) -> Connection:
-    return Connection(
+def at(node: SecuredServer, user: str) -> ClientSettings:
+    return ClientSettings(
         {
             "bootstrap.servers": f"127.0.0.1:{node.port('SASL_PLAINTEXT')}",
             "security.protocol": "SASL_PLAINTEXT",
@@ -275,7 +275,7 @@ def test_beyond_this_machine_only_with_tls_a_login_and_a_name(
         with pytest.raises(CannotServe, match=said):
             Site(at(node, "sampler"), Settings("0.0.0.0", 0, **more))  # type: ignore[arg-type]
     Site(at(node, "sampler"), Settings("0.0.0.0", 0, names=("c.example",), **safe))  # type: ignore[arg-type]
-    plain = Connection({"bootstrap.servers": "localhost:1"})
+    plain = ClientSettings({"bootstrap.servers": "localhost:1"})
     with pytest.raises(CannotServe, match="how people log in"):
         Site(plain, Settings("localhost", 0, login=True))
     with pytest.raises(CannotServe, match="cannot be used for TLS"):

@@ -14,8 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from headrace.cli.main import app as cli
-from headrace.client.acls import Acl
-from headrace.client.admin import Admin
+from headrace.client.admin.acls import Acl
+from headrace.client.admin.admin import Admin
 from headrace.client.connection import connection
 from headrace.testing import Broker
 from tests.console.full_cluster import HOSTILE

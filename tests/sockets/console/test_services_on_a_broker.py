@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from headrace.client.acls import Acl
-from headrace.client.admin import Admin
-from headrace.client.connection import Connection, connection
+from headrace.client.admin.acls import Acl
+from headrace.client.admin.admin import Admin
+from headrace.client.connection import ClientSettings, connection
 from headrace.client.errors import ClientError
-from headrace.client.producer import Producer
+from headrace.client.producer.producer import Producer
 from headrace.outbox import Outbox
-from headrace.pipelines.folder import Folder
+from headrace.pipelines.stream.folder import Folder
 from headrace.services.outbox.engines import engine_for
 from headrace.services.outbox.rows import Row
 from headrace.services.outbox.store import Store
@@ -65,7 +65,7 @@ def broker() -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="module")
-def at(broker: Broker) -> Connection:
+def at(broker: Broker) -> ClientSettings:
     return connection(bootstrap=broker.bootstrap)
 
 
@@ -80,7 +80,7 @@ def visitor(broker: Broker, database: str, pipelines: Path) -> Iterator[Visitor]
 
 
 def test_an_open_transaction_is_shown_and_aborted_with_a_warning(
-    visitor: Visitor, at: Connection
+    visitor: Visitor, at: ClientSettings
 ) -> None:
     assert "None is open." in visitor.get("/transactions").said()
     Admin(at).topics.create("orders", partitions=1)
@@ -141,7 +141,9 @@ def test_pipelines_tell_their_state_their_lag_and_their_last_error(visitor: Visi
 # ---- security
 
 
-def test_rights_users_quotas_and_who_did_what_are_shown(visitor: Visitor, at: Connection) -> None:
+def test_rights_users_quotas_and_who_did_what_are_shown(
+    visitor: Visitor, at: ClientSettings
+) -> None:
     admin = Admin(at)
     admin.acls.add([Acl("topic", "orders", "literal", "User:ann", "*", "read", "allow")])
     admin.acls.add([Acl("topic", "pay", "prefixed", "User:eve", "10.0.0.7", "all", "deny")])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from headrace.console.security import guard
 from headrace.testing import Broker
 from tests.console.full_cluster import fill
 from tests.console.served import Served, Visitor
+from tests.patience import until
 
 LONGEST_S = 60
 
@@ -122,10 +122,7 @@ def open_stream(served: Served, path: str, cookie: str = "") -> socket.socket:
 
 
 def wait_until_streams(served: Served, count: int) -> None:
-    deadline = time.monotonic() + LONGEST_S
-    while len(served.site.console.streams) != count and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert len(served.site.console.streams) == count
+    until(lambda: len(served.site.console.streams) == count, f"not {count} streams")
 
 
 def test_one_browser_leaves_live_pages_to_others(console: Served, visitor: Visitor) -> None:

@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from headrace.pipelines import session
 from headrace.pipelines.failure import PipelineError
+from headrace.pipelines.spark import session
 
 
 def test_a_master_that_is_not_there_is_said_at_once() -> None:

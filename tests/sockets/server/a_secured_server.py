@@ -6,15 +6,13 @@ import socket
 import ssl
 import struct
 import threading
-import time
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from headrace.cli.secured.certificates import Authority
 from headrace.server.server import Server
-from headrace.server.settings import load_settings
+from headrace.server.settings.settings import load_settings
 
 LASTS = timedelta(days=1)
 PLAIN_USERS = (
@@ -135,10 +133,3 @@ def is_closed(connection: socket.socket) -> bool:
         return False
     except OSError:
         return True
-
-
-def until(is_so: Callable[[], bool], within_s: float = 180.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not is_so():
-        assert time.monotonic() < deadline, "it never came to be"
-        time.sleep(0.01)

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from headrace.broker.identity import Identity
+from headrace.broker.folders.identity import Identity
 from headrace.cli.secured.folder import SecurityFolder
 from headrace.protocol import uuids
-from headrace.server.folder_format import format_folder, levels_of
+from headrace.server.folders.folder_format import format_folder, levels_of
+from headrace.server.folders.real_disk import RealDisk
 from headrace.server.local_cluster.cluster import OpenCluster, Wanted, open_cluster
 from headrace.server.local_cluster.folders import identity_in
 from headrace.server.local_cluster.plan import (
@@ -25,8 +26,7 @@ from headrace.server.local_cluster.plan import (
     read_plan,
     replication_of,
 )
-from headrace.server.real_disk import RealDisk
-from headrace.server.settings import CannotStart, Settings, load_settings
+from headrace.server.settings.settings import CannotStart, Settings, load_settings
 
 
 class Chance:
@@ -71,12 +71,39 @@ def test_what_is_written_has_replicas(brokers: int, replicas: str, in_sync: str)
     )
 
 
+def test_nodes_have_as_many_data_folders_as_the_first(tmp_path: Path) -> None:
+    places = (f"{tmp_path}/data", f"{tmp_path}/more")
+    cluster = opened(tmp_path, brokers=4, log_dirs=places)
+    cluster.close()
+    fourth = cluster.orders[4].settings()
+    assert fourth.log_dirs == (f"{tmp_path}/data-4", f"{tmp_path}/more-4")
+    assert fourth.log_dir == f"{tmp_path}/data-4"
+    (tmp_path / "more-4" / "orders-0").mkdir(parents=True)
+    with pytest.raises(CannotStart, match="still holds 1 partitions"):
+        opened(tmp_path, brokers=3)
+
+
+def test_the_plan_knows_the_data_folders_and_none_is_forgotten(tmp_path: Path) -> None:
+    places = (f"{tmp_path}/data", f"{tmp_path}/more")
+    opened(tmp_path, log_dirs=places).close()
+    again = opened(tmp_path)
+    again.close()
+    assert again.orders[2].settings().log_dirs == (f"{tmp_path}/data-2", f"{tmp_path}/more-2")
+    (tmp_path / "more-3" / "orders-0").mkdir(parents=True)
+    with pytest.raises(CannotStart, match="holds 1 partitions in .*/more and beside it"):
+        opened(tmp_path, log_dirs=places[:1])
+    (tmp_path / "more-3" / "orders-0").rmdir()
+    without = opened(tmp_path, log_dirs=places[:1])
+    without.close()
+    assert without.orders[2].settings().log_dirs == (f"{tmp_path}/data-2",)
+
+
 def test_nodes_have_ports_in_a_row_and_folders_beside_the_first(tmp_path: Path) -> None:
     cluster = opened(tmp_path)
     second = settings_of(cluster, 2)
     assert (second.node_id, second.log_dir) == (2, f"{tmp_path}/data-2")
     assert [str(each) for each in second.listeners] == ["127.0.0.1:19093"]
-    assert second.place.is_one_of_many and len(second.place.bootstrap) == 3
+    assert second.cluster.is_one_of_many and len(second.cluster.bootstrap) == 3
     assert (tmp_path / "data-2" / "meta.properties").exists()
     cluster.close()
 
@@ -228,7 +255,7 @@ def test_one_controller_of_two_brokers_gets_two_more_with_the_third(tmp_path: Pa
     grown.close()
     assert [node.is_controller for node in grown.plan.nodes] == [True, True, True]
     assert grown.plan.nodes[0] == first.plan.nodes[0]
-    assert settings_of(grown, 2).place.is_controller
+    assert settings_of(grown, 2).cluster.is_controller
 
 
 def test_the_plan_is_found_when_the_first_folder_is_lost(tmp_path: Path) -> None:
@@ -287,8 +314,8 @@ def test_nodes_of_a_secured_cluster_log_in_with_a_password_of_this_life(tmp_path
         "SASL_SSL": "SASL_SSL",
         "NODES": "SASL_SSL",
     }
-    assert settings.place.broker_listener == "NODES"
-    assert settings.place.controller_protocol == "SASL_SSL"
+    assert settings.cluster.broker_listener == "NODES"
+    assert settings.cluster.controller_protocol == "SASL_SSL"
     assert "User:admin" in settings.given["super.users"]
     assert settings.given["super.users"].endswith("User:headrace-nodes")
     again = opened(tmp_path, drawn=50, secure=security)

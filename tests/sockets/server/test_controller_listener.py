@@ -11,14 +11,14 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 import headrace.protocol
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientSettings
 from headrace.client.wire import Wire
+from headrace.node.served import ABOUT_OTHER_NODES, FETCH, FOR_CONTROLLERS, NOT_FOR_CLIENTS
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import api_versions, describe_cluster, describe_quorum, metadata
-from headrace.served import ABOUT_OTHER_NODES, FETCH, FOR_CONTROLLERS, NOT_FOR_CLIENTS
-from headrace.server.settings import CannotStart, load_settings
+from headrace.server.settings.settings import CannotStart, load_settings
 from tests.sockets.server.a_secured_server import PLAIN_USERS, Certificates, SecuredServer
-from tests.unit.broker.bench import Bench
+from tests.unit.broker.rig import Rig
 
 DEFINITIONS = Path(headrace.protocol.__file__).parent / "definitions" / "rpc"
 CONTROLLERS = 2
@@ -59,7 +59,7 @@ def wire(server: SecuredServer, certificates: Certificates, protocol: str, **mor
         "sasl.username": "alice",
         "sasl.password": "wonder",
     }
-    at = Connection(given | {name.replace("_", "."): value for name, value in more.items()})
+    at = ClientSettings(given | {name.replace("_", "."): value for name, value in more.items()})
     return Wire(at, ("localhost", server.port("CONTROLLER")))
 
 
@@ -144,6 +144,6 @@ def test_the_list_is_kafkas_own_as_far_as_it_is_served(tmp_path: Path) -> None:
         definition = json.loads(path.read_text())
         if "controller" in definition.get("listeners", ()):
             theirs.add(definition["apiKey"])
-    bench = Bench(tmp_path / "data")
-    served = {route.api_key for route in bench.node.dispatch.routes.values()}
+    rig = Rig(tmp_path / "data")
+    served = {route.api_key for route in rig.node.dispatch.routes.values()}
     assert theirs & served - {FETCH} - NOT_FOR_CLIENTS == FOR_CONTROLLERS

@@ -16,7 +16,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.fuzz.seeded import damaged
-from tests.sockets.server.a_secured_server import Certificates, SecuredServer, ask, is_closed, until
+from tests.patience import until
+from tests.sockets.server.a_secured_server import Certificates, SecuredServer, ask, is_closed
 from tests.unit.serving.conversation import frame
 
 SEED = 8

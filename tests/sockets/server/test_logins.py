@@ -17,10 +17,11 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientSettings
 from headrace.client.wire import Wire
 from headrace.protocol.messages import describe_cluster
-from headrace.server.settings import CannotStart, load_settings
+from headrace.server.settings.settings import CannotStart, load_settings
+from tests.patience import until
 from tests.sockets.server.a_secured_server import (
     PLAIN_USERS,
     Certificates,
@@ -28,7 +29,6 @@ from tests.sockets.server.a_secured_server import (
     ask,
     is_closed,
     receive,
-    until,
 )
 from tests.unit.serving.conversation import frame
 
@@ -150,7 +150,7 @@ def test_a_mechanism_that_is_not_offered(served: SecuredServer, certificates: Ce
 
 def test_our_own_admin_calls_log_in_too(served: SecuredServer, certificates: Certificates) -> None:
     for mechanism in MECHANISMS:
-        at = Connection(
+        at = ClientSettings(
             {name: str(value) for name, value in client(served, certificates, mechanism).items()}
         )
         at.settings["ssl.ca.location"] = str(certificates.ca)
@@ -253,7 +253,7 @@ def test_a_changed_password_counts_at_once_and_a_removed_user_is_gone(
 ) -> None:
     def opens(password: str) -> bool:
         shown = client(served, certificates, "SCRAM-SHA-256", user="carol", password=password)
-        at = Connection({name: str(value) for name, value in shown.items()})
+        at = ClientSettings({name: str(value) for name, value in shown.items()})
         try:
             Wire(at, ("localhost", served.port("SASL_SSL"))).__exit__(None, None, None)
         except Exception as refused:  # noqa: BLE001 - whatever it is, it is told

@@ -10,14 +10,14 @@ import pytest
 from headrace.environment import Address, Now
 from headrace.metadata.config_definitions.definition import BadValue
 from headrace.protocol.messages import fetch, metadata, vote
-from headrace.server.addresses import Listener
+from headrace.server.listeners.addresses import Listener
 from headrace.server.loop import Loop
-from headrace.server.peer_security import Plain, Secured
-from headrace.server.peer_streams import PlainStream
-from headrace.server.peers import LOOK_EVERY_MS, Peers
+from headrace.server.peers.peer_security import Plain, Secured
+from headrace.server.peers.peer_streams import PlainStream
+from headrace.server.peers.peers import LOOK_EVERY_MS, Peers
 from headrace.server.poller import best_poller
 from headrace.server.server import Server
-from headrace.server.settings import load_settings
+from headrace.server.settings.settings import load_settings
 from headrace.serving.dispatch import Dispatch
 from headrace.serving.purgatory import Purgatory
 from tests.interop.brokers import free_port

@@ -11,11 +11,11 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from headrace.server.folders.real_disk import RealFile
 from headrace.server.loop import Loop, Slice
-from headrace.server.real_disk import RealFile
 from headrace.server.server import DiskFailed, Server
-from headrace.server.settings import CannotStart, load_settings
-from headrace.storage.flush import Flush
+from headrace.server.settings.settings import CannotStart, load_settings
+from headrace.storage.durability.flush import Flush
 
 
 class Running:
@@ -166,6 +166,16 @@ def test_a_port_in_use_is_refused_in_one_sentence(tmp_path):
         with pytest.raises(CannotStart, match="Cannot listen"):
             Server(settings)
         # and its folder is free again
+        Running(tmp_path / "two").__exit__()
+
+
+def test_a_port_in_use_by_another_endpoint_of_metrics_is_refused_in_one_sentence(tmp_path):
+    with Running(tmp_path / "one", metrics="127.0.0.1:0") as running:
+        taken = f"127.0.0.1:{running.server.metrics.port}"
+        with pytest.raises(CannotStart, match="Cannot serve metrics on 127.0.0.1:"):
+            Running(tmp_path / "two", metrics=taken)
+        # and its folder is free again, after a clean end
+        assert (tmp_path / "two" / ".kafka_cleanshutdown").exists()
         Running(tmp_path / "two").__exit__()
 
 

@@ -14,21 +14,15 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from headrace.server import newcomers, tls, tls_context
-from headrace.server.settings import CannotStart
-from headrace.server.tls_context import openssl_name
+from headrace.server.listeners import newcomers, tls, tls_context
+from headrace.server.listeners.tls_context import openssl_name
+from headrace.server.settings.settings import CannotStart
 from headrace.serving.authentication.certificate_names import (
     MalformedCertificate,
     alternative_names_of,
 )
-from tests.sockets.server.a_secured_server import (
-    LASTS,
-    Certificates,
-    SecuredServer,
-    ask,
-    is_closed,
-    until,
-)
+from tests.patience import until
+from tests.sockets.server.a_secured_server import LASTS, Certificates, SecuredServer, ask, is_closed
 from tests.unit.serving.conversation import frame
 
 API_VERSIONS = 18

@@ -16,10 +16,11 @@ from confluent_kafka.admin import AdminClient
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from headrace.metadata.config_definitions.definition import BadValue
-from headrace.server import token_keys
-from headrace.server.settings import CannotStart
-from headrace.server.token_keys import TokenKeys
-from tests.sockets.server.a_secured_server import SecuredServer, until
+from headrace.server.listeners import token_keys
+from headrace.server.listeners.token_keys import TokenKeys
+from headrace.server.settings.settings import CannotStart
+from tests.patience import until
+from tests.sockets.server.a_secured_server import SecuredServer
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 
@@ -96,7 +97,7 @@ def test_what_cannot_be_read_later_changes_nothing(
     path.unlink()
     now = 10.0
     keys(None)
-    until(lambda: "are not read anew" in caplog.text)
+    until(lambda: "could not be read again" in caplog.text)
     assert ids(keys) == ["first"]
 
 

@@ -4,34 +4,27 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from headrace import App, Retry
 from headrace.app import Message
 from headrace.app.names import dead_topic
-from headrace.client.connection import Connection
+from headrace.client.admin.groups import Groups, Move
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
-from headrace.client.groups import Groups, Move
-from headrace.client.producer import Producer
-from headrace.client.topics import Topics
-from headrace.services.backlog.draining import drain
+from headrace.client.producer.producer import Producer
+from headrace.services.backlog.drain import drain
 from headrace.services.backlog.widening import CannotWiden, Step, Widening, WidenStatus
 from headrace.services.redrive.letters import Selection as Letters
 from headrace.services.redrive.service import DeadLetters
 from headrace.testing import Broker
+from tests.patience import until
 
 GROUP = "billing"
 KEYS = 9
-
-
-def eventually(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 180
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -41,11 +34,11 @@ def broker() -> Iterator[Broker]:
 
 
 @pytest.fixture
-def cluster(broker: Broker) -> Connection:
-    return Connection({"bootstrap.servers": broker.bootstrap})
+def cluster(broker: Broker) -> ClientSettings:
+    return ClientSettings({"bootstrap.servers": broker.bootstrap})
 
 
-def behind(cluster: Connection, count: int) -> None:
+def behind(cluster: ClientSettings, count: int) -> None:
     """A group that has read nothing of a topic with two partitions."""
     Topics(cluster).create("orders", partitions=2)
     send(cluster, range(count))
@@ -53,7 +46,7 @@ def behind(cluster: Connection, count: int) -> None:
     Groups(cluster).move(GROUP, moves)
 
 
-def send(cluster: Connection, numbers: range) -> None:
+def send(cluster: ClientSettings, numbers: range) -> None:
     with Producer(cluster) as producer:
         for number in numbers:
             producer.send_one_way("orders", b"%d" % number, key=f"customer-{number % KEYS}")
@@ -98,7 +91,7 @@ class Running:
         self._thread.start()
 
     def wait_for(self, step: Step) -> None:
-        eventually(lambda: any(status.step is step for status in self.seen))
+        until(lambda: any(status.step is step for status in self.seen))
 
     def join(self) -> None:
         self._thread.join(90)
@@ -106,19 +99,19 @@ class Running:
 
 
 def test_a_backlog_goes_through_the_wide_topic_and_back(
-    broker: Broker, cluster: Connection
+    broker: Broker, cluster: ClientSettings
 ) -> None:
     behind(cluster, 300)
     widening = Widening(cluster, few_left=20)
     running = Running(widening)
-    eventually(lambda: bool(running.seen) and running.seen[-1].forwarded == 300)
+    until(lambda: bool(running.seen) and running.seen[-1].forwarded == 300)
     send(cluster, range(300, 340))  # the world goes on
 
     handled = Handled()
     app = handled.app(broker, fails=(77,))
     assert drain(app) == {"orders": "orders.billing.wide"}
     with app.running():
-        eventually(lambda: len(handled.numbers) == 339)
+        until(lambda: len(handled.numbers) == 339)
         running.wait_for(Step.WAITING)
     running.join()
 
@@ -138,12 +131,12 @@ def test_a_backlog_goes_through_the_wide_topic_and_back(
     send(cluster, range(340, 350))
     after = Handled()
     with after.app(broker).running():
-        eventually(lambda: len(after.numbers) == 10)
+        until(lambda: len(after.numbers) == 10)
     assert sorted(after.numbers) == list(range(340, 350))
 
 
 def test_a_widening_that_is_stopped_at_every_step_ends_as_well(
-    broker: Broker, cluster: Connection
+    broker: Broker, cluster: ClientSettings
 ) -> None:
     """After one, two or three looks, again and again, until the group is handed back."""
     behind(cluster, 120)
@@ -170,29 +163,29 @@ def test_a_widening_that_is_stopped_at_every_step_ends_as_well(
     assert sum(Groups(cluster).committed(GROUP)["orders", p] for p in range(2)) == 120
 
 
-def test_an_abort_loses_nothing(broker: Broker, cluster: Connection) -> None:
+def test_an_abort_loses_nothing(broker: Broker, cluster: ClientSettings) -> None:
     behind(cluster, 200)
     widening = Widening(cluster, few_left=0)
     running = widening.run(widening.plan("orders", GROUP, 3), by="me")
-    eventually(lambda: next(running).forwarded == 200)
+    until(lambda: next(running).forwarded == 200)
     running.close()
     handled = Handled()
     app = handled.app(broker)
     drain(app)
     with app.running():
-        eventually(lambda: len(handled.numbers) > 50)
+        until(lambda: len(handled.numbers) > 50)
     widening.abort(widening.plan("orders", GROUP, 3), by="me")
     assert not any(".wide" in each.name for each in Topics(cluster).all())
     again = Handled()
     with again.app(broker).running():
-        eventually(lambda: len({*handled.numbers, *again.numbers}) == 200)
+        until(lambda: len({*handled.numbers, *again.numbers}) == 200)
     again.require_order()
     # What comes twice has the same id, so a handler with once= knows it.
     ids = {message.id for message in (*handled.messages, *again.messages)}
     assert len(ids) == 200
 
 
-def test_what_cannot_be_widened_is_said(broker: Broker, cluster: Connection) -> None:
+def test_what_cannot_be_widened_is_said(broker: Broker, cluster: ClientSettings) -> None:
     Topics(cluster).create("orders", partitions=2)
     widening = Widening(cluster)
     with pytest.raises(ClientError, match="no backlog"):
@@ -205,7 +198,7 @@ def test_what_cannot_be_widened_is_said(broker: Broker, cluster: Connection) -> 
     with pytest.raises(ValueError, match="Nothing is being widened"):
         drain(app)
     with app.running():
-        eventually(lambda: len(handled.numbers) == 10)
+        until(lambda: len(handled.numbers) == 10)
         with pytest.raises(ClientError, match="active members"):
             widening.plan("orders", GROUP, 3)
     plan = widening.plan("orders", GROUP, 3)

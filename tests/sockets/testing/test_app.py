@@ -48,7 +48,7 @@ def test_the_same_in_the_order_of_keys_needs_no_delay_service() -> None:
     with TestApp(app, partitions=2) as running:
         for order, key in (("bad", "a"), ("good", "a"), ("other", "b")):
             running.send("orders", order, key=key)
-        running.settle()
+        running.settle()  # the older name of until_idle
         assert [call[:2] for call in calls] == [("bad", 1), ("other", 1)] or [
             call[:2] for call in calls
         ] == [("other", 1), ("bad", 1)]
@@ -66,7 +66,7 @@ def test_what_the_app_publishes_can_be_read() -> None:
 
     with TestApp(app, topics=["notes"]) as running:
         running.send("orders", {"total": 3})
-        running.settle()
+        running.until_idle()
         assert [r.value for r in running.records("invoices")] == [b'{"total":3}']
         assert [r.value for r in running.records("notes")] == [b"done"]
         assert running.dead_letters("orders") == []
@@ -90,7 +90,7 @@ def test_records_that_come_slowly_are_waited_for(monkeypatch: pytest.MonkeyPatch
 
     with TestApp(app) as running:
         running.send("orders", "tea")
-        running.settle()
+        running.until_idle()
         monkeypatch.setattr(Replica, "read", slowly)
         assert [record.value for record in running.records("invoices")] == [b"bill of tea"]
     assert not slow

@@ -7,14 +7,12 @@ Lines that begin with # are comments. `cluster of 3` begins a story: each node i
 controller, with Kafka's own times (a session ends after 9 s, a follower lags after 30 s). Partition
 0 of `orders` has its replicas on brokers 1, 2 and 3, in this order, and needs two in sync; so has
 the only partition of `__consumer_offsets`, where the group `billing` has its offset. A `crash` is a
-machine that loses what was not flushed; a `kill` ends the process alone. What may stand on the left
-is in COMMANDS, on the right in FACTS; both are matched as whole lines.
+machine that loses what was not flushed, as the seed decides; a `kill` ends the process alone. What
+may stand on the left is in COMMANDS, on the right in FACTS; both are matched as whole lines.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +32,7 @@ from headrace.simulator.cluster.consumers import values_in
 from headrace.simulator.cluster.scripts import OFFSETS
 from headrace.simulator.cluster.transactions import BY_NAME, offset_request, offsets_of
 from headrace.simulator.whole_nodes import CLIENTS, CLUSTER_ID, Cluster, Member
+from tests.transcripts.text_story import Phrases, milliseconds, numbers, tell_story
 
 TOPIC, GROUP = "orders", "billing"
 NOT_YET = "no answer yet"
@@ -62,10 +61,10 @@ class Story:
 
     # The left side
 
-    def begin(self, durability: str | None) -> None:
+    def begin(self, durability: str | None, seed: str | None) -> None:
         self._cluster = Cluster(
             3,
-            1,
+            int(seed or 1),
             min_insync_replicas=2,
             default_replication_factor=3,
             offsets_topic_num_partitions=1,
@@ -84,7 +83,7 @@ class Story:
         self.cluster.wait(lambda: len(self.partition.isr) == 3)
 
     def run(self, seconds: str) -> None:
-        self.cluster.world.run(int(float(seconds) * 1_000))
+        self.cluster.world.run(milliseconds(seconds))
 
     def produce(self, name: str, acks: str, node: str | None) -> None:
         target = self.member(node or str(self.partition.leader))
@@ -140,7 +139,7 @@ class Story:
             self.cluster.members[node].start()
 
     def pause(self, node: str, seconds: str) -> None:
-        self.member(node).pause(int(float(seconds) * 1_000))
+        self.member(node).pause(milliseconds(seconds))
 
     def cut(self, node: str) -> None:
         self.cluster.network.isolate(int(node), self.cluster.members, sends=False, hears=False)
@@ -242,12 +241,8 @@ class Story:
 CODES = {int(code): code.name for code in ErrorCode}
 
 
-def numbers(text: str) -> list[int]:
-    return [] if text == "nobody" else sorted(int(number) for number in text.split(", "))
-
-
-COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
-    (r"cluster of 3(?: with durability (disk))?", Story.begin),
+COMMANDS: Phrases = (
+    (r"cluster of 3(?: with durability (disk))?(?:, seed (\d+))?", Story.begin),
     (r"run ([\d.]+)s", Story.run),
     (r"produce (\w+) acks=(all|1)(?: at (\d))?", Story.produce),
     (r"commit (\d+) as (\w+) at (\d)", Story.commit),
@@ -265,7 +260,7 @@ COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
     (r"replace the voter (\d)", Story.replace_voter),
     (r"elect preferred leaders", Story.elect_preferred),
 )
-FACTS: tuple[tuple[str, Callable[..., None]], ...] = (
+FACTS: Phrases = (
     (r"broker (\d) leads", Story.leads),
     (r"nobody leads", Story.has_no_leader),
     (r"ISR: ([\d, ]+|nobody)", Story.isr_is),
@@ -283,21 +278,4 @@ FACTS: tuple[tuple[str, Callable[..., None]], ...] = (
 
 
 def tell(path: Path) -> None:
-    story = Story()
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
-        command, _, facts = line.partition("->")
-        try:
-            if command.strip() and not line.startswith("#"):
-                _match(story, COMMANDS, command.strip())
-            for fact in filter(None, (fact.strip() for fact in facts.split(";"))):
-                _match(story, FACTS, fact)
-        except AssertionError as error:
-            raise AssertionError(f"{path.name}, line {number}: {line.strip()}: {error}") from error
-
-
-def _match(story: Story, table: tuple[tuple[str, Callable[..., None]], ...], text: str) -> None:
-    for pattern, call in table:
-        if found := re.fullmatch(pattern, text):
-            call(story, *found.groups())
-            return
-    raise AssertionError(f"nobody knows what {text!r} means")
+    tell_story(path, Story(), commands=COMMANDS, facts=FACTS)

@@ -11,13 +11,12 @@ COMMANDS, on the right in FACTS; both are matched as whole lines.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from pathlib import Path
 
 from headrace.metadata.image import PartitionImage
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.record_batch import Record, build
+from tests.transcripts.text_story import Phrases, milliseconds, numbers, tell_story
 from tests.unit.replication.checkers import content
 from tests.unit.replication.nodes import WALL_MS, Answer, BrokerNode
 from tests.unit.replication.weather import CONTROLLER
@@ -46,7 +45,7 @@ class Story:
 
     def run(self, seconds: str) -> None:
         weather = self.world.weather
-        weather.run(weather.now_ms + int(float(seconds) * 1_000))
+        weather.run(weather.now_ms + milliseconds(seconds))
 
     def produce(self, name: str, acks: str, broker_id: str | None) -> None:
         target = int(broker_id) if broker_id else self.partition.leader
@@ -71,7 +70,7 @@ class Story:
         self.world.weather.cuts.clear()
 
     def pause(self, broker_id: str, seconds: str) -> None:
-        until_ms = self.world.weather.now_ms + int(float(seconds) * 1_000)
+        until_ms = self.world.weather.now_ms + milliseconds(seconds)
         self.broker(broker_id).paused_until_ms = until_ms
 
     def kill(self, broker_id: str) -> None:
@@ -126,11 +125,7 @@ class Story:
         assert contents[0] == contents[1] == contents[2], contents
 
 
-def numbers(text: str) -> list[int]:
-    return [] if text == "nobody" else sorted(int(number) for number in text.split(", "))
-
-
-COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
+COMMANDS: Phrases = (
     (r"run ([\d.]+)s", Story.run),
     (r"produce (\w+) acks=(all|1)(?: at (\d))?", Story.produce),
     (r"cut (\d)", Story.cut),
@@ -140,7 +135,7 @@ COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
     (r"stop (\d)", Story.stop),
     (r"start (\d)", Story.start),
 )
-FACTS: tuple[tuple[str, Callable[..., None]], ...] = (
+FACTS: Phrases = (
     (r"broker (\d) leads epoch (\d+)", Story.leads),
     (r"nobody leads", Story.has_no_leader),
     (r"ISR: ([\d, ]+|nobody)", Story.isr_is),
@@ -156,21 +151,4 @@ FACTS: tuple[tuple[str, Callable[..., None]], ...] = (
 
 
 def tell(path: Path) -> None:
-    story = Story()
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
-        command, _, facts = line.partition("->")
-        try:
-            if command.strip() and not line.startswith("#"):
-                _match(story, COMMANDS, command.strip())
-            for fact in filter(None, (fact.strip() for fact in facts.split(";"))):
-                _match(story, FACTS, fact)
-        except AssertionError as error:
-            raise AssertionError(f"{path.name}, line {number}: {line.strip()}: {error}") from error
-
-
-def _match(story: Story, table: tuple[tuple[str, Callable[..., None]], ...], text: str) -> None:
-    for pattern, call in table:
-        if found := re.fullmatch(pattern, text):
-            call(story, *found.groups())
-            return
-    raise AssertionError(f"nobody knows what {text!r} means")
+    tell_story(path, Story(), commands=COMMANDS, facts=FACTS)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.app.blocked_keys import BlockedKeys
+from headrace.app.dispatch.blocked_keys import BlockedKeys
 
 
 @dataclass

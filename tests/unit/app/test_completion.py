@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.app.completion import (
+from headrace.app.dispatch.completion import (
     FULL_FROM,
     LONGEST_METADATA,
     Completion,
@@ -25,7 +25,7 @@ def test_the_committed_offset_is_the_lowest_gap_and_the_rest_is_in_the_metadata(
     done.finish(13)
     done.finish(14)
     assert done.position == 10
-    assert done.finished_runs() == [(11, 12), (13, 15)]
+    assert done.finished_ranges() == [(11, 12), (13, 15)]
     done.finish(10)
     assert done.position == 12
     done.finish(12)
@@ -55,7 +55,7 @@ def test_holes_in_the_offsets_are_not_waited_for() -> None:
     done.finish(6)
     done.finish(90)
     assert done.position == 0
-    assert done.finished_runs() == [(5, 91)]
+    assert done.finished_ranges() == [(5, 91)]
     done.finish(0)
     assert done.position == 91
 
@@ -82,8 +82,8 @@ def test_whatever_the_order_a_new_owner_repeats_exactly_the_unfinished(data: st.
         assert owner.outstanding == len(set(begun) - finished)
         position, metadata = owner.position, owner.metadata()
         assert all(offset in finished for offset in offsets if offset < position)
-        runs = decode(position, metadata)
-        claimed = {o for o in offsets if any(first <= o < after for first, after in runs)}
+        ranges = decode(position, metadata)
+        claimed = {o for o in offsets if any(first <= o < after for first, after in ranges)}
         assert claimed == {o for o in finished if o >= position}
 
 
@@ -91,18 +91,18 @@ def test_whatever_the_order_a_new_owner_repeats_exactly_the_unfinished(data: st.
 def test_metadata_is_never_too_long_and_reads_back_as_far_as_it_goes(
     pairs: list[tuple[int, int]],
 ) -> None:
-    runs, at = [], 7
+    ranges, at = [], 7
     for gap, length in pairs:
-        runs.append((at + gap, at + gap + length))
+        ranges.append((at + gap, at + gap + length))
         at += gap + length
     for topic_id in (None, TOPIC_ID):
-        metadata = encode(7, runs, topic_id)
+        metadata = encode(7, ranges, topic_id)
         assert len(metadata) <= LONGEST_METADATA
         assert topic_id_in(metadata) == topic_id
         back = decode(7, metadata)
-        assert back == runs[: len(back)]
+        assert back == ranges[: len(back)]
         if len(metadata) < LONGEST_METADATA - 32:
-            assert back == runs
+            assert back == ranges
 
 
 def test_every_second_record_finished_fills_the_metadata_and_says_so() -> None:

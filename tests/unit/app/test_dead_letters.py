@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.app import headers as names
-from headrace.app.dead_letters import LONGEST_STACK, cut_end, cut_start, why_headers
-from headrace.app.job import carried_by
+from headrace.app.retries.carried_headers import carried_by
+from headrace.app.retries.dead_letters import LONGEST_STACK, cut_end, cut_start, why_headers
 
 
 def deep(levels: int) -> None:

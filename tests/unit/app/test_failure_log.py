@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from headrace.app.bounded_log import BoundedLog, Kind
-from headrace.app.failure_log import in_a_line, wait_text
-from headrace.app.timers import Timers
+from headrace.app.observation.bounded_log import BoundedLog, Kind
+from headrace.app.observation.failure_log import in_a_line, wait_text
+from headrace.app.worker.timers import Timers
 
 
 class Order(BaseModel):

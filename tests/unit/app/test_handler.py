@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.app.app import App
-from headrace.app.handler import plan
+from headrace.app.attempts.handler import plan
 from headrace.app.message import Message
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.app.message_ids import (
+from headrace.app.once.message_ids import (
     CLOCKS_DIFFER_MS,
     UPGRADE_TAKES_MS,
     former_id,

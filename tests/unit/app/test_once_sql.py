@@ -7,9 +7,9 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from headrace.app.message_ids import UPGRADE_TAKES_MS
-from headrace.app.once import Once
-from headrace.app.once_sql import CLEAN_EVERY_MS, TOPIC_IDS_SINCE, Sql
+from headrace.app.once.in_sql import CLEAN_EVERY_MS, TOPIC_IDS_SINCE, Sql
+from headrace.app.once.memory import Once
+from headrace.app.once.message_ids import UPGRADE_TAKES_MS
 from headrace.app.retry import TryLater
 
 DAY_MS = 86_400_000

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace.app import watchdog as watchdog_module
-from headrace.app.watchdog import BLOCKED_S, Watchdog
+from headrace.app.attempts import watchdog as watchdog_module
+from headrace.app.attempts.watchdog import BLOCKED_S, Watchdog
 
 PATIENCE_S = 180
 

@@ -3,36 +3,36 @@
 What a connection remembers of its requests must not change any answer.
 """
 
-from headrace.serving.api import Refused
+from headrace.serving.api import ClosesConnection
 
 
 class Comer:
     """One node, and one of the two ways to it."""
 
-    def __init__(self, bench, *, stays):
-        self.bench = bench
-        self.session = bench.connect()
+    def __init__(self, rig, *, stays):
+        self.rig = rig
+        self.session = rig.connect()
         self.stays = stays
 
     def send(self, frame):
         """The bytes of the reply, or that the connection was ended."""
         if not self.stays:
-            self.session = self.bench.connect()
+            self.session = self.rig.connect()
         data = bytearray(frame)
         try:
-            self.bench.node.dispatch.feed(self.session, memoryview(data), len(data))
-        except Refused:
-            self.bench.node.dispatch.forget(self.session)
-            self.session = self.bench.connect()
-            return Refused
-        self.bench.settle()
+            self.rig.node.dispatch.feed(self.session, memoryview(data), len(data))
+        except ClosesConnection:
+            self.rig.node.dispatch.forget(self.session)
+            self.session = self.rig.connect()
+            return ClosesConnection
+        self.rig.until_idle()
         reply = b"".join(self.session.outbox)
         self.session.outbox.clear()
         return reply
 
     def decodes(self, route, monkeypatch):
         """Counts how often a request of this API and version is decoded."""
-        route = self.bench.node.dispatch.routes[route]
+        route = self.rig.node.dispatch.routes[route]
         counted = []
         decode = route.decode
         monkeypatch.setattr(route, "decode", lambda *given: counted.append(1) or decode(*given))

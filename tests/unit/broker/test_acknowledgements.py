@@ -2,8 +2,8 @@
 
 import pytest
 
-from headrace.broker.acknowledgements import FIRST_VERSION, acknowledgement
-from headrace.broker.topics import Topic
+from headrace.broker.records.acknowledgements import FIRST_VERSION, acknowledgement
+from headrace.broker.replicas.topics import Topic
 from headrace.protocol.messages import produce
 
 

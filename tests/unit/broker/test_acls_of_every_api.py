@@ -31,7 +31,7 @@ from tests.conformance.rights import (
     codes_in,
     creation,
 )
-from tests.unit.broker.bench import PARKED, Bench
+from tests.unit.broker.rig import WAITS, Rig
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 NOBODY = Principal("User", "nobody")
@@ -50,15 +50,15 @@ class Guarded:
     """A node with an authorizer: the tests' own principal may do everything, NOBODY nothing."""
 
     def __init__(self, folder: Path) -> None:
-        self.bench = Bench(
+        self.rig = Rig(
             folder,
             authorizer_class_name=STANDARD,
             super_users="User:ANONYMOUS",
             offsets_topic_num_partitions=1,
             transaction_state_log_num_partitions=1,
         )
-        self.scene = Scene(topic_id=self.bench.create("orders"))
-        ask = self.bench.ask
+        self.scene = Scene(topic_id=self.rig.create("orders"))
+        ask = self.rig.ask
         for key, kind in ((GROUP, 0), (TRANSACTIONAL_ID, 1)):
             ask(find_coordinator, find_coordinator.FindCoordinatorRequest(key, kind, [key]))
         ask(init_producer_id, init_producer_id.InitProducerIdRequest(TRANSACTIONAL_ID, 10_000))
@@ -70,19 +70,19 @@ class Guarded:
 
     def grant(self, *needs: Need) -> None:
         wanted = [creation(need, str(NOBODY)) for need in needs]
-        results = self.bench.ask(create_acls, create_acls.CreateAclsRequest(wanted)).results
+        results = self.rig.ask(create_acls, create_acls.CreateAclsRequest(wanted)).results
         assert [one.error_code for one in results] == [0] * len(needs)
 
     def refused(self, case: Case, version: int) -> tuple[bool, Any]:
-        session = self.bench.connect()
+        session = self.rig.connect()
         session.principal = NOBODY
         request = case.request(self.scene, version)
-        answer = self.bench.ask(case.api, request, version=version, session=session)
-        return answer != PARKED and case.refused(answer, self.scene), answer
+        answer = self.rig.ask(case.api, request, version=version, session=session)
+        return answer != WAITS and case.refused(answer, self.scene), answer
 
     def versions(self, case: Case) -> list[int]:
         key = case.api.API_KEY
-        served = {route.version for route in self.bench.node.dispatch.routes.values()
+        served = {route.version for route in self.rig.node.dispatch.routes.values()
                   if route.api_key == key}  # fmt: skip
         return sorted(served & set(case.versions or served))
 
@@ -92,8 +92,8 @@ def newest(case: Case) -> int:
 
 
 def test_every_api_that_is_served_has_its_line_in_the_table(tmp_path: Path) -> None:
-    bench = Bench(tmp_path / "data")
-    served = {(r.api_key, r.name) for r in bench.node.dispatch.routes.values()}
+    rig = Rig(tmp_path / "data")
+    served = {(r.api_key, r.name) for r in rig.node.dispatch.routes.values()}
     listed = {(case.api.API_KEY, case.api.NAME) for case in CASES} | set(FOR_EVERYBODY.items())
     assert served - listed == set(), "served, and nobody has said which rights it needs"
     covered = {(key, r) for key, r in served if key not in FOR_EVERYBODY}
@@ -104,7 +104,7 @@ def test_every_api_that_is_served_has_its_line_in_the_table(tmp_path: Path) -> N
     }
     missing = {
         (route.name, route.version)
-        for route in bench.node.dispatch.routes.values()
+        for route in rig.node.dispatch.routes.values()
         if route.api_key not in FOR_EVERYBODY and (route.api_key, route.version) not in of_version
     }
     assert covered and missing == set()
@@ -127,7 +127,7 @@ def test_who_has_nothing_gets_nothing_and_who_has_all_that_is_needed_is_served(
     guarded.grant(*case.needs)
     refused, answer = guarded.refused(case, guarded.versions(case)[-1])
     assert not refused, answer
-    if case.hidden is None and answer != PARKED:
+    if case.hidden is None and answer != WAITS:
         assert not REFUSALS & set(codes_in(answer))
 
 

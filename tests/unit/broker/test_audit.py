@@ -26,12 +26,12 @@ from headrace.protocol.messages import (
     update_features,
     write_txn_markers,
 )
-from headrace.serving.auditing import logins_to
+from headrace.serving.audit_lines import logins_to
 from headrace.serving.authentication.login import Login
 from headrace.serving.authentication.mechanisms import Logins, Mechanisms
 from headrace.serving.authentication.plain import Plain
 from headrace.serving.principal import Principal
-from tests.unit.broker.bench import Bench, values_in
+from tests.unit.broker.rig import Rig, values_in
 
 SECRET = "hunter2-do-not-log"
 
@@ -46,13 +46,13 @@ def lines(caplog):
 
 
 def test_a_change_stands_in_the_log(tmp_path, lines):
-    bench = Bench(tmp_path / "data", headrace_audit="log")
-    bench.create("orders")
+    rig = Rig(tmp_path / "data", headrace_audit="log")
+    rig.create("orders")
     request = create_topics.CreateTopicsRequest(
         [create_topics.CreatableTopic(name, 1, 1) for name in ("orders", "new")], 1000
     )
-    bench.ask(create_topics, request)
-    bench.advance(100)
+    rig.ask(create_topics, request)
+    rig.advance(100)
     first, second = lines()
     assert first["event"] == "change" and first["api"] == "CreateTopics"
     assert first["principal"] == "User:ANONYMOUS" and first["host"] == "127.0.0.1"
@@ -62,80 +62,80 @@ def test_a_change_stands_in_the_log(tmp_path, lines):
 
 
 def test_reading_and_writing_records_is_no_admin_change(tmp_path, lines):
-    bench = Bench(tmp_path / "data", headrace_audit="log")
-    bench.create("orders")
-    bench.advance(100)
-    bench.produce("orders", "a")
-    bench.fetch("orders")
-    bench.advance(100)
+    rig = Rig(tmp_path / "data", headrace_audit="log")
+    rig.create("orders")
+    rig.advance(100)
+    rig.produce("orders", "a")
+    rig.fetch("orders")
+    rig.advance(100)
     assert len(lines()) == 1
 
 
 def test_the_topic_is_made_when_there_is_something_to_say(tmp_path, lines):
-    bench = Bench(tmp_path / "data", headrace_audit="topic")
-    bench.advance(1_000)
-    assert AUDIT_TOPIC not in bench.node.broker.topics.by_name
-    bench.create("orders")
-    bench.advance(100)
-    bench.advance(100)
-    found = [json.loads(value) for value in values_in(bench.fetch(AUDIT_TOPIC).records)]
+    rig = Rig(tmp_path / "data", headrace_audit="topic")
+    rig.advance(1_000)
+    assert AUDIT_TOPIC not in rig.node.broker.topics.by_name
+    rig.create("orders")
+    rig.advance(100)
+    rig.advance(100)
+    found = [json.loads(value) for value in values_in(rig.fetch(AUDIT_TOPIC).records)]
     assert found == lines()
     assert [line["done"] for line in found] == [["orders"]]
-    bench.create("more")
-    bench.advance(100)
-    assert bench.fetch(AUDIT_TOPIC).high_watermark == 2
+    rig.create("more")
+    rig.advance(100)
+    assert rig.fetch(AUDIT_TOPIC).high_watermark == 2
 
 
 def test_the_last_lines_are_written_when_the_node_stops(tmp_path):
-    bench = Bench(tmp_path / "data", headrace_audit="topic")
-    bench.create("orders")
-    bench.advance(100)
-    bench.advance(100)
-    bench.create("last")
-    bench.stop()
-    again = Bench(bench.folder)
+    rig = Rig(tmp_path / "data", headrace_audit="topic")
+    rig.create("orders")
+    rig.advance(100)
+    rig.advance(100)
+    rig.create("last")
+    rig.stop()
+    again = Rig(rig.folder)
     assert again.fetch(AUDIT_TOPIC).high_watermark == 2
 
 
 def test_a_topic_that_cannot_be_written_costs_no_memory_without_end(tmp_path, monkeypatch):
     monkeypatch.setattr(audit, "MOST_WAITING_FOR_THE_TOPIC", 10)
-    bench = Bench(tmp_path / "data", headrace_audit="topic")
-    bench.create("orders")
-    bench.advance(100)
-    bench.advance(100)
-    leader = bench.node.broker.topics.by_name[AUDIT_TOPIC].replicas[0]
+    rig = Rig(tmp_path / "data", headrace_audit="topic")
+    rig.create("orders")
+    rig.advance(100)
+    rig.advance(100)
+    leader = rig.node.broker.topics.by_name[AUDIT_TOPIC].replicas[0]
     leader.log.settings.max_message_bytes = 1
     for number in range(30):
-        bench.create(f"topic-{number}")
-        bench.advance(100)
-    assert bench.node.audit.dropped == 20
+        rig.create(f"topic-{number}")
+        rig.advance(100)
+    assert rig.node.audit.dropped == 20
 
 
 def test_switched_off_nothing_is_said(tmp_path, lines):
-    bench = Bench(tmp_path / "data", headrace_audit="off")
-    bench.create("orders")
-    bench.advance(100)
+    rig = Rig(tmp_path / "data", headrace_audit="off")
+    rig.create("orders")
+    rig.advance(100)
     assert lines() == []
 
 
 def test_settings_are_noted_by_name_and_never_by_value(tmp_path, lines):
-    bench = Bench(tmp_path / "data", headrace_audit="log")
+    rig = Rig(tmp_path / "data", headrace_audit="log")
     changed = [
         incremental_alter_configs.AlterableConfig(name, 0, SECRET)
         for name in ("listener.name.x.plain.sasl.jaas.config", "ssl.key.password", "my.token")
     ]
     resource = incremental_alter_configs.AlterConfigsResource(4, "1", changed)
     request = incremental_alter_configs.IncrementalAlterConfigsRequest([resource], False)
-    bench.ask(incremental_alter_configs, request)
-    bench.advance(100)
+    rig.ask(incremental_alter_configs, request)
+    rig.advance(100)
     [line] = lines()
     assert "my.token" in json.dumps(line) and SECRET not in json.dumps(line)
 
 
 def test_every_admin_request_is_noted(tmp_path, lines):
     """Each of them once, so that no line of the table fails on a real answer."""
-    bench = Bench(tmp_path / "data", headrace_audit="log")
-    bench.create("orders")
+    rig = Rig(tmp_path / "data", headrace_audit="log")
+    rig.create("orders")
     entity = alter_client_quotas.RequestEntryData(
         [alter_client_quotas.EntityData("user", None)],
         [alter_client_quotas.OpData("producer_byte_rate", 5.0, False)],
@@ -177,8 +177,8 @@ def test_every_admin_request_is_noted(tmp_path, lines):
         ),
     ]
     for messages, request in requests:
-        bench.ask(messages, request, version=min(messages.VERSIONS[-1], served(messages)))
-    bench.advance(100)
+        rig.ask(messages, request, version=min(messages.VERSIONS[-1], served(messages)))
+    rig.advance(100)
     noted = {line["api"] for line in lines()}
     assert {messages.NAME for messages, _ in requests} <= noted
 
@@ -194,40 +194,40 @@ def test_the_table_names_no_api_that_reads_or_writes_records():
 
 def test_a_denied_request_is_noted_with_what_was_missing(tmp_path, lines):
     standard = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-    bench = Bench(tmp_path / "data", authorizer_class_name=standard, super_users="User:ANONYMOUS")
-    bench.create("orders")
-    session = bench.connect()
+    rig = Rig(tmp_path / "data", authorizer_class_name=standard, super_users="User:ANONYMOUS")
+    rig.create("orders")
+    session = rig.connect()
     session.principal = Principal("User", "ann")
     for _ in range(3):
-        assert bench.produce("orders", "x", session=session).error_code != 0
-    bench.advance(100)
+        assert rig.produce("orders", "x", session=session).error_code != 0
+    rig.advance(100)
     [line] = [line for line in lines() if line["event"] == "denied"]
     assert (line["principal"], line["operation"]) == ("User:ann", "WRITE")
     assert line["resource"] == "topic orders" and line["times"] == 3
 
 
 def test_a_failed_login_is_noted_and_a_good_one_is_not(tmp_path, lines):
-    bench = Bench(tmp_path / "data", headrace_audit="log")
+    rig = Rig(tmp_path / "data", headrace_audit="log")
     logins = Logins()
-    logins.watchers.append(logins_to(bench.node.auditor))
+    logins.watchers.append(logins_to(rig.node.auditor))
     for password in ("wrong-one", "right-one"):
-        session = bench.connect()
+        session = rig.connect()
         begin = {"PLAIN": lambda: Plain({"ann": "right-one"})}
         session.login = Login(Mechanisms(begin, logins))
-        bench.ask(sasl_handshake, sasl_handshake.SaslHandshakeRequest("PLAIN"), session=session)
+        rig.ask(sasl_handshake, sasl_handshake.SaslHandshakeRequest("PLAIN"), session=session)
         token = b"\0ann\0" + password.encode()
         request = sasl_authenticate.SaslAuthenticateRequest(token)
-        bench.ask(sasl_authenticate, request, session=session)
-        bench.advance(200)
+        rig.ask(sasl_authenticate, request, session=session)
+        rig.advance(200)
     [line] = lines()
     assert line["event"] == "login-failed" and line["mechanism"] == "PLAIN"
     assert line["host"] == "127.0.0.1" and "wrong-one" not in json.dumps(line)
 
 
 def test_a_node_that_asks_nobody_says_nothing(tmp_path, lines):
-    bench = Bench(tmp_path / "data")
-    bench.create("orders")
-    bench.advance(100)
+    rig = Rig(tmp_path / "data")
+    rig.create("orders")
+    rig.advance(100)
     assert lines() == []
 
 

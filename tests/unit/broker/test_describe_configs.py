@@ -13,34 +13,32 @@ from headrace.protocol.messages.describe_configs import (
     DescribeConfigsResource,
 )
 from headrace.protocol.messages.list_config_resources import ListConfigResourcesRequest
-from tests.unit.broker.bench import Bench
+from tests.unit.broker.rig import Rig
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    bench = Bench(tmp_path / "data", log_retention_hours=72)
-    bench.create("orders")
-    return bench
+def rig(tmp_path: Path) -> Rig:
+    rig = Rig(tmp_path / "data", log_retention_hours=72)
+    rig.create("orders")
+    return rig
 
 
-def describe(
-    bench: Bench, kind: int, name: str, *settings: str, version: int = 4, **how: bool
-) -> Any:
+def describe(rig: Rig, kind: int, name: str, *settings: str, version: int = 4, **how: bool) -> Any:
     resource = DescribeConfigsResource(kind, name, list(settings) or None)
     request = DescribeConfigsRequest([resource], **how)
-    (result,) = bench.ask(describe_configs, request, version=version).results
+    (result,) = rig.ask(describe_configs, request, version=version).results
     assert (result.resource_type, result.resource_name) == (kind, name)
     return result
 
 
 @pytest.mark.parametrize("version", describe_configs.VERSIONS)
-def test_a_topics_setting(bench: Bench, version: int) -> None:
-    bench.alter(TOPIC, "orders", retention_bytes="1000")
+def test_a_topics_setting(rig: Rig, version: int) -> None:
+    rig.alter(TOPIC, "orders", retention_bytes="1000")
     documented = {"include_documentation": True} if version >= 3 else {}
     result = describe(
-        bench, TOPIC, "orders", "retention.bytes", "no.such", version=version,
+        rig, TOPIC, "orders", "retention.bytes", "no.such", version=version,
         include_synonyms=True, **documented,
     )  # fmt: skip
     assert (result.error_code, result.error_message) == (0, "")
@@ -56,17 +54,17 @@ def test_a_topics_setting(bench: Bench, version: int) -> None:
         assert entry.documentation.startswith("Size of a partition")
 
 
-def test_synonyms_and_documentation_only_when_asked_for(bench: Bench) -> None:
-    (entry,) = describe(bench, TOPIC, "orders", "retention.bytes").configs
+def test_synonyms_and_documentation_only_when_asked_for(rig: Rig) -> None:
+    (entry,) = describe(rig, TOPIC, "orders", "retention.bytes").configs
     assert (entry.value, list(entry.synonyms), entry.documentation) == ("-1", [], None)
-    (entry,) = describe(bench, TOPIC, "orders", "retention.ms").configs
+    (entry,) = describe(rig, TOPIC, "orders", "retention.ms").configs
     assert entry.value == "259200000", "the broker's file speaks of hours"
 
 
-def test_no_names_are_all_names(bench: Bench) -> None:
+def test_no_names_are_all_names(rig: Rig) -> None:
     request = DescribeConfigsRequest([DescribeConfigsResource(TOPIC, "orders", [])])
-    (result,) = bench.ask(describe_configs, request).results
-    assert len(result.configs) == len(describe(bench, TOPIC, "orders").configs) == 33
+    (result,) = rig.ask(describe_configs, request).results
+    assert len(result.configs) == len(describe(rig, TOPIC, "orders").configs) == 33
 
 
 @pytest.mark.parametrize(
@@ -93,49 +91,49 @@ def test_no_names_are_all_names(bench: Bench) -> None:
         (0, "x", 42),
     ],
 )
-def test_codes(bench: Bench, kind: int, name: str, code: int) -> None:
-    result = describe(bench, kind, name)
+def test_codes(rig: Rig, kind: int, name: str, code: int) -> None:
+    result = describe(rig, kind, name)
     assert result.error_code == code
     assert not code or not result.configs
 
 
-def test_a_change_for_the_running_broker_reaches_topics_at_once(bench: Bench) -> None:
-    leader = bench.node.broker.topics.by_name["orders"].replicas[0]
+def test_a_change_for_the_running_broker_reaches_topics_at_once(rig: Rig) -> None:
+    leader = rig.node.broker.topics.by_name["orders"].replicas[0]
     assert leader.log.settings.retention_ms == 72 * 3_600_000
-    bench.alter(BROKER, "1", log_retention_ms="7777")
+    rig.alter(BROKER, "1", log_retention_ms="7777")
     assert leader.log.settings.retention_ms == 7777
-    bench.alter(TOPIC, "orders", retention_ms="55")
+    rig.alter(TOPIC, "orders", retention_ms="55")
     assert leader.log.settings.retention_ms == 55
-    (entry,) = describe(bench, BROKER, "1", "log.retention.ms").configs
+    (entry,) = describe(rig, BROKER, "1", "log.retention.ms").configs
     assert (entry.value, entry.config_source) == ("7777", 2)
 
 
-def test_several_resources_are_answered_in_order_and_each_once(bench: Bench) -> None:
+def test_several_resources_are_answered_in_order_and_each_once(rig: Rig) -> None:
     resources = [
         DescribeConfigsResource(TOPIC, "orders", ["retention.ms"]),
         DescribeConfigsResource(TOPIC, "other", None),
         DescribeConfigsResource(TOPIC, "orders", ["retention.ms"]),
     ]
-    results = bench.ask(describe_configs, DescribeConfigsRequest(resources)).results
+    results = rig.ask(describe_configs, DescribeConfigsRequest(resources)).results
     assert [(r.error_code, len(r.configs)) for r in results] == [(0, 1), (3, 0)]
 
 
-def listed(bench: Bench, *kinds: int, version: int = 1) -> tuple[int, list[tuple[str, int]]]:
+def listed(rig: Rig, *kinds: int, version: int = 1) -> tuple[int, list[tuple[str, int]]]:
     request = ListConfigResourcesRequest(list(kinds))
-    response = bench.ask(list_config_resources, request, version=version)
+    response = rig.ask(list_config_resources, request, version=version)
     found = [(entry.resource_name, entry.resource_type) for entry in response.config_resources]
     return response.error_code, found
 
 
-def test_what_can_have_settings_is_listed(bench: Bench) -> None:
-    bench.create("audit")
-    bench.alter(GROUP, "g1", consumer_session_timeout_ms="46000")
-    bench.alter(METRICS, "m", interval_ms="1000")
+def test_what_can_have_settings_is_listed(rig: Rig) -> None:
+    rig.create("audit")
+    rig.alter(GROUP, "g1", consumer_session_timeout_ms="46000")
+    rig.alter(METRICS, "m", interval_ms="1000")
     brokers, topics = ("1", BROKER), [("audit", TOPIC), ("orders", TOPIC)]
     everything = [("g1", GROUP), ("m", METRICS), ("1", LOGGER), brokers, *topics]
-    assert listed(bench) == (0, everything)
-    assert listed(bench, TOPIC) == (0, topics)
-    assert listed(bench, TOPIC, GROUP) == (0, [("g1", GROUP), *topics])
-    assert listed(bench, version=0) == (0, [("m", METRICS)])
+    assert listed(rig) == (0, everything)
+    assert listed(rig, TOPIC) == (0, topics)
+    assert listed(rig, TOPIC, GROUP) == (0, [("g1", GROUP), *topics])
+    assert listed(rig, version=0) == (0, [("m", METRICS)])
     for unknown in ((99,), (0,), (TOPIC, 99)):
-        assert listed(bench, *unknown) == (35, [])
+        assert listed(rig, *unknown) == (35, [])

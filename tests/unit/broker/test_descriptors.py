@@ -9,10 +9,10 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from headrace.protocol.messages import metadata
-from headrace.server.real_disk import RealDisk
-from headrace.storage.durability import MOST_FLUSHES_UNDER_WAY
-from tests.unit.broker import bench as bench_module
-from tests.unit.broker.bench import Bench
+from headrace.server.folders.real_disk import RealDisk
+from headrace.storage.durability.durability import MOST_FLUSHES_UNDER_WAY
+from tests.unit.broker import rig as rig_module
+from tests.unit.broker.rig import Rig
 
 
 @contextmanager
@@ -31,33 +31,33 @@ def descriptors_left(number):
         yield
 
 
-def ask_for(bench, names):
+def ask_for(rig, names):
     request = metadata.MetadataRequest([metadata.MetadataRequestTopic(name=name) for name in names])
     request.allow_auto_topic_creation = True
-    return bench.ask(metadata, request, version=9)
+    return rig.ask(metadata, request, version=9)
 
 
 def test_hundreds_of_new_topics_need_few_descriptors_for_their_flushes(tmp_path):
-    bench = Bench(tmp_path / "data", open_files=60)
+    rig = Rig(tmp_path / "data", open_files=60)
     with descriptors_left(60 + 2 * MOST_FLUSHES_UNDER_WAY):
-        answer = ask_for(bench, [f"t{number}" for number in range(400)])
+        answer = ask_for(rig, [f"t{number}" for number in range(400)])
         assert {topic.error_code for topic in answer.topics} == {0}
-        assert bench.node.failure is None and bench.node.durability.shortages == 0
-        assert bench.produce("t399", "a").error_code == 0
-        bench.stop()
+        assert rig.node.failure is None and rig.node.durability.shortages == 0
+        assert rig.produce("t399", "a").error_code == 0
+        rig.stop()
 
 
 def test_a_log_that_finds_no_descriptor_takes_one_from_another(tmp_path):
     """The limit of the cache allows more files than the system grants."""
-    bench = Bench(tmp_path / "data", open_files=1_000)
+    rig = Rig(tmp_path / "data", open_files=1_000)
     with descriptors_left(60):
-        answer = ask_for(bench, [f"t{number}" for number in range(200)])
+        answer = ask_for(rig, [f"t{number}" for number in range(200)])
         assert {topic.error_code for topic in answer.topics} == {0}
         for number in range(200):
-            assert bench.produce(f"t{number}", "a").error_code == 0
-            assert bench.fetch(f"t{number}").error_code == 0
-        assert bench.node.partitions.open_files.shortages > 0
-        assert bench.node.broker.disk_refusals == 0
+            assert rig.produce(f"t{number}", "a").error_code == 0
+            assert rig.fetch(f"t{number}").error_code == 0
+        assert rig.node.partitions.open_files.shortages > 0
+        assert rig.node.broker.disk_refusals == 0
 
 
 class Scarce(RealDisk):
@@ -74,34 +74,34 @@ class Scarce(RealDisk):
 
 
 @pytest.fixture
-def bench(tmp_path, monkeypatch):
-    monkeypatch.setattr(bench_module, "RealDisk", Scarce)
+def rig(tmp_path, monkeypatch):
+    monkeypatch.setattr(rig_module, "RealDisk", Scarce)
     monkeypatch.setattr(Scarce, "is_short", False)
     monkeypatch.setattr(Scarce, "code", errno.EMFILE)
-    return Bench(tmp_path / "data")
+    return Rig(tmp_path / "data")
 
 
-def test_a_flush_without_a_descriptor_is_tried_again(bench, monkeypatch, caplog):
+def test_a_flush_without_a_descriptor_is_tried_again(rig, monkeypatch, caplog):
     monkeypatch.setattr(Scarce, "is_short", True)
-    bench.create("orders")
-    assert bench.node.failure is None
-    assert bench.node.durability.shortages == 1
+    rig.create("orders")
+    assert rig.node.failure is None
+    assert rig.node.durability.shortages == 1
     assert "a flush waits for a free descriptor" in caplog.text
-    bench.advance(1_000)
-    assert bench.node.durability.shortages == 2
+    rig.advance(1_000)
+    assert rig.node.durability.shortages == 2
     monkeypatch.setattr(Scarce, "is_short", False)
-    bench.advance(1_000)
-    assert bench.node.durability.shortages == 2
-    assert not bench.node.durability._delayed and not bench.node.durability._flushing
-    assert bench.produce("orders", "a").error_code == 0
-    bench.stop()
+    rig.advance(1_000)
+    assert rig.node.durability.shortages == 2
+    assert not rig.node.durability._delayed and not rig.node.durability._flushing
+    assert rig.produce("orders", "a").error_code == 0
+    rig.stop()
 
 
-def test_a_flush_that_the_disk_refuses_still_ends_the_node(bench, monkeypatch):
+def test_a_flush_that_the_disk_refuses_still_ends_the_node(rig, monkeypatch):
     monkeypatch.setattr(Scarce, "is_short", True)
     monkeypatch.setattr(Scarce, "code", errno.EIO)
-    bench.create("orders")
-    assert bench.node.failure is not None and bench.node.failure.errno == errno.EIO
+    rig.create("orders")
+    assert rig.node.failure is not None and rig.node.failure.errno == errno.EIO
 
 
 class Unopenable:
@@ -111,10 +111,10 @@ class Unopenable:
         raise OSError(errno.EIO, "Input/output error")
 
 
-def test_a_file_that_cannot_be_opened_for_a_flush_leaves_no_turn(bench):
+def test_a_file_that_cannot_be_opened_for_a_flush_leaves_no_turn(rig):
     """The error takes the way of a flush that failed: no exception gets past the end of a turn."""
-    bench.flushes_wait = True
-    bench.node.durability.log_flushes.append(Unopenable())
-    assert bench.node.end_turn() and bench.node.failure is None
-    bench.run_background()
-    assert bench.node.failure is not None
+    rig.flushes_wait = True
+    rig.node.durability.log_flushes.append(Unopenable())
+    assert rig.node.end_turn() and rig.node.failure is None
+    rig.run_background()
+    assert rig.node.failure is not None

@@ -20,40 +20,40 @@ from headrace.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
 )
-from tests.unit.broker.bench import PARKED, Bench
+from tests.unit.broker.rig import WAITS, Rig
 
 E = ErrorCode
 MANY = 400  # topics of one partition, twice as many records
 
 
 @pytest.fixture
-def bench(tmp_path):
-    bench = Bench(tmp_path / "data", open_files=1_000)
-    bench.slowly = True
-    return bench
+def rig(tmp_path):
+    rig = Rig(tmp_path / "data", open_files=1_000)
+    rig.slowly = True
+    return rig
 
 
 def names(count=MANY, prefix="t"):
     return [f"{prefix}{number}" for number in range(count)]
 
 
-def ask_to_create(bench, topics, partitions=1):
+def ask_to_create(rig, topics, partitions=1):
     """The session that the answer will come on; nothing is decided yet."""
     wanted = [create_topics.CreatableTopic(name, partitions, -1) for name in topics]
     request = create_topics.CreateTopicsRequest(wanted, 60_000)
-    session = bench.connect()
-    assert bench.ask(create_topics, request, session=session) == PARKED
+    session = rig.connect()
+    assert rig.ask(create_topics, request, session=session) == WAITS
     return session
 
 
-def answers(bench, session, messages=create_topics):
-    finish(bench, session)
-    return bench.answer_on(session, messages)
+def answers(rig, session, messages=create_topics):
+    finish(rig, session)
+    return rig.answer_on(session, messages)
 
 
-def finish(bench, session):
-    bench.slowly = False
-    bench.settle()
+def finish(rig, session):
+    rig.slowly = False
+    rig.until_idle()
     assert session.outbox
 
 
@@ -61,73 +61,71 @@ def codes(answer):
     return {topic.name: topic.error_code for topic in answer.topics}
 
 
-def batches_of_metadata(bench):
-    log = bench.node.controller.log.log
+def batches_of_metadata(rig):
+    log = rig.node.controller.log.log
     found = log.read(0, 1 << 24, up_to=log.end_offset, at_least_one=True)
     return list(batches_in(memoryview(found.file.read(found.length, found.position))))
 
 
-def test_nobody_sees_a_part_and_others_are_served(bench):
-    session = ask_to_create(bench, names())
+def test_nobody_sees_a_part_and_others_are_served(rig):
+    session = ask_to_create(rig, names())
     for _ in range(100):
-        bench.settle()
-    assert not bench.node.controller.image.topics, "a hundred steps, and nothing is decided yet"
-    answer = answers(bench, session)
+        rig.until_idle()
+    assert not rig.node.controller.image.topics, "a hundred steps, and nothing is decided yet"
+    answer = answers(rig, session)
     assert set(codes(answer).values()) == {E.NONE}
-    assert set(bench.node.broker.topics.by_name) == set(names())
-    written = [batch for batch in batches_of_metadata(bench) if len(batch.records) > 100]
+    assert set(rig.node.broker.topics.by_name) == set(names())
+    written = [batch for batch in batches_of_metadata(rig) if len(batch.records) > 100]
     assert [len(batch.records) for batch in written] == [2 * MANY], "one batch has all of it"
 
 
-def test_a_name_that_another_request_takes_meanwhile_is_refused(bench):
-    session = ask_to_create(bench, names())
+def test_a_name_that_another_request_takes_meanwhile_is_refused(rig):
+    session = ask_to_create(rig, names())
     for _ in range(300):
-        bench.settle()
-    bench.slowly = False
-    bench.node.controller.create_topics(
-        create_topics.CreateTopicsRequest([create_topics.CreatableTopic("t7", 3, -1)]), bench.now
+        rig.until_idle()
+    rig.slowly = False
+    rig.node.controller.create_topics(
+        create_topics.CreateTopicsRequest([create_topics.CreatableTopic("t7", 3, -1)]), rig.now
     )
-    found = codes(answers(bench, session))
+    found = codes(answers(rig, session))
     assert found.pop("t7") == E.TOPIC_ALREADY_EXISTS
     assert set(found.values()) == {E.NONE}
-    assert len(bench.node.broker.topics.by_name["t7"].replicas) == 3, "the first one has it"
+    assert len(rig.node.broker.topics.by_name["t7"].replicas) == 3, "the first one has it"
 
 
-def test_of_two_large_requests_for_one_name_the_first_has_it(bench):
-    first = ask_to_create(bench, names(), partitions=1)
-    second = ask_to_create(bench, names(prefix="t"), partitions=2)
-    finish(bench, first)
-    assert set(codes(bench.answer_on(first, create_topics)).values()) == {E.NONE}
-    found = codes(bench.answer_on(second, create_topics))
+def test_of_two_large_requests_for_one_name_the_first_has_it(rig):
+    first = ask_to_create(rig, names(), partitions=1)
+    second = ask_to_create(rig, names(prefix="t"), partitions=2)
+    finish(rig, first)
+    assert set(codes(rig.answer_on(first, create_topics)).values()) == {E.NONE}
+    found = codes(rig.answer_on(second, create_topics))
     assert set(found.values()) == {E.TOPIC_ALREADY_EXISTS}
-    assert len(bench.node.broker.topics.by_name["t0"].replicas) == 1
+    assert len(rig.node.broker.topics.by_name["t0"].replicas) == 1
 
 
-def test_it_is_done_also_where_something_else_is_decided_all_the_time(bench):
-    session = ask_to_create(bench, names())
+def test_it_is_done_also_where_something_else_is_decided_all_the_time(rig):
+    session = ask_to_create(rig, names())
     turns = 0
-    while not bench.node.controller.image.topics.keys() >= {"t0"}:
+    while not rig.node.controller.image.topics.keys() >= {"t0"}:
         turns += 1
-        bench.settle()
-        bench.node.controller.allocate_producer_ids(
-            1, bench.node.controller.broker_epoch, bench.now
-        )
+        rig.until_idle()
+        rig.node.controller.allocate_producer_ids(1, rig.node.controller.broker_epoch, rig.now)
     assert turns > 1_000, "it was begun again several times"
-    assert set(codes(answers(bench, session)).values()) == {E.NONE}
+    assert set(codes(answers(rig, session)).values()) == {E.NONE}
 
 
-def test_what_was_prepared_is_what_a_start_reads(bench, tmp_path):
-    session = ask_to_create(bench, names())
-    bench.slowly = False
-    bench.settle()
+def test_what_was_prepared_is_what_a_start_reads(rig, tmp_path):
+    session = ask_to_create(rig, names())
+    rig.slowly = False
+    rig.until_idle()
     more = create_partitions.CreatePartitionsTopic("t3", 700, None)
     request = create_partitions.CreatePartitionsRequest([more], 60_000)
-    grown = bench.connect()
-    bench.ask(create_partitions, request, session=grown)
-    finish(bench, session)
-    image = bench.node.controller.image
-    bench.stop()
-    again = Bench(tmp_path / "data", open_files=1_000).node.controller.image
+    grown = rig.connect()
+    rig.ask(create_partitions, request, session=grown)
+    finish(rig, session)
+    image = rig.node.controller.image
+    rig.stop()
+    again = Rig(tmp_path / "data", open_files=1_000).node.controller.image
     assert again.topics.keys() == image.topics.keys()
     assert {t.name: t.id for t in again.topics.values()} == {
         t.name: t.id for t in image.topics.values()
@@ -136,42 +134,42 @@ def test_what_was_prepared_is_what_a_start_reads(bench, tmp_path):
     assert again.topics_by_id.keys() == image.topics_by_id.keys()
 
 
-def test_many_partitions_are_added_at_once_or_not_at_all(bench):
-    bench.slowly = False
-    bench.create("wide")
-    bench.slowly = True
+def test_many_partitions_are_added_at_once_or_not_at_all(rig):
+    rig.slowly = False
+    rig.create("wide")
+    rig.slowly = True
     more = create_partitions.CreatePartitionsTopic("wide", 901, None)
     other = create_partitions.CreatePartitionsTopic("absent", 2, None)
-    session = bench.connect()
+    session = rig.connect()
     request = create_partitions.CreatePartitionsRequest([more, other], 60_000)
-    assert bench.ask(create_partitions, request, session=session) == PARKED
+    assert rig.ask(create_partitions, request, session=session) == WAITS
     for _ in range(50):
-        bench.settle()
-    assert len(bench.node.controller.image.topics["wide"].partitions) == 1
-    found = {r.name: r.error_code for r in answers(bench, session, create_partitions).results}
+        rig.until_idle()
+    assert len(rig.node.controller.image.topics["wide"].partitions) == 1
+    found = {r.name: r.error_code for r in answers(rig, session, create_partitions).results}
     assert found == {"wide": E.NONE, "absent": E.UNKNOWN_TOPIC_OR_PARTITION}
-    assert len(bench.node.broker.topics.by_name["wide"].replicas) == 901
+    assert len(rig.node.broker.topics.by_name["wide"].replicas) == 901
 
 
-def test_many_settings_are_changed_in_one_batch(bench):
-    answers(bench, ask_to_create(bench, names()))
-    bench.slowly = True
+def test_many_settings_are_changed_in_one_batch(rig):
+    answers(rig, ask_to_create(rig, names()))
+    rig.slowly = True
     changes = [AlterableConfig("retention.ms", 0, "1000000"), AlterableConfig("segment.ms", 0, "9")]
     resources = [AlterConfigsResource(2, name, changes) for name in names()]
     request = incremental_alter_configs.IncrementalAlterConfigsRequest(resources)
-    session = bench.connect()
-    assert bench.ask(incremental_alter_configs, request, session=session) == PARKED
-    answer = answers(bench, session, incremental_alter_configs)
+    session = rig.connect()
+    assert rig.ask(incremental_alter_configs, request, session=session) == WAITS
+    answer = answers(rig, session, incremental_alter_configs)
     assert {result.error_code for result in answer.responses} == {E.NONE}
-    assert bench.node.controller.image.configs[2, "t9"]["segment.ms"] == "9"
-    assert len(batches_of_metadata(bench)[-1].records) == 2 * MANY
-    [leader] = bench.node.broker.topics.by_name["t9"].replicas
+    assert rig.node.controller.image.configs[2, "t9"]["segment.ms"] == "9"
+    assert len(batches_of_metadata(rig)[-1].records) == 2 * MANY
+    [leader] = rig.node.broker.topics.by_name["t9"].replicas
     assert leader.log.settings.segment_ms == 9
 
 
-def test_more_records_than_a_batch_may_have_are_refused_as_apache_kafka_does(bench):
-    bench.slowly = False
-    answer = bench.ask(
+def test_more_records_than_a_batch_may_have_are_refused_as_apache_kafka_does(rig):
+    rig.slowly = False
+    answer = rig.ask(
         create_topics,
         create_topics.CreateTopicsRequest(
             [create_topics.CreatableTopic(name, 1, -1) for name in names(5_001)], 60_000
@@ -182,29 +180,29 @@ def test_more_records_than_a_batch_may_have_are_refused_as_apache_kafka_does(ben
         [metadata.MetadataRequestTopic(name=name) for name in names(5_001)]
     )
     request.allow_auto_topic_creation = True
-    unknown = bench.ask(metadata, request, version=9)
+    unknown = rig.ask(metadata, request, version=9)
     assert set(codes(unknown).values()) == {E.UNKNOWN_TOPIC_OR_PARTITION}
-    assert not bench.node.controller.image.topics
+    assert not rig.node.controller.image.topics
 
 
-def test_many_names_that_are_asked_for_are_made_and_described(bench):
+def test_many_names_that_are_asked_for_are_made_and_described(rig):
     wanted = [metadata.MetadataRequestTopic(name=name) for name in [*names(), "not legal"]]
     request = metadata.MetadataRequest(wanted)
     request.allow_auto_topic_creation = True
-    session = bench.connect()
-    assert bench.ask(metadata, request, session=session, version=9) == PARKED
-    bench.slowly = False
-    bench.settle()
-    found = bench.answer_on(session, metadata, 9)
+    session = rig.connect()
+    assert rig.ask(metadata, request, session=session, version=9) == WAITS
+    rig.slowly = False
+    rig.until_idle()
+    found = rig.answer_on(session, metadata, 9)
     assert codes(found) == {"not legal": E.INVALID_TOPIC_EXCEPTION} | dict.fromkeys(names(), 0)
     assert {len(topic.partitions) for topic in found.topics} == {0, 1}
 
 
 def test_a_large_request_is_audited_once(tmp_path):
-    bench = Bench(tmp_path / "data", open_files=1_000, headrace_audit="log")
-    bench.node.auditor.take()
-    bench.slowly = True
-    answers(bench, ask_to_create(bench, names()))
-    noted = [json.loads(line) for line in bench.node.auditor.take()]
+    rig = Rig(tmp_path / "data", open_files=1_000, headrace_audit="log")
+    rig.node.auditor.take()
+    rig.slowly = True
+    answers(rig, ask_to_create(rig, names()))
+    noted = [json.loads(line) for line in rig.node.auditor.take()]
     assert [line["api"] for line in noted] == ["CreateTopics"]
     assert "times" not in noted[0]

@@ -11,6 +11,7 @@ from headrace.protocol.messages import (
     add_partitions_to_txn,
     alter_configs,
     consumer_group_heartbeat,
+    create_partitions,
     delete_records,
     delete_topics,
     describe_configs,
@@ -30,9 +31,9 @@ from headrace.protocol.messages import (
     txn_offset_commit,
     write_txn_markers,
 )
-from headrace.serving.api import Refused
-from tests.unit.broker.bench import PARKED
-from tests.unit.broker.group_bench import GroupBench
+from headrace.serving.api import ClosesConnection
+from tests.unit.broker.groups.group_rig import GroupRig
+from tests.unit.broker.rig import WAITS
 
 E = ErrorCode
 MANY = 3_000
@@ -40,11 +41,11 @@ NAMES = [f"unknown-{number}" for number in range(MANY)]
 
 
 @pytest.fixture
-def bench(tmp_path):
-    bench = GroupBench(tmp_path / "data", offsets_topic_num_partitions=2)
-    bench.find("g")
-    bench.create("orders", 2)
-    return bench
+def rig(tmp_path):
+    rig = GroupRig(tmp_path / "data", offsets_topic_num_partitions=2)
+    rig.find("g")
+    rig.create("orders", 2)
+    return rig
 
 
 def fetch_of_many():
@@ -253,34 +254,34 @@ LARGE = {
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_a_large_request_is_answered_in_slices_as_it_would_be_at_once(bench, name, monkeypatch):
+def test_a_large_request_is_answered_in_slices_as_it_would_be_at_once(rig, name, monkeypatch):
     messages, version, request, codes = LARGE[name]
-    route = bench.node.dispatch.routes[messages.API_KEY << 16 | version]
+    route = rig.node.dispatch.routes[messages.API_KEY << 16 | version]
     monkeypatch.setattr(route, "large_from", 1 << 30)
-    at_once = codes(bench.ask(messages, request(), version=version))
+    at_once = codes(rig.ask(messages, request(), version=version))
     monkeypatch.undo()
-    bench.slowly = True
-    session = bench.connect()
-    assert bench.ask(messages, request(), version=version, session=session) == PARKED
-    assert bench.produce("orders", "a").error_code == E.NONE, "others are served meanwhile"
-    bench.slowly = False
-    bench.settle()
-    assert codes(bench.answer_on(session, messages, version)) == at_once
+    rig.slowly = True
+    session = rig.connect()
+    assert rig.ask(messages, request(), version=version, session=session) == WAITS
+    assert rig.produce("orders", "a").error_code == E.NONE, "others are served meanwhile"
+    rig.slowly = False
+    rig.until_idle()
+    assert codes(rig.answer_on(session, messages, version)) == at_once
     assert len(at_once) >= MANY and not session.muted and not session.line
 
 
-def test_keys_are_looked_for_in_slices_also_when_their_topic_is_made_first(bench):
-    bench.slowly = True
-    session = bench.connect()
+def test_keys_are_looked_for_in_slices_also_when_their_topic_is_made_first(rig):
+    rig.slowly = True
+    session = rig.connect()
     request = find_coordinator.FindCoordinatorRequest("", 1, NAMES)
-    assert bench.ask(find_coordinator, request, version=4, session=session) == PARKED
-    while "__transaction_state" not in bench.node.broker.image.topics:
-        bench.settle()
-    bench.settle()
+    assert rig.ask(find_coordinator, request, version=4, session=session) == WAITS
+    while "__transaction_state" not in rig.node.broker.image.topics:
+        rig.until_idle()
+    rig.until_idle()
     assert session.line, "it is answered in slices from now on"
-    bench.slowly = False
-    bench.settle()
-    found = bench.answer_on(session, find_coordinator, 4).coordinators
+    rig.slowly = False
+    rig.until_idle()
+    found = rig.answer_on(session, find_coordinator, 4).coordinators
     assert [(each.key, each.error_code) for each in found] == [(name, E.NONE) for name in NAMES]
 
 
@@ -297,39 +298,63 @@ def test_a_part_of_very_many_partitions_is_taken_without_going_through_all_of_th
     assert max(map(len, parts)) <= offset_fetch_handler.PARTITIONS_PER_PART
 
 
-def test_a_large_commit_is_refused_from_where_it_may_not_go_on(bench):
+def test_a_large_commit_is_refused_from_where_it_may_not_go_on(rig):
     """It commits for a group without members; then somebody joins. What it was told is true."""
-    bench.slowly = True
-    session = bench.connect()
+    rig.slowly = True
+    session = rig.connect()
     request = commit_of_many([0] * MANY)
-    assert bench.ask(offset_commit, request, version=8, session=session) == PARKED
-    while bench.committed("g", "orders") == -1:
-        bench.settle()
-    bench.join("g", session=bench.connect(), version=3)
-    bench.slowly = False
-    bench.settle()
-    [topic] = bench.answer_on(session, offset_commit, 8).topics
+    assert rig.ask(offset_commit, request, version=8, session=session) == WAITS
+    while rig.committed("g", "orders") == -1:
+        rig.until_idle()
+    rig.join("g", session=rig.connect(), version=3)
+    rig.slowly = False
+    rig.until_idle()
+    [topic] = rig.answer_on(session, offset_commit, 8).topics
     codes = [part.error_code for part in topic.partitions]
     taken = codes.count(E.NONE)
     assert 0 < taken < MANY and len(codes) == MANY
     assert codes == [E.NONE] * taken + [E.UNKNOWN_MEMBER_ID] * (MANY - taken)
-    assert bench.committed("g", "orders") == taken - 1
+    assert rig.committed("g", "orders") == taken - 1
 
 
-def test_metadata_of_very_many_partitions_is_told_in_slices(bench, monkeypatch):
+def test_metadata_of_very_many_partitions_is_told_in_slices(rig, monkeypatch):
     """A topic that is made meanwhile is in the next answer at the latest."""
     monkeypatch.setattr("headrace.broker.handlers.metadata.MANY_PARTITIONS", 1)
     everything = metadata.MetadataRequest(topics=None)
-    bench.slowly = True
-    session = bench.connect()
-    assert bench.ask(metadata, everything, version=9, session=session) == PARKED
-    bench.slowly = False
-    bench.create("late")
-    told = bench.answer_on(session, metadata, 9).topics
+    rig.slowly = True
+    session = rig.connect()
+    assert rig.ask(metadata, everything, version=9, session=session) == WAITS
+    rig.slowly = False
+    rig.create("late")
+    told = rig.answer_on(session, metadata, 9).topics
     assert {topic.name for topic in told} >= {"orders", "__consumer_offsets"}
-    again = bench.ask(metadata, everything, version=9).topics
+    again = rig.ask(metadata, everything, version=9).topics
     assert "late" in {topic.name for topic in again}
     assert len(again[0].partitions) >= 1
+
+
+@pytest.mark.parametrize("version", [9, 2], ids=["encoded once", "made for each"])
+def test_metadata_told_in_slices_leaves_nothing_old_behind(rig, monkeypatch, version):
+    """A topic changes between two slices. What was told of it before is not what the next client is
+    told: it would ask the wrong broker until something else changes."""
+    monkeypatch.setattr("headrace.broker.handlers.metadata.MANY_PARTITIONS", 1)
+    for number in range(10):
+        rig.create(f"t{number}")
+    everything = metadata.MetadataRequest(topics=None)
+    rig.slowly = True
+    session = rig.connect()
+    assert rig.ask(metadata, everything, version=version, session=session) == WAITS
+    more = create_partitions.CreatePartitionsTopic("t9", 3, None)
+    request = create_partitions.CreatePartitionsRequest([more], 1000)
+    rig.send(create_partitions, request, version=3)
+    rig.until_idle()
+    assert len(rig.node.broker.image.topics["t9"].partitions) == 3
+    assert not session.outbox, "the answer is still being made"
+    rig.slowly = False
+    rig.until_idle()
+    rig.answer_on(session, metadata, version)
+    again = {each.name: each for each in rig.ask(metadata, everything, version=version).topics}
+    assert len(again["t9"].partitions) == 3
 
 
 @pytest.mark.parametrize(
@@ -391,42 +416,42 @@ def test_metadata_of_very_many_partitions_is_told_in_slices(bench, monkeypatch):
     ],
     ids=lambda value: getattr(value, "NAME", ""),
 )
-def test_what_is_decided_as_a_whole_is_refused_if_it_names_too_much(bench, messages, request_of):
+def test_what_is_decided_as_a_whole_is_refused_if_it_names_too_much(rig, messages, request_of):
     kind = getattr(messages, f"{messages.NAME}Request")
-    with pytest.raises(Refused, match="at most 50000 are taken"):
-        bench.ask(messages, kind(*request_of(50_001)))
-    assert bench.produce("orders", "a").error_code == E.NONE
+    with pytest.raises(ClosesConnection, match="at most 50000 are taken"):
+        rig.ask(messages, kind(*request_of(50_001)))
+    assert rig.produce("orders", "a").error_code == E.NONE
 
 
-def test_requests_behind_a_large_one_are_answered_after_it(bench):
+def test_requests_behind_a_large_one_are_answered_after_it(rig):
     messages, version, request, _ = LARGE["Metadata"]
-    bench.slowly = True
-    session = bench.send(messages, request(), version=version)
-    bench.settle()
+    rig.slowly = True
+    session = rig.send(messages, request(), version=version)
+    rig.until_idle()
     assert session.muted, "nothing more is read from this connection"
-    bench.slowly = False
-    bench.settle()
+    rig.slowly = False
+    rig.until_idle()
     assert session.outbox and not session.muted
-    assert bench.node.dispatch.resumed[-1] is session
+    assert rig.node.dispatch.resumed[-1] is session
 
 
-def test_a_client_that_leaves_is_not_worked_for_any_more(bench):
+def test_a_client_that_leaves_is_not_worked_for_any_more(rig):
     messages, version, request, _ = LARGE["DescribeGroups"]
-    bench.slowly = True
-    session = bench.send(messages, request(), version=version)
-    bench.settle()
-    bench.node.dispatch.forget(session)
-    bench.settle()
-    bench.settle()
-    assert not bench.node.dispatch.long_answers
+    rig.slowly = True
+    session = rig.send(messages, request(), version=version)
+    rig.until_idle()
+    rig.node.dispatch.forget(session)
+    rig.until_idle()
+    rig.until_idle()
+    assert not rig.node.dispatch.long_answers
 
 
-def test_no_long_answer_is_begun_while_too_many_are_unread(bench):
+def test_no_long_answer_is_begun_while_too_many_are_unread(rig):
     messages, version, request, _ = LARGE["Metadata"]
-    bench.node.dispatch.holds_back = True
-    session = bench.connect()
-    assert bench.ask(messages, request(), version=version, session=session) == PARKED
-    assert bench.node.work(lambda: False) is False, "the loop need not hurry"
-    bench.node.dispatch.holds_back = False
-    bench.settle()
-    assert bench.answer_on(session, messages, version).topics
+    rig.node.dispatch.holds_back = True
+    session = rig.connect()
+    assert rig.ask(messages, request(), version=version, session=session) == WAITS
+    assert rig.node.work(lambda: False) is False, "the loop need not hurry"
+    rig.node.dispatch.holds_back = False
+    rig.until_idle()
+    assert rig.answer_on(session, messages, version).topics

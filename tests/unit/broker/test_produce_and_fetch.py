@@ -6,12 +6,12 @@ import pytest
 
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import fetch, list_offsets, metadata, produce
-from headrace.server.real_disk import RealFile
-from headrace.serving.api import Refused
-from tests.unit.broker.bench import (
-    PARKED,
+from headrace.server.folders.real_disk import RealFile
+from headrace.serving.api import ClosesConnection
+from tests.unit.broker.rig import (
     START_MS,
-    Bench,
+    WAITS,
+    Rig,
     build,
     fetch_request,
     only_partition,
@@ -20,146 +20,146 @@ from tests.unit.broker.bench import (
 
 
 @pytest.fixture
-def bench(tmp_path):
-    return Bench(tmp_path / "data")
+def rig(tmp_path):
+    return Rig(tmp_path / "data")
 
 
-def test_what_was_produced_is_fetched(bench):
-    bench.create("orders")
-    assert bench.produce("orders", "a", "b").base_offset == 0
-    assert bench.produce("orders", "c").base_offset == 2
-    found = bench.fetch("orders")
+def test_what_was_produced_is_fetched(rig):
+    rig.create("orders")
+    assert rig.produce("orders", "a", "b").base_offset == 0
+    assert rig.produce("orders", "c").base_offset == 2
+    found = rig.fetch("orders")
     assert found.high_watermark == 3
     assert values_in(found.records) == [b"a", b"b", b"c"]
-    assert values_in(bench.fetch("orders", 2).records) == [b"c"]
-    assert values_in(bench.fetch("orders", 3).records) == []
+    assert values_in(rig.fetch("orders", 2).records) == [b"c"]
+    assert values_in(rig.fetch("orders", 3).records) == []
 
 
-def test_a_partition_that_refuses_does_not_touch_its_neighbours(bench):
-    bench.create("orders", partitions=2)
+def test_a_partition_that_refuses_does_not_touch_its_neighbours(rig):
+    rig.create("orders", partitions=2)
     parts = [produce.PartitionProduceData(index, build(["x"], 0)) for index in (0, 7, 1)]
     data = [produce.TopicProduceData("orders", bytes(16), parts)]
-    answer = bench.ask(produce, produce.ProduceRequest(None, 1, 1000, data), version=9)
+    answer = rig.ask(produce, produce.ProduceRequest(None, 1, 1000, data), version=9)
     codes = {part.index: part.error_code for part in answer.responses[0].partition_responses}
     assert codes == {0: 0, 7: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 1: 0}
 
 
-def test_unknown_topics_are_refused_by_name_and_by_id(bench):
-    assert bench.produce("nowhere", "x").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+def test_unknown_topics_are_refused_by_name_and_by_id(rig):
+    assert rig.produce("nowhere", "x").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     data = [
         produce.TopicProduceData("", b"i" * 16, [produce.PartitionProduceData(0, build(["x"], 0))])
     ]
-    answer = bench.ask(produce, produce.ProduceRequest(None, 1, 1000, data), version=13)
+    answer = rig.ask(produce, produce.ProduceRequest(None, 1, 1000, data), version=13)
     assert answer.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_acks_none_is_not_answered_and_a_refusal_ends_the_connection(bench):
-    bench.create("orders")
-    assert bench.produce("orders", "a", acks=0) is None
-    assert bench.fetch("orders").high_watermark == 1
-    with pytest.raises(Refused, match="acks=0"):
-        bench.produce("nowhere", "a", acks=0)
+def test_acks_none_is_not_answered_and_a_refusal_ends_the_connection(rig):
+    rig.create("orders")
+    assert rig.produce("orders", "a", acks=0) is None
+    assert rig.fetch("orders").high_watermark == 1
+    with pytest.raises(ClosesConnection, match="acks=0"):
+        rig.produce("nowhere", "a", acks=0)
 
 
-def test_acks_of_two_is_refused_and_nothing_is_written(bench):
-    bench.create("orders")
-    assert bench.produce("orders", "a", acks=2).error_code == ErrorCode.INVALID_REQUIRED_ACKS
-    assert bench.fetch("orders").high_watermark == 0
+def test_acks_of_two_is_refused_and_nothing_is_written(rig):
+    rig.create("orders")
+    assert rig.produce("orders", "a", acks=2).error_code == ErrorCode.INVALID_REQUIRED_ACKS
+    assert rig.fetch("orders").high_watermark == 0
 
 
-def test_a_minimum_above_the_number_of_replicas_means_all_of_them(bench):
+def test_a_minimum_above_the_number_of_replicas_means_all_of_them(rig):
     """As Apache Kafka 4.3.1 was seen to do: a topic with one replica takes acks=all."""
-    bench.create("orders", min_insync_replicas=2)
-    assert bench.produce("orders", "a").base_offset == 0
+    rig.create("orders", min_insync_replicas=2)
+    assert rig.produce("orders", "a").base_offset == 0
 
 
-def test_a_fetch_waits_for_records(bench):
-    bench.create("orders")
-    reader = bench.connect()
-    assert bench.fetch("orders", max_wait_ms=500, session=reader) == PARKED
-    bench.produce("orders", "now")
-    found = only_partition(bench.answer_on(reader, fetch, 12))
+def test_a_fetch_waits_for_records(rig):
+    rig.create("orders")
+    reader = rig.connect()
+    assert rig.fetch("orders", max_wait_ms=500, session=reader) == WAITS
+    rig.produce("orders", "now")
+    found = only_partition(rig.answer_on(reader, fetch, 12))
     assert values_in(found.records) == [b"now"]
 
 
-def test_a_fetch_waits_no_longer_than_it_said(bench):
-    bench.create("orders")
-    reader = bench.connect()
-    assert bench.fetch("orders", max_wait_ms=500, session=reader) == PARKED
-    bench.advance(499)
+def test_a_fetch_waits_no_longer_than_it_said(rig):
+    rig.create("orders")
+    reader = rig.connect()
+    assert rig.fetch("orders", max_wait_ms=500, session=reader) == WAITS
+    rig.advance(499)
     assert not reader.outbox
-    bench.advance(1)
-    assert values_in(only_partition(bench.answer_on(reader, fetch, 12)).records) == []
+    rig.advance(1)
+    assert values_in(only_partition(rig.answer_on(reader, fetch, 12)).records) == []
 
 
-def test_a_fetch_waits_until_there_is_as_much_as_it_wants(bench):
-    bench.create("orders")
-    reader = bench.connect()
-    assert bench.fetch("orders", max_wait_ms=500, min_bytes=150, session=reader) == PARKED
-    bench.produce("orders", "one")
+def test_a_fetch_waits_until_there_is_as_much_as_it_wants(rig):
+    rig.create("orders")
+    reader = rig.connect()
+    assert rig.fetch("orders", max_wait_ms=500, min_bytes=150, session=reader) == WAITS
+    rig.produce("orders", "one")
     assert not reader.outbox
-    bench.produce("orders", "two")
-    bench.produce("orders", "three")
-    found = only_partition(bench.answer_on(reader, fetch, 12))
+    rig.produce("orders", "two")
+    rig.produce("orders", "three")
+    found = only_partition(rig.answer_on(reader, fetch, 12))
     assert values_in(found.records)[:2] == [b"one", b"two"]
 
 
-def test_a_batch_larger_than_every_limit_is_still_returned(bench):
-    bench.create("orders")
-    bench.produce("orders", "x" * 10_000)
-    found = bench.fetch("orders", max_bytes=100)
+def test_a_batch_larger_than_every_limit_is_still_returned(rig):
+    rig.create("orders")
+    rig.produce("orders", "x" * 10_000)
+    found = rig.fetch("orders", max_bytes=100)
     assert values_in(found.records) == [b"x" * 10_000]
 
 
-def test_outside_the_log(bench):
-    bench.create("orders")
-    bench.produce("orders", "a")
-    assert bench.fetch("orders", 2).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-    assert bench.fetch("orders", -1).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+def test_outside_the_log(rig):
+    rig.create("orders")
+    rig.produce("orders", "a")
+    assert rig.fetch("orders", 2).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert rig.fetch("orders", -1).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_nobody_may_pose_as_a_follower(bench):
-    bench.create("orders")
-    bench.produce("orders", "a")
+def test_nobody_may_pose_as_a_follower(rig):
+    rig.create("orders")
+    rig.produce("orders", "a")
     request = fetch_request("orders", 0)
     request.replica_id = 1
-    found = only_partition(bench.ask(fetch, request, version=12))
+    found = only_partition(rig.ask(fetch, request, version=12))
     assert found.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
     assert not found.records
 
 
-def test_a_fetch_of_a_topic_that_goes_away_is_answered(bench):
-    bench.create("orders")
-    reader = bench.connect()
-    assert bench.fetch("orders", max_wait_ms=60_000, session=reader) == PARKED
-    bench.delete("orders")
-    found = only_partition(bench.answer_on(reader, fetch, 12))
+def test_a_fetch_of_a_topic_that_goes_away_is_answered(rig):
+    rig.create("orders")
+    reader = rig.connect()
+    assert rig.fetch("orders", max_wait_ms=60_000, session=reader) == WAITS
+    rig.delete("orders")
+    found = only_partition(rig.answer_on(reader, fetch, 12))
     assert found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_deleted_topic_leaves_no_files_behind(bench):
-    bench.create("orders", file_delete_delay_ms=1_000)
-    bench.produce("orders", "a")
-    bench.delete("orders")
-    assert [path.name for path in bench.folder.glob("orders-*")][0].endswith("-delete")
-    bench.advance(2_000)
-    assert not list(bench.folder.glob("orders-*"))
+def test_a_deleted_topic_leaves_no_files_behind(rig):
+    rig.create("orders", file_delete_delay_ms=1_000)
+    rig.produce("orders", "a")
+    rig.delete("orders")
+    assert [path.name for path in rig.folder.glob("orders-*")][0].endswith("-delete")
+    rig.advance(2_000)
+    assert not list(rig.folder.glob("orders-*"))
 
 
-def test_a_topic_made_again_under_its_name_is_empty(bench):
-    first = bench.create("orders")
-    bench.produce("orders", "old")
-    bench.delete("orders")
-    assert bench.create("orders") != first
-    assert bench.fetch("orders").high_watermark == 0
+def test_a_topic_made_again_under_its_name_is_empty(rig):
+    first = rig.create("orders")
+    rig.produce("orders", "old")
+    rig.delete("orders")
+    assert rig.create("orders") != first
+    assert rig.fetch("orders").high_watermark == 0
 
 
 def test_everything_is_there_after_a_restart(tmp_path):
-    bench = Bench(tmp_path / "data")
-    topic_id = bench.create("orders", partitions=2, retention_ms=5_000_000)
-    bench.produce("orders", "a", "b", partition=1)
-    bench.stop()
-    again = Bench(tmp_path / "data")
+    rig = Rig(tmp_path / "data")
+    topic_id = rig.create("orders", partitions=2, retention_ms=5_000_000)
+    rig.produce("orders", "a", "b", partition=1)
+    rig.stop()
+    again = Rig(tmp_path / "data")
     assert values_in(again.fetch("orders", partition=1).records) == [b"a", b"b"]
     assert again.produce("orders", "c", partition=1).base_offset == 2
     described = again.ask(metadata, metadata.MetadataRequest(None))
@@ -171,156 +171,156 @@ def test_everything_is_there_after_a_restart(tmp_path):
 
 
 def test_everything_acknowledged_is_there_after_a_crash(tmp_path):
-    bench = Bench(tmp_path / "data")
-    bench.create("orders")
+    rig = Rig(tmp_path / "data")
+    rig.create("orders")
     for number in range(100):
-        bench.produce("orders", str(number))
-    again = Bench(tmp_path / "data")  # the first one was never stopped
+        rig.produce("orders", str(number))
+    again = Rig(tmp_path / "data")  # the first one was never stopped
     assert values_in(again.fetch("orders").records) == [str(n).encode() for n in range(100)]
 
 
 def test_with_durability_disk_nobody_sees_a_record_before_the_disk_has_it(tmp_path):
-    bench = Bench(tmp_path / "data", headrace_durability="disk")
-    bench.create("orders")
-    bench.flushes_wait = True
-    writers = [bench.connect() for _ in range(3)]
-    reader = bench.connect()
+    rig = Rig(tmp_path / "data", headrace_durability="disk")
+    rig.create("orders")
+    rig.flushes_wait = True
+    writers = [rig.connect() for _ in range(3)]
+    reader = rig.connect()
     for number, writer in enumerate(writers):
-        assert bench.produce("orders", str(number), session=writer) == PARKED
-    assert bench.fetch("orders", max_wait_ms=500, session=reader) == PARKED
-    assert len(bench.background) == 1  # one flush now; the others share the next
-    bench.run_background()
-    bench.run_background()
+        assert rig.produce("orders", str(number), session=writer) == WAITS
+    assert rig.fetch("orders", max_wait_ms=500, session=reader) == WAITS
+    assert len(rig.background) == 1  # one flush now; the others share the next
+    rig.run_background()
+    rig.run_background()
     for number, writer in enumerate(writers):
-        answer = bench.answer_on(writer, produce, 12)
+        answer = rig.answer_on(writer, produce, 12)
         assert answer.responses[0].partition_responses[0].base_offset == number
-    assert values_in(only_partition(bench.answer_on(reader, fetch, 12)).records)
+    assert values_in(only_partition(rig.answer_on(reader, fetch, 12)).records)
 
 
 def test_with_durability_disk_a_flush_that_takes_too_long_is_a_timeout(tmp_path):
-    bench = Bench(tmp_path / "data", headrace_durability="disk")
-    bench.create("orders")
-    bench.flushes_wait = True
-    writer = bench.connect()
-    assert bench.produce("orders", "a", session=writer) == PARKED
-    bench.advance(1_000)
-    [part] = bench.answer_on(writer, produce, 12).responses[0].partition_responses
+    rig = Rig(tmp_path / "data", headrace_durability="disk")
+    rig.create("orders")
+    rig.flushes_wait = True
+    writer = rig.connect()
+    assert rig.produce("orders", "a", session=writer) == WAITS
+    rig.advance(1_000)
+    [part] = rig.answer_on(writer, produce, 12).responses[0].partition_responses
     assert part.error_code == ErrorCode.REQUEST_TIMED_OUT
 
 
 def test_acks_one_does_not_wait_for_the_disk(tmp_path):
-    bench = Bench(tmp_path / "data", headrace_durability="disk")
-    bench.create("orders")
-    bench.flushes_wait = True
-    assert bench.produce("orders", "a", acks=1).base_offset == 0
+    rig = Rig(tmp_path / "data", headrace_durability="disk")
+    rig.create("orders")
+    rig.flushes_wait = True
+    assert rig.produce("orders", "a", acks=1).base_offset == 0
 
 
-def offsets(bench, time, **options):
+def offsets(rig, time, **options):
     request = list_offsets.ListOffsetsRequest(-1)
     part = list_offsets.ListOffsetsPartition(0)
     part.timestamp = time
     request.topics = [list_offsets.ListOffsetsTopic("orders", [part])]
-    return bench.ask(list_offsets, request, **options).topics[0].partitions[0]
+    return rig.ask(list_offsets, request, **options).topics[0].partitions[0]
 
 
-def test_offsets_by_place_and_by_time(bench):
-    bench.create("orders")
+def test_offsets_by_place_and_by_time(rig):
+    rig.create("orders")
     times = []
     for value in "abc":
-        times.append(bench.now.wall_ms)
-        bench.produce("orders", value)
-        bench.advance(10)
-    assert offsets(bench, -2).offset == 0
-    assert offsets(bench, -1).offset == 3
-    assert (offsets(bench, -3).offset, offsets(bench, -3).timestamp) == (2, times[2])
-    assert offsets(bench, times[1]).offset == 1
-    assert (offsets(bench, times[1] + 1).offset, offsets(bench, times[1] + 1).timestamp) == (
+        times.append(rig.now.wall_ms)
+        rig.produce("orders", value)
+        rig.advance(10)
+    assert offsets(rig, -2).offset == 0
+    assert offsets(rig, -1).offset == 3
+    assert (offsets(rig, -3).offset, offsets(rig, -3).timestamp) == (2, times[2])
+    assert offsets(rig, times[1]).offset == 1
+    assert (offsets(rig, times[1] + 1).offset, offsets(rig, times[1] + 1).timestamp) == (
         2,
         times[2],
     )
-    assert offsets(bench, times[2] + 1).offset == -1
-    assert offsets(bench, -3, version=6).error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert offsets(rig, times[2] + 1).offset == -1
+    assert offsets(rig, -3, version=6).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_old_records_go_with_their_segments(bench):
-    bench.create("orders", retention_ms=400_000, segment_ms=10_000)
-    bench.produce("orders", "old")
-    bench.advance(200_000)
-    bench.produce("orders", "new")
-    bench.advance(300_000)  # the check comes every five minutes
-    assert offsets(bench, -2).offset == 1
-    assert values_in(bench.fetch("orders", 1).records) == [b"new"]
+def test_old_records_go_with_their_segments(rig):
+    rig.create("orders", retention_ms=400_000, segment_ms=10_000)
+    rig.produce("orders", "old")
+    rig.advance(200_000)
+    rig.produce("orders", "new")
+    rig.advance(300_000)  # the check comes every five minutes
+    assert offsets(rig, -2).offset == 1
+    assert values_in(rig.fetch("orders", 1).records) == [b"new"]
 
 
 @pytest.mark.parametrize("version", metadata.VERSIONS)
-def test_all_topics_are_told_as_each_by_its_name_and_as_they_are_now(bench, version):
+def test_all_topics_are_told_as_each_by_its_name_and_as_they_are_now(rig, version):
     def everything():
         nothing = [] if version == 0 else None
-        return bench.ask(metadata, metadata.MetadataRequest(nothing), version=version)
+        return rig.ask(metadata, metadata.MetadataRequest(nothing), version=version)
 
-    bench.create("orders", partitions=3)
+    rig.create("orders", partitions=3)
     assert [topic.name for topic in everything().topics] == ["orders"]
-    bench.create("bills")
+    rig.create("bills")
     told = everything()
     assert everything() == told
     wanted = [metadata.MetadataRequestTopic(bytes(16), name) for name in ("orders", "bills")]
     request = metadata.MetadataRequest(wanted, False)
-    assert bench.ask(metadata, request, version=version) == told
-    bench.delete("orders")
+    assert rig.ask(metadata, request, version=version) == told
+    rig.delete("orders")
     assert [topic.name for topic in everything().topics] == ["bills"]
 
 
-def test_unknown_topics_are_made_when_a_client_asks_for_them(bench):
+def test_unknown_topics_are_made_when_a_client_asks_for_them(rig):
     wanted = [metadata.MetadataRequestTopic(bytes(16), "fresh")]
-    answer = bench.ask(metadata, metadata.MetadataRequest(wanted, True))
+    answer = rig.ask(metadata, metadata.MetadataRequest(wanted, True))
     assert answer.topics[0].error_code == 0
     assert len(answer.topics[0].partitions) == 1
-    assert bench.produce("fresh", "a").base_offset == 0
+    assert rig.produce("fresh", "a").base_offset == 0
 
 
 def test_unknown_topics_are_not_made_if_client_or_broker_says_no(tmp_path):
-    bench = Bench(tmp_path / "data", auto_create_topics_enable="false")
+    rig = Rig(tmp_path / "data", auto_create_topics_enable="false")
     wanted = [metadata.MetadataRequestTopic(bytes(16), "fresh")]
     for allowed in (True, False):
-        answer = bench.ask(metadata, metadata.MetadataRequest(wanted, allowed))
+        answer = rig.ask(metadata, metadata.MetadataRequest(wanted, allowed))
         assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_name_that_is_no_topic_name_is_not_made(bench):
+def test_a_name_that_is_no_topic_name_is_not_made(rig):
     wanted = [metadata.MetadataRequestTopic(bytes(16), "no/way")]
-    answer = bench.ask(metadata, metadata.MetadataRequest(wanted, True))
+    answer = rig.ask(metadata, metadata.MetadataRequest(wanted, True))
     assert answer.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 @pytest.mark.parametrize("size", [10, 10_000, 100_000])
 def test_a_full_disk_refuses_and_forgets_and_goes_on_when_there_is_room(
-    bench, monkeypatch, caplog, size
+    rig, monkeypatch, caplog, size
 ):
     def no_space(self, data):
         raise OSError(28, "No space left on device")
 
-    bench.create("orders")
-    bench.produce("orders", "before")
+    rig.create("orders")
+    rig.produce("orders", "before")
     with monkeypatch.context() as full:
         full.setattr(RealFile, "append", no_space)
         for _ in range(2):
-            refused = bench.produce("orders", "x" * size)
+            refused = rig.produce("orders", "x" * size)
             assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
             assert "No space left on device" in refused.error_message
         assert caplog.text.count("No space left on device") == 1
-    assert values_in(bench.fetch("orders").records) == [b"before"]
-    assert bench.produce("orders", "after").base_offset == 1
-    assert values_in(bench.fetch("orders").records) == [b"before", b"after"]
+    assert values_in(rig.fetch("orders").records) == [b"before"]
+    assert rig.produce("orders", "after").base_offset == 1
+    assert values_in(rig.fetch("orders").records) == [b"before", b"after"]
 
 
 def test_a_disk_that_cannot_be_read_is_told_by_a_search_in_that_partition_alone(
     tmp_path, monkeypatch, caplog
 ):
-    bench = Bench(tmp_path)
-    bench.create("orders", 2)
+    rig = Rig(tmp_path)
+    rig.create("orders", 2)
     for partition in (0, 1):
-        bench.produce("orders", "a", "b", partition=partition)
-    bad = bench.node.broker.topics.leader("orders", 0).log
+        rig.produce("orders", "a", "b", partition=partition)
+    bad = rig.node.broker.topics.leader("orders", 0).log
 
     def offset_for_time(self, time, budget=None):
         if self is bad:
@@ -333,7 +333,7 @@ def test_a_disk_that_cannot_be_read_is_told_by_a_search_in_that_partition_alone(
     request = list_offsets.ListOffsetsRequest(
         -1, 0, [list_offsets.ListOffsetsTopic("orders", parts)]
     )
-    answers = bench.ask(list_offsets, request).topics[0].partitions
+    answers = rig.ask(list_offsets, request).topics[0].partitions
     assert [answer.error_code for answer in answers] == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
     assert answers[1].offset == 0
     assert "Input/output error" in caplog.text and "Traceback" not in caplog.text

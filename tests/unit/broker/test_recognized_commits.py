@@ -7,7 +7,7 @@ from headrace.broker.recognized.offset_commit import LONGEST_HEAD
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.framing import decode_response, encode_request
 from headrace.protocol.messages import offset_commit
-from tests.unit.broker.group_bench import GroupBench
+from tests.unit.broker.groups.group_rig import GroupRig
 from tests.unit.broker.repeating import Comer, damaged
 
 GROUP = "g"
@@ -16,17 +16,17 @@ OFFSET_COMMIT = offset_commit.API_KEY
 
 class Committer(Comer):
     def __init__(self, folder, *, stays):
-        bench = GroupBench(folder)
-        bench.find(GROUP)
-        self.topic_id = bench.create("orders", partitions=2)
-        super().__init__(bench, stays=stays)
+        rig = GroupRig(folder)
+        rig.find(GROUP)
+        self.topic_id = rig.create("orders", partitions=2)
+        super().__init__(rig, stays=stays)
 
     def code(self, frame, version=9):
         _, answer = decode_response(offset_commit, version, memoryview(self.send(frame))[4:])
         return answer.topics[0].partitions[0].error_code
 
     def places(self):
-        return [self.bench.committed(GROUP, "orders", partition) for partition in range(2)]
+        return [self.rig.committed(GROUP, "orders", partition) for partition in range(2)]
 
 
 def request(committer, offset, *, version=9, partition=0, member=("", -1), **more):
@@ -92,13 +92,13 @@ def test_any_byte_changed_and_any_length_is_answered_as_if_it_were_the_first(bot
 
 def test_who_is_no_member_any_more_is_refused_although_recognized(tmp_path, monkeypatch):
     committer = Committer(tmp_path, stays=True)
-    member = committer.bench.stable_group(GROUP)
+    member = committer.rig.stable_group(GROUP)
     counted = committer.decodes(OFFSET_COMMIT << 16 | 9, monkeypatch)
     for offset in (1, 2, 3):
         assert committer.code(request(committer, offset, member=member)) == 0
     assert len(counted) == 1
-    committer.bench.leave(GROUP, member[0])
-    committer.bench.member(GROUP)
+    committer.rig.leave(GROUP, member[0])
+    committer.rig.member(GROUP)
     late = request(committer, 4, member=member)
     assert committer.code(late) == ErrorCode.UNKNOWN_MEMBER_ID
     assert committer.places()[0] == 3
@@ -106,25 +106,25 @@ def test_who_is_no_member_any_more_is_refused_although_recognized(tmp_path, monk
 
 def test_a_commit_that_is_recognized_keeps_the_session_of_its_member(tmp_path):
     committer = Committer(tmp_path, stays=True)
-    member = committer.bench.stable_group(GROUP)
+    member = committer.rig.stable_group(GROUP)
     for offset in range(5):
-        committer.bench.advance(9_000)  # of a session of ten seconds
+        committer.rig.advance(9_000)  # of a session of ten seconds
         assert committer.code(request(committer, offset, member=member)) == 0
-    assert committer.bench.heartbeat(GROUP, *member) == 0
+    assert committer.rig.heartbeat(GROUP, *member) == 0
 
 
 def test_a_topic_that_was_made_again_or_has_grown_is_looked_at_again(tmp_path, monkeypatch):
     committer = Committer(tmp_path, stays=True)
-    bench = committer.bench
+    rig = committer.rig
     counted = committer.decodes(OFFSET_COMMIT << 16 | 9, monkeypatch)
     committer.send(request(committer, 1))
-    bench.delete("orders")
+    rig.delete("orders")
     assert committer.code(request(committer, 2)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    committer.topic_id = bench.create("orders", partitions=2)
+    committer.topic_id = rig.create("orders", partitions=2)
     assert committer.code(request(committer, 3)) == 0
-    [found] = bench.node.broker.groups.shard_of(GROUP).machine.offsets.of(GROUP).values()
+    [found] = rig.node.broker.groups.shard_of(GROUP).machine.offsets.of(GROUP).values()
     assert found.topic_id == committer.topic_id
-    bench.grow("orders", 3)
+    rig.grow("orders", 3)
     assert committer.code(request(committer, 4)) == 0
     assert committer.code(request(committer, 5)) == 0
     assert len(counted) == 4

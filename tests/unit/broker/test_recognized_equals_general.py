@@ -22,9 +22,10 @@ from headrace.protocol import record_batch
 from headrace.protocol.acls import Operation, ResourceType
 from headrace.protocol.framing import encode_request
 from headrace.protocol.messages import offset_commit, produce
-from tests.unit.broker.bench import Bench
-from tests.unit.broker.group_bench import GroupBench
-from tests.unit.broker.guarded_bench import Guarded
+from tests.effort import examples
+from tests.unit.broker.groups.group_rig import GroupRig
+from tests.unit.broker.guarded_rig import Guarded
+from tests.unit.broker.rig import Rig
 from tests.unit.broker.two_ways import (
     SPOILED,
     Way,
@@ -37,7 +38,7 @@ from tests.unit.broker.two_ways import (
 )
 
 GROUP, TOPIC = "g", "orders"
-STORIES = 25
+STORIES = examples(45)
 TICK_NS = 3_000_000_000  # a request takes three seconds, where its time is measured
 
 
@@ -93,50 +94,50 @@ def stories_of(plainly: Asked, otherwise: dict[str, list[Any]], changes: list[st
 class World:
     """One of the two nodes, and what the next requests name."""
 
-    def __init__(self, folder: Path, *, kind: type[Bench], recognizes: bool) -> None:
+    def __init__(self, folder: Path, *, kind: type[Rig], recognizes: bool) -> None:
         ticks = count(0, TICK_NS)
-        self.bench = kind(folder, request_clock=lambda: next(ticks))
-        find(self.bench, GROUP)
-        self.topic_id = self.bench.create(TOPIC, partitions=2)
+        self.rig = kind(folder, request_clock=lambda: next(ticks))
+        find(self.rig, GROUP)
+        self.topic_id = self.rig.create(TOPIC, partitions=2)
         self.member = ("", -1)  # as which requests commit
         self.joined = ""  # the member that the group has
         self.allow()
-        self.way = Way(self.bench, recognizes=recognizes)
+        self.way = Way(self.rig, recognizes=recognizes)
 
     def allow(self) -> None:
-        if isinstance(self.bench, Guarded):
-            self.bench.allow(Operation.WRITE, TOPIC)
-            self.bench.allow(Operation.READ, TOPIC)
-            self.bench.allow(Operation.READ, GROUP, ResourceType.GROUP)
+        if isinstance(self.rig, Guarded):
+            self.rig.allow(Operation.WRITE, TOPIC)
+            self.rig.allow(Operation.READ, TOPIC)
+            self.rig.allow(Operation.READ, GROUP, ResourceType.GROUP)
 
     def change(self, what: str) -> None:
-        bench = self.bench
-        topic = bench.node.broker.topics.by_name.get(TOPIC)
+        rig = self.rig
+        topic = rig.node.broker.topics.by_name.get(TOPIC)
         if what == "create" and topic is None:
-            self.topic_id = bench.create(TOPIC, partitions=2)
+            self.topic_id = rig.create(TOPIC, partitions=2)
         elif what == "limit":
-            limit(bench, producer_byte_rate=100.0, request_percentage=20.0)
+            limit(rig, producer_byte_rate=100.0, request_percentage=20.0)
         elif what == "unlimit":
-            limit(bench, producer_byte_rate=None, request_percentage=None)
+            limit(rig, producer_byte_rate=None, request_percentage=None)
         elif what == "allow":
             self.allow()
-        elif what == "forbid" and isinstance(bench, Guarded):
+        elif what == "forbid" and isinstance(rig, Guarded):
             self.allow()
-            bench.take_away(Operation.WRITE)
-            bench.take_away(Operation.READ)
+            rig.take_away(Operation.WRITE)
+            rig.take_away(Operation.READ)
         elif what == "later":
-            bench.advance(9_000)
+            rig.advance(9_000)
         elif what in OF_MEMBERS:
             self.change_members(what)
         elif topic is not None:
             self.change_topic(what, topic)
 
     def change_topic(self, what: str, topic: Any) -> None:
-        bench, leader = self.bench, topic.replicas[0]
+        rig, leader = self.rig, topic.replicas[0]
         if what == "delete":
-            bench.delete(TOPIC)
+            rig.delete(TOPIC)
         elif what == "grow":
-            bench.grow(TOPIC, len(topic.replicas) + 1)
+            rig.grow(TOPIC, len(topic.replicas) + 1)
         elif what == "epoch":
             leader.epoch += 1
         elif what == "two in sync":
@@ -144,31 +145,31 @@ class World:
         elif what == "one in sync":
             leader.min_in_sync = 1
         elif what == "small":
-            bench.alter(2, TOPIC, max_message_bytes=200)
+            rig.alter(2, TOPIC, max_message_bytes=200)
         elif what == "compact":
-            bench.alter(2, TOPIC, cleanup_policy="compact")
+            rig.alter(2, TOPIC, cleanup_policy="compact")
         elif what == "log time":
-            bench.alter(2, TOPIC, message_timestamp_type="LogAppendTime")
+            rig.alter(2, TOPIC, message_timestamp_type="LogAppendTime")
         elif what == "waits":
             leader.commits_at_once = not leader.commits_at_once
 
     def change_members(self, what: str) -> None:
-        bench = self.bench
-        assert isinstance(bench, GroupBench)
+        rig = self.rig
+        assert isinstance(rig, GroupRig)
         if self.joined:
-            bench.leave(GROUP, self.joined)
+            rig.leave(GROUP, self.joined)
             self.joined = ""
         if what == "leave":
             self.member = ("", -1)
             return
-        member = bench.stable_group(GROUP)
+        member = rig.stable_group(GROUP)
         self.joined = member[0]
         if what == "join":
             self.member = member  # else who was a member before goes on committing
 
     def batch(self, asked: Asked) -> bytes:
         producer_id, producer_epoch, sequence = asked["producer"]
-        wall_ms, key = self.bench.now.wall_ms, asked["key"]
+        wall_ms, key = self.rig.now.wall_ms, asked["key"]
         return record_batch.build(
             [
                 record_batch.Record(key=key, value=value.encode(), timestamp=wall_ms)
@@ -205,7 +206,7 @@ class World:
 
     def kept(self) -> Any:
         """All that requests have left behind."""
-        broker = self.bench.node.broker
+        broker = self.rig.node.broker
         logs = []
         for topic in broker.topics.by_id.values():
             for leader in topic.replicas:
@@ -213,7 +214,7 @@ class World:
                 found = log.read(0, 1 << 30, up_to=log.end_offset, at_least_one=True)
                 records = b"" if found is None else found.file.read(found.length, found.position)
                 logs.append((topic.name, leader.high_watermark, leader.bytes_in, records))
-        denied = self.bench.seen_denied if isinstance(self.bench, Guarded) else []
+        denied = self.rig.seen_denied if isinstance(self.rig, Guarded) else []
         return logs, [about[1:] for about in denied], self.way.counters()
 
 
@@ -230,13 +231,13 @@ def framed(messages: Any, asked: Asked, request: Any, last: bytes) -> bytes:
     return frame
 
 
-def live(story: Story, kind: type[Bench], write: Callable[[World, Asked], bytes]) -> int:
+def live(story: Story, kind: type[Rig], write: Callable[[World, Asked], bytes]) -> int:
     """Both nodes through the story; how many requests were recognized."""
     with TemporaryDirectory() as folder, ExitStack() as end:
         worlds = []
         for name in ("recognizes", "decodes"):
             worlds.append(World(Path(folder, name), kind=kind, recognizes=name == "recognizes"))
-            end.callback(worlds[-1].bench.stop)
+            end.callback(worlds[-1].rig.stop)
         main, between = story
         for change, other in between:
             for world in worlds:
@@ -252,7 +253,7 @@ def live(story: Story, kind: type[Bench], write: Callable[[World, Asked], bytes]
         return worlds[0].way.answered_short
 
 
-def tell(stories: Any, kind: type[Bench], write: Callable[[World, Asked], bytes]) -> None:
+def tell(stories: Any, kind: type[Rig], write: Callable[[World, Asked], bytes]) -> None:
     recognized = 0
 
     @settings(max_examples=STORIES)
@@ -265,15 +266,15 @@ def tell(stories: Any, kind: type[Bench], write: Callable[[World, Asked], bytes]
     assert recognized > STORIES, "these stories are about requests that are recognized"
 
 
-@pytest.mark.parametrize("kind", [GroupBench, Guarded])
-def test_produce(kind: type[Bench]) -> None:
+@pytest.mark.parametrize("kind", [GroupRig, Guarded])
+def test_produce(kind: type[Rig]) -> None:
     stories = stories_of(PLAIN_PRODUCE, OTHERWISE_PRODUCED, OF_TOPICS + OF_PARTITIONS)
     tell(stories, kind, World.produced)
 
 
-@pytest.mark.parametrize("kind", [GroupBench, Guarded])
-def test_offset_commit(kind: type[Bench]) -> None:
-    changes = OF_TOPICS + (OF_MEMBERS if kind is GroupBench else [])
+@pytest.mark.parametrize("kind", [GroupRig, Guarded])
+def test_offset_commit(kind: type[Rig]) -> None:
+    changes = OF_TOPICS + (OF_MEMBERS if kind is GroupRig else [])
     tell(stories_of(PLAIN_COMMIT, OTHERWISE_COMMITTED, changes), kind, World.committed)
 
 
@@ -282,7 +283,7 @@ def test_where_a_head_ends_is_not_counted_from_the_end_of_its_frame(spoiled: Any
     """Three bytes more at the end: counted so, the third byte of the batch would be its length."""
     asked = PLAIN_PRODUCE | {"spoiled": spoiled, "base": 70 << 40}
     between: list[tuple[str, Asked | None]] = [("nothing", PLAIN_PRODUCE), ("nothing", None)]
-    assert live((asked, between), GroupBench, World.produced) > 0
+    assert live((asked, between), GroupRig, World.produced) > 0
 
 
 def test_every_recognized_request_has_its_stories() -> None:

@@ -6,22 +6,22 @@ from headrace.broker.recognized.memory import MOST_HEADS
 from headrace.broker.recognized.produce import LONGEST_HEAD
 from headrace.protocol.framing import encode_request
 from headrace.protocol.messages import produce
-from tests.unit.broker.bench import Bench, build, values_in
 from tests.unit.broker.repeating import Comer, damaged
+from tests.unit.broker.rig import Rig, build, values_in
 
 
 class Producer(Comer):
     def __init__(self, folder, *, stays):
-        bench = Bench(folder)
-        self.topic_id = bench.create("orders", partitions=2)
-        super().__init__(bench, stays=stays)
+        rig = Rig(folder)
+        self.topic_id = rig.create("orders", partitions=2)
+        super().__init__(rig, stays=stays)
 
     def values(self):
-        return [values_in(self.bench.fetch("orders", partition=n).records) for n in range(2)]
+        return [values_in(self.rig.fetch("orders", partition=n).records) for n in range(2)]
 
 
 def request(producer, *values, version=12, partition=0, acks=-1, topic="orders", client="me"):
-    batch = build(values, producer.bench.now.wall_ms)
+    batch = build(values, producer.rig.now.wall_ms)
     part = produce.PartitionProduceData(partition, batch)
     by_id = version >= 13
     data = produce.TopicProduceData(
@@ -81,9 +81,9 @@ def test_any_byte_changed_and_any_length_is_answered_as_if_it_were_the_first(bot
 def test_a_topic_that_was_made_again_takes_what_follows(both):
     stays = both[0]
     stays.send(request(stays, "old"))
-    stays.bench.delete("orders")
+    stays.rig.delete("orders")
     stays.send(request(stays, "to nobody"))
-    stays.bench.create("orders", partitions=2)
+    stays.rig.create("orders", partitions=2)
     stays.send(request(stays, "new"))
     assert stays.values()[0] == [b"new"]
 

@@ -11,8 +11,8 @@ from typing import Any
 from headrace.broker.recognized import RECOGNIZED
 from headrace.protocol.messages import alter_client_quotas, find_coordinator
 from headrace.protocol.primitives import uvarint
-from headrace.serving.api import Refused
-from tests.unit.broker.bench import read_piece
+from headrace.serving.api import ClosesConnection
+from tests.unit.broker.rig import read_piece
 
 LONGEST_THROTTLE_MS = 60_000
 A_TAG = b"\1\5\1\0"  # a set of one tag: number 5, one byte
@@ -23,10 +23,10 @@ CLIENT_ID_AT = 14  # in a frame with its size
 class Way:
     """One node, and one connection to it at a time."""
 
-    def __init__(self, bench: Any, *, recognizes: bool) -> None:
-        self.bench = bench
+    def __init__(self, rig: Any, *, recognizes: bool) -> None:
+        self.rig = rig
         self.answered_short = 0
-        for route in bench.node.dispatch.routes.values():
+        for route in rig.node.dispatch.routes.values():
             if route.recognize is not None:
                 route.recognize = self._counted(route.recognize) if recognizes else None
         self.session = self._connect()
@@ -40,34 +40,34 @@ class Way:
         return counted
 
     def _connect(self) -> Any:
-        alice = getattr(self.bench, "alice", None)
-        return self.bench.connect() if alice is None else alice()
+        alice = getattr(self.rig, "alice", None)
+        return self.rig.connect() if alice is None else alice()
 
     def send(self, frame: bytes) -> Any:
         """The reply, how much was taken, and for how long the connection is not read."""
-        data, dispatch = bytearray(frame), self.bench.node.dispatch
+        data, dispatch = bytearray(frame), self.rig.node.dispatch
         try:
             taken = dispatch.feed(self.session, memoryview(data), len(data))
-        except Refused as why:
+        except ClosesConnection as why:
             dispatch.forget(self.session)
             self.session = self._connect()
             return str(why)
-        self.bench.settle()
+        self.rig.until_idle()
         reply = b"".join(read_piece(piece) for piece in self.session.outbox)
         waits = len(self.session.line)
         self.session.outbox.clear()
         self.session.owed = 0
         throttled = self.session.throttled
         if throttled is not None:
-            throttled_ms = throttled.deadline_ms - self.bench.now.monotonic_ms
-            self.bench.advance(LONGEST_THROTTLE_MS)
+            throttled_ms = throttled.deadline_ms - self.rig.now.monotonic_ms
+            self.rig.advance(LONGEST_THROTTLE_MS)
         else:
             throttled_ms = 0
         dispatch.resumed.clear()
         return reply, taken, waits, throttled_ms
 
     def counters(self) -> list[tuple[str, int, int, int]]:
-        routes = self.bench.node.dispatch.routes.values()
+        routes = self.rig.node.dispatch.routes.values()
         known = {row.messages.API_KEY for row in RECOGNIZED}
         return [
             (route.name, route.version, route.requests, route.errors)
@@ -76,7 +76,7 @@ class Way:
         ]
 
 
-def limit(bench: Any, **limits: float | None) -> None:
+def limit(rig: Any, **limits: float | None) -> None:
     """For every user; None removes."""
     parts = [alter_client_quotas.EntityData("user", None)]
     changes = [
@@ -85,13 +85,13 @@ def limit(bench: Any, **limits: float | None) -> None:
     ]
     entry = alter_client_quotas.RequestEntryData(parts, changes)
     request = alter_client_quotas.AlterClientQuotasRequest([entry], False)
-    [answer] = bench.ask(alter_client_quotas, request).entries
+    [answer] = rig.ask(alter_client_quotas, request).entries
     assert answer.error_code == 0
 
 
-def find(bench: Any, group: str) -> None:
+def find(rig: Any, group: str) -> None:
     request = find_coordinator.FindCoordinatorRequest(group, 0, [group])
-    bench.ask(find_coordinator, request, version=6)
+    rig.ask(find_coordinator, request, version=6)
 
 
 # --- frames as no client of ours writes them; the decoder reads some of them

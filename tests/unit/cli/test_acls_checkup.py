@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.cli.checkup.finding import State
+from headrace.cli.checkup.finding import FindingState
 from headrace.cli.checkup.rights import check_delayed_writes, writers_of
-from headrace.client.acls import Acl
+from headrace.client.admin.acls import Acl
 
 TOPICS = ["orders", "orders.delay", "lonely.delay", "orders.delay.rejected"]
 
@@ -16,20 +16,20 @@ def writes(who: str, resource: str, **changes: str) -> Acl:
 
 def test_who_may_write_later_and_not_now_is_named() -> None:
     [finding] = check_delayed_writes(TOPICS, [writes("eve", "orders.delay")])
-    assert finding.state == State.WATCH
+    assert finding.state == FindingState.WATCH
     assert "User:eve may write to orders.delay, and so with a delay to orders" in finding.found
 
 
 def test_a_refusal_on_the_topic_alone_leaves_the_companion_open() -> None:
     entries = [writes("eve", "ord", pattern="prefixed"), writes("eve", "orders", permission="deny")]
     [finding] = check_delayed_writes(TOPICS, entries)
-    assert finding.state == State.WATCH and "User:eve" in finding.found
+    assert finding.state == FindingState.WATCH and "User:eve" in finding.found
 
 
 def test_the_same_rights_on_both_are_good_and_more_on_the_topic_too() -> None:
     entries = [writes("shop", "orders"), writes("shop", "orders.delay"), writes("boss", "orders")]
     [finding] = check_delayed_writes(TOPICS, entries)
-    assert finding.state == State.GOOD
+    assert finding.state == FindingState.GOOD
     assert check_delayed_writes(["orders"], entries) == []
 
 

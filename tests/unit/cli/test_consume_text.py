@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 import typer
 
-from headrace.cli.consume import parse_start
-from headrace.cli.record_views import as_object, writer
-from headrace.client.reading import BEGINNING, END, AtOffset, AtTime, Last, Record
+from headrace.cli.records.consume import parse_start
+from headrace.cli.records.record_views import as_object, writer
+from headrace.client.lookup.record_reader import BEGINNING, END, AtOffset, AtTime, Last, Record
 
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 NOON_MS = 1769860800000

@@ -17,7 +17,7 @@ from headrace.cli.delayed.stats_view import (
     put_together,
     ranges,
 )
-from headrace.client.delay_instances import Instance
+from headrace.client.delay.instances import Instance
 
 NOW_MS = 1_700_000_000_000
 

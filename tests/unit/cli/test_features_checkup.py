@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headrace.cli.checkup.features import check_features
-from headrace.cli.checkup.finding import State
-from headrace.client.features import Feature
+from headrace.cli.checkup.finding import FindingState
+from headrace.client.admin.features import Feature
 
 
 def test_empty_promises_are_named_with_the_command_that_ends_them() -> None:
@@ -14,7 +14,7 @@ def test_empty_promises_are_named_with_the_command_that_ends_them() -> None:
         Feature("transaction.version", 2, 0, 2),
     ]
     [found] = check_features(old)
-    assert found.state == State.WATCH
+    assert found.state == FindingState.WATCH
     assert found.advice is not None
     assert "headrace brokers features share.version=0 streams.version=0" in found.advice
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.cli.checkup.finding import Finding, State
+from headrace.cli.checkup.finding import Finding, FindingState
 from headrace.cli.checkup.topic import check_topic
-from headrace.client.topics import PartitionDescription, Setting, TopicDescription
+from headrace.client.admin.topics import PartitionDescription, Setting, TopicDescription
 
 SAFE = {
     "min.insync.replicas": "2",
@@ -29,7 +29,7 @@ def look(
 
 
 def wrongs(findings: dict[str, Finding]) -> set[str]:
-    return {about for about, finding in findings.items() if finding.state == State.WRONG}
+    return {about for about, finding in findings.items() if finding.state == FindingState.WRONG}
 
 
 def test_the_recipe_itself_has_nothing_wrong() -> None:
@@ -45,7 +45,7 @@ def test_one_copy_is_not_safe_and_the_advice_names_the_way_out() -> None:
 def test_one_copy_that_is_on_disk_first_is_only_to_be_watched() -> None:
     findings = look(copies=1, min_insync_replicas="1", durability="disk")
     assert not wrongs(findings)
-    assert findings["replication"].state == State.WATCH
+    assert findings["replication"].state == FindingState.WATCH
 
 
 def test_a_leader_that_may_acknowledge_alone_is_wrong() -> None:
@@ -60,7 +60,7 @@ def test_a_minimum_above_the_copies_refuses_every_write() -> None:
 
 
 def test_a_minimum_of_all_copies_is_safe_but_fragile() -> None:
-    assert look(min_insync_replicas="3")["min ISR"].state == State.WATCH
+    assert look(min_insync_replicas="3")["min ISR"].state == FindingState.WATCH
 
 
 def test_missing_copies_are_wrong() -> None:
@@ -74,7 +74,7 @@ def test_unclean_elections_are_wrong() -> None:
 
 
 def test_short_retention_is_to_be_watched() -> None:
-    assert look(retention_ms="3600000")["retention"].state == State.WATCH
-    assert look(retention_bytes="1000")["retention"].state == State.WATCH
-    assert look(cleanup_policy="compact")["retention"].state == State.WATCH
-    assert look(retention_ms="-1")["retention"].state == State.GOOD
+    assert look(retention_ms="3600000")["retention"].state == FindingState.WATCH
+    assert look(retention_bytes="1000")["retention"].state == FindingState.WATCH
+    assert look(cleanup_policy="compact")["retention"].state == FindingState.WATCH
+    assert look(retention_ms="-1")["retention"].state == FindingState.GOOD

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from headrace.cli import output
-from headrace.client.topics import TopicSummary
+from headrace.client.admin.topics import TopicSummary
 
 
 def test_a_table_into_a_pipe_is_padded_text(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.cli.produce import Form
+from headrace.cli.records.produce import Form
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.cli.checkup.finding import Finding, State
+from headrace.cli.checkup.finding import Finding, FindingState
 from headrace.cli.checkup.replication import check_replication
-from headrace.client.cluster_status import ClusterStatus, NodeStatus
+from headrace.client.admin.cluster_status import ClusterStatus, NodeStatus
 from headrace.client.records import TopicPartition
 
 SAFE = {"default.replication.factor": "3", "min.insync.replicas": "2"}
@@ -24,7 +24,7 @@ def found(status: ClusterStatus, settings: dict[str, str | None]) -> dict[str, F
 
 def test_three_of_everything_is_good() -> None:
     findings = found(cluster(None, None, None), {**SAFE})
-    assert {finding.state for finding in findings.values()} == {State.GOOD}
+    assert {finding.state for finding in findings.values()} == {FindingState.GOOD}
     assert set(findings) == {"nodes", "quorum", "replicas", "new topics", "elections", "racks"}
 
 
@@ -41,9 +41,10 @@ def test_what_is_wrong_comes_with_what_to_type() -> None:
     assert findings["nodes"].found == "brokers 2 are fenced"
     assert findings["replicas"].advice == "headrace cluster raise-replication --all 3"
     assert (
-        findings["quorum"].state is State.WATCH and "none may be lost" in findings["quorum"].found
+        findings["quorum"].state is FindingState.WATCH
+        and "none may be lost" in findings["quorum"].found
     )
-    assert findings["elections"].state is State.WRONG
+    assert findings["elections"].state is FindingState.WRONG
     assert findings["racks"].advice == "Set broker.rack for every broker."
     assert "default.replication.factor=3" in str(findings["new topics"].advice)
 
@@ -52,13 +53,13 @@ def test_min_isr_is_one_below_the_replicas() -> None:
     status = cluster("a", "b", "c")
     for minimum, said in (("1", "min.insync.replicas=2"), ("3", "one broker down stops acks=all")):
         finding = found(status, {**SAFE, "min.insync.replicas": minimum})["new topics"]
-        assert finding.state is State.WATCH
+        assert finding.state is FindingState.WATCH
         assert said in f"{finding.found} {finding.advice}"
 
 
 def test_partitions_that_refuse_writes_come_before_those_that_lack_a_replica() -> None:
     status = cluster(None, None, None)
     status.under_replicated = [TopicPartition("t", 0)]
-    assert found(status, {**SAFE})["replicas"].state is State.WATCH
+    assert found(status, {**SAFE})["replicas"].state is FindingState.WATCH
     status.under_min_isr = [TopicPartition("t", 0)]
     assert "refuse acks=all" in found(status, {**SAFE})["replicas"].found

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import typer
 
-from headrace.cli import reset_targets
 from headrace.cli.failure import Failure
-from headrace.cli.groups import spans
-from headrace.client.groups import Move
+from headrace.cli.records import reset_targets
+from headrace.cli.records.groups import spans
+from headrace.client.admin.groups import Move
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp() * 1000)

@@ -12,11 +12,11 @@ import typer
 
 from headrace.cli.damage.bit_search import mended
 from headrace.cli.failure import Failure
-from headrace.cli.segment import check, repair
+from headrace.cli.node.segment import check, repair
 from headrace.protocol.record_batch import Record, build
-from headrace.server.real_disk import FolderLock
-from tests.unit.broker.bench import Bench
-from tests.unit.broker.failing_folder import TwoFolders
+from headrace.server.folders.real_disk import FolderLock
+from tests.unit.broker.folders.failing_folder import TwoFolders
+from tests.unit.broker.rig import Rig
 
 METADATA = "__cluster_metadata-0"
 FIRST_LOG = "00000000000000000000.log"
@@ -27,13 +27,13 @@ SECOND = "00000000000000000052"
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two topics and three segments of a partition, after a clean stop."""
     folder = tmp_path_factory.mktemp("stopped") / "data"
-    bench = Bench(folder)
-    bench.create("orders", segment_bytes=1 << 20)
-    bench.create("visits")
+    rig = Rig(folder)
+    rig.create("orders", segment_bytes=1 << 20)
+    rig.create("visits")
     for _ in range(120):
-        bench.produce("orders", "x" * 20_000)
-    bench.produce("visits", "a visit")
-    bench.stop()
+        rig.produce("orders", "x" * 20_000)
+    rig.produce("visits", "a visit")
+    rig.stop()
     return folder
 
 
@@ -68,9 +68,9 @@ def repaired(
 
 
 def topics_of(folder: Path) -> set[str]:
-    bench = Bench(folder)
-    topics = set(bench.node.controller.image.topics)
-    bench.stop()
+    rig = Rig(folder)
+    topics = set(rig.node.controller.image.topics)
+    rig.stop()
     return topics
 
 
@@ -231,9 +231,9 @@ def test_unflushed_damage_that_a_start_would_cut_much_behind_is_named_before_tha
 def test_a_second_data_folder_is_checked_without_the_metadata(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bench = TwoFolders(tmp_path)
-    bench.create("orders", 2)
-    bench.stop()
-    found = checked(bench.two, capsys)
+    rig = TwoFolders(tmp_path)
+    rig.create("orders", 2)
+    rig.stop()
+    found = checked(rig.two, capsys)
     assert [each["kind"] for each in found["findings"]] == ["note"]
     assert "it lies in another data folder of this node" in found["findings"][0]["what"]

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.cli.dump.rows import Row
 from headrace.cli.failure import Failure
-from headrace.cli.segment import dump, rows_of
+from headrace.cli.node.segment import dump, rows_of
 from headrace.consensus.recovery_point import encode_recovery_point
 from headrace.coordination.group.records import CODEC as GROUPS
 from headrace.coordination.group.records import committed_offset
@@ -17,7 +17,8 @@ from headrace.protocol.compression import NAMES
 from headrace.protocol.control_records import end_txn_batch
 from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
 from headrace.protocol.record_batch import Record, RecordHeader, build
-from headrace.storage import checkpoints, offset_index, time_index, transaction_index
+from headrace.storage import checkpoints
+from headrace.storage.segments import offset_index, time_index, transaction_index
 
 NOON_MS = 1769860800000
 

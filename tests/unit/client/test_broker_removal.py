@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from headrace.client.broker_removal import replicas_without
+from headrace.client.admin.placement.broker_removal import replicas_without
 from headrace.client.errors import ClientError
 from tests.unit.client.test_replica_placement import partition, place
 

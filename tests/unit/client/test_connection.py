@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from headrace.client.connection import LOG, addresses, connected, connection
+from headrace.client.connection import (
+    LOG,
+    ONLY_ERRORS,
+    addresses,
+    connected,
+    connection,
+    program_settings,
+)
 from headrace.client.errors import ClientError
 
 
@@ -104,3 +111,11 @@ def test_what_librdkafka_says_of_a_connection_that_it_gave_up_itself_is_not_pass
     assert [record.getMessage().rsplit("bootstrap: ")[1] for record in caplog.records] == [
         "Local: Timed out: retrying"
     ]
+
+
+@pytest.mark.parametrize(("given", "read"), [(True, True), ("True", True), (False, False)])
+def test_the_setting_that_confluent_kafka_refuses_as_a_text_is_none(
+    given: str | bool, read: bool
+) -> None:
+    at = connected("localhost:1", {ONLY_ERRORS: given})
+    assert program_settings(at, {})[ONLY_ERRORS] is read

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, Message
 
-from headrace.client.delivery import Delivery, DeliveryPoller, Waiting
 from headrace.client.errors import DeliveryFailed, explain_delivery
+from headrace.client.producer.delivery import Delivery, DeliveryPoller, Waiting
 from headrace.client.records import Sent
 
 

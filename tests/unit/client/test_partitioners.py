@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.partitioners import RoundRobin, Sticky, murmur2, resolved
+from headrace.client.producer.partitioners import RoundRobin, Sticky, murmur2, resolved
 from headrace.protocol import java_hash
 
 

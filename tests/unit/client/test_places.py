@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, Message
 
+from headrace.client.consumer.fetched import Fetched
+from headrace.client.consumer.places import Positions
 from headrace.client.errors import Misuse
-from headrace.client.fetched import Fetched
-from headrace.client.places import Places
 from headrace.client.records import TopicPartition, as_names
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def test_what_is_given_is_to_be_committed_once() -> None:
-    places = Places()
+    places = Positions()
     places.gave(*A, 4)
     places.gave(*A, 5)
     places.gave(*B, 0)
@@ -29,7 +29,7 @@ def test_what_is_given_is_to_be_committed_once() -> None:
 
 
 def test_going_back_to_what_is_committed_or_to_the_beginning() -> None:
-    places = Places()
+    places = Positions()
     for offset in (4, 5, 6):
         places.gave(*A, offset)
         places.gave(*B, offset)
@@ -40,7 +40,7 @@ def test_going_back_to_what_is_committed_or_to_the_beginning() -> None:
 
 
 def test_a_seek_to_an_end_is_unknown_until_a_record_comes() -> None:
-    places = Places()
+    places = Positions()
     places.gave(*A, 4)
     places.sought(A, -1)
     assert places.next == {}

@@ -6,12 +6,12 @@ from collections import Counter
 
 import pytest
 
-from headrace.client.cluster import Quorum, QuorumReplica
-from headrace.client.cluster_status import judge
+from headrace.client.admin.cluster import Quorum, QuorumReplica
+from headrace.client.admin.cluster_status import judge
+from headrace.client.admin.placement.replica_placement import more_replicas
+from headrace.client.admin.placement.replicas import PartitionReplicas
 from headrace.client.errors import ClientError
 from headrace.client.records import TopicPartition
-from headrace.client.replica_placement import more_replicas
-from headrace.client.replicas import PartitionReplicas
 from headrace.protocol.messages.describe_cluster import DescribeClusterBroker
 
 

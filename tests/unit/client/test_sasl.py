@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.client.errors import ClientError, LoginRefused
-from headrace.client.sasl import exchange
+from headrace.client.login.sasl import exchange
 
 
 def no_token() -> tuple[str, dict[str, str]]:

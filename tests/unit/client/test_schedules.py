@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from headrace.client.delay.schedules import cancelling, delayed, schedule_headers
 from headrace.client.errors import Misuse
 from headrace.client.records import Outgoing
-from headrace.client.schedules import cancelling, delayed, schedule_headers
 
 LONDON = timezone(timedelta(hours=1))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.client.lookup.time_ordered import TimeOrder
 from headrace.client.records import Record
-from headrace.client.time_ordered import TimeOrder
 
 
 def record(partition: int, offset: int, timestamp_ms: int | None) -> Record:

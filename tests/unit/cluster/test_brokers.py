@@ -17,7 +17,7 @@ from headrace.protocol.messages import (
     metadata,
     unregister_broker,
 )
-from tests.unit.cluster.harness import CLIENTS, CONTROLLERS, Cluster, Member
+from tests.unit.cluster.harness import CLIENTS, CONTROLLERS, FOLDER, Cluster, Member
 
 SESSION_MS = 9_000
 
@@ -292,3 +292,27 @@ def test_a_quota_of_changes_holds_at_whichever_broker_they_are_asked_for() -> No
     throttled = create("second", 1)
     assert codes([throttled]) == [ErrorCode.THROTTLING_QUOTA_EXCEEDED]
     assert throttled.throttle_time_ms > 0 and "second" not in story.image.topics
+
+
+def test_a_voter_answers_its_quorum_while_it_opens_its_logs() -> None:
+    """Thousands of logs take seconds after a kill. The quorum of two must not stop meanwhile."""
+    story = Story(nodes=3, seed=2)
+    story.created(1, 2, 3)
+    back, noted = story.others[0], f"{FOLDER}/replication-offset-checkpoint"
+    story.cluster.wait(lambda: back.disk.exists(noted))
+    high_watermarks = back.disk.read_file(noted)
+    back.kill(loses=False)
+    story.cluster.wait(lambda: story.is_fenced(back))
+    back.start()
+    goes_on = back.node.work
+    back.node.work = lambda is_over: False  # type: ignore[method-assign]  # no log is opened yet
+    story.cluster.wait(lambda: back.node.controller.has_caught_up)
+    assert back.node.partitions.count == 0
+    assert back.node.links is not None and back.node.links.membership is None
+    story.controller.kill(loses=False)  # now every election needs the vote of this one
+    assert story.controller.node.controller.is_active
+    story.cluster.world.run(10_000)
+    assert back.disk.read_file(noted) == high_watermarks, "what is not loaded is not forgotten"
+    back.node.work = goes_on  # type: ignore[method-assign]
+    story.cluster.wait(lambda: back.node.ready)
+    assert back.node.partitions.count == 1

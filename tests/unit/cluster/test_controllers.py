@@ -7,7 +7,7 @@ from typing import Any
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import describe_quorum, metadata
 from headrace.protocol.messages.no_op_record import NoOpRecord
-from headrace.serving.api import Parked
+from headrace.serving.api import WaitingRequest
 from tests.unit.cluster.harness import CLIENTS, CONTROLLERS, Cluster, Member
 
 
@@ -57,10 +57,10 @@ def test_a_request_that_waits_at_a_controller_that_is_deposed_is_not_answered_as
     others = [m.id for m in cluster.members.values() if m is not first]
     cluster.network.isolate(first.id, others, sends=False, hears=False)
     refusals: list[Any] = []
-    parked = first.node.controller.commit([NoOpRecord()], "done", first.node.now)
-    assert isinstance(parked, Parked)
-    parked.complete = refusals.append
-    first.node.purgatory.park(parked)
+    waiting = first.node.controller.commit([NoOpRecord()], "done", first.node.now)
+    assert isinstance(waiting, WaitingRequest)
+    waiting.complete = refusals.append
+    first.node.purgatory.add(waiting)
     cluster.wait(lambda: not first.node.controller.is_active)
     assert [refusal.code for refusal in refusals] == [ErrorCode.NOT_CONTROLLER]
     cluster.network.heal()

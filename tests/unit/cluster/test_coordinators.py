@@ -13,8 +13,8 @@ from headrace.protocol.messages import (
     sync_group,
 )
 from headrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from tests.unit.broker.brokers_by_hand import OFFSETS, STATE, leader_of
-from tests.unit.broker.transaction_bench import TransactionalProducer, TransactionBench
+from tests.unit.broker.cluster.brokers_by_hand import OFFSETS, STATE, leader_of
+from tests.unit.broker.transactions.transaction_rig import TransactionalProducer, TransactionRig
 from tests.unit.cluster.harness import CLIENTS, Cluster
 
 # A broker that falls silent is fenced after 9 s; then others lead.
@@ -139,11 +139,11 @@ class Clients:
             for part in topic.partitions
         )
 
-    committed = TransactionBench.committed
-    committed_records = TransactionBench.committed_records
-    fetch_committed = TransactionBench.fetch_committed
-    describe = TransactionBench.describe
-    offset_of = TransactionBench.offset_of
+    committed = TransactionRig.committed
+    committed_records = TransactionRig.committed_records
+    fetch_committed = TransactionRig.fetch_committed
+    describe = TransactionRig.describe
+    offset_of = TransactionRig.offset_of
 
 
 def write(clients, producer, *values):

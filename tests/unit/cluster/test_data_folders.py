@@ -137,6 +137,6 @@ def test_nobody_waits_for_a_replica_that_will_not_fetch_again(
             sent += leaders(cluster)[name] >= 0
         cluster.world.run(10)
     cluster.world.run(2_000)
-    assert len(answered) == sent, "some are still parked"
+    assert len(answered) == sent, "some are still waiting"
     assert max(took for _, took in answered) < 1_000
     assert sum(code != 0 for code, _ in answered) <= 6

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from headrace.controller.broker_heartbeats import FOUND_WITHIN_MS, LATE_AFTER_MS, BrokerSessions
+from headrace.controller.members.broker_heartbeats import (
+    FOUND_WITHIN_MS,
+    LATE_AFTER_MS,
+    BrokerSessions,
+)
 from headrace.environment import Address
 from headrace.metadata.image import BrokerImage, MetadataImage
 from headrace.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest

@@ -9,6 +9,7 @@ import pytest
 
 from headrace.environment import Now
 from headrace.metadata.features import SUPPORTED_FEATURES
+from headrace.node.served import NOT_FOR_CLIENTS
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.framing import decode_response, encode_request
 from headrace.protocol.messages import (
@@ -22,12 +23,11 @@ from headrace.protocol.messages import (
     fetch,
     unregister_broker,
 )
-from headrace.served import NOT_FOR_CLIENTS
-from headrace.serving.api import Call, Refused
+from headrace.serving.api import Call, ClosesConnection
 from headrace.serving.envelopes import enclose
 from headrace.serving.principal import ANONYMOUS, Principal
 from headrace.serving.session import Session
-from tests.unit.broker.bench import read_piece
+from tests.unit.broker.rig import read_piece
 from tests.unit.cluster.harness import CLIENTS, CONTROLLERS, Member
 from tests.unit.cluster.test_brokers import Story
 
@@ -76,7 +76,7 @@ def asks(
     data = bytearray(b"".join(bytes(piece) for piece in pieces))
     try:
         at.node.dispatch.feed(session, memoryview(data), len(data))
-    except Refused:
+    except ClosesConnection:
         return ENDED
 
     def reply() -> bytes:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.consensus.formatting import METADATA_FOLDER
+from headrace.consensus.first_files import METADATA_FOLDER
 from headrace.consensus.voters import Voter
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import add_raft_voter, remove_raft_voter
@@ -168,7 +168,7 @@ def test_a_node_that_lost_its_disk_leads_again_when_it_has_caught_up() -> None:
 def test_a_removed_controller_decides_nothing_more(caplog: pytest.LogCaptureFixture) -> None:
     """It is deposed with the commit of its own removal; who listens to that commit may still ask it
     for a change, such as an in-sync replica that has caught up."""
-    cluster = Cluster(3)
+    cluster = Cluster(3, seed=4)  # whose delays let both commits come together
     cluster.start()
     cluster.wait_until_ready()
     active = cluster.wait_for_controller()

@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from headrace.consensus.formatting import (
+from headrace.consensus.first_files import (
     METADATA_FOLDER,
     format_data_folder,
     new_cluster_records,
@@ -19,9 +19,9 @@ from headrace.consensus.metadata_recovery import prepare_log
 from headrace.consensus.quorum.machine import Timeouts
 from headrace.consensus.quorum.wire.names import Names
 from headrace.consensus.voters import Voter, VoterEndpoint
-from headrace.controller.brokers import Membership
 from headrace.controller.controller import Controller, Opening
 from headrace.controller.controller_settings import ControllerSettings
+from headrace.controller.members.brokers import Membership
 from headrace.controller.topics import TopicRules
 from headrace.environment import Now
 from headrace.metadata.image import Endpoint
@@ -31,12 +31,12 @@ from headrace.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from headrace.server.real_disk import RealDisk
+from headrace.server.folders.real_disk import RealDisk
 from headrace.serving.purgatory import Purgatory
+from headrace.storage.durability.open_files import OpenFiles
+from headrace.storage.durability.unwritten import Unwritten
 from headrace.storage.log_settings import LogSettings
-from headrace.storage.open_files import OpenFiles
 from headrace.storage.partition_log import PartitionLog
-from headrace.storage.unwritten import Unwritten
 
 DIRECTORY_ID = b"directory-of-1".ljust(16)
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
@@ -141,7 +141,7 @@ class QuorumOfOne:
                 flush.run(self.disk)
                 owner.flushed(flush)
         self.wants_flush.clear()
-        self.purgatory.settle()
+        self.purgatory.try_woken()
 
     def do_background_work(self) -> None:
         for work in self.controller.background:

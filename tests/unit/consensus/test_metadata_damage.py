@@ -16,7 +16,7 @@ from headrace.consensus.metadata_recovery import UnusableMetadata
 from headrace.consensus.quorum_state import read_quorum_state, write_quorum_state
 from headrace.consensus.recovery_point import read_recovery_point
 from headrace.controller.controller_settings import ControllerSettings
-from headrace.server.real_disk import RealDisk
+from headrace.server.folders.real_disk import RealDisk
 from tests.unit.consensus.quorum_of_one import QuorumOfOne
 from tests.unit.consensus.test_metadata_log import batches, log_file
 

@@ -19,10 +19,10 @@ from headrace.environment import Now
 from headrace.protocol.errors import MalformedMessage
 from headrace.protocol.messages.no_op_record import NoOpRecord
 from headrace.simulator.disk import VirtualDisk
+from headrace.storage.durability.open_files import OpenFiles
+from headrace.storage.durability.unwritten import Unwritten
 from headrace.storage.log_settings import LogSettings
-from headrace.storage.open_files import OpenFiles
 from headrace.storage.partition_log import PartitionLog
-from headrace.storage.unwritten import Unwritten
 
 FOLDER = "__cluster_metadata-0"
 NOW = Now(1_000, 1_700_000_000_000)

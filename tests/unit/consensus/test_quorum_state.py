@@ -13,7 +13,7 @@ from headrace.consensus.quorum_state import (
     read_quorum_state,
     write_quorum_state,
 )
-from headrace.server.real_disk import RealDisk
+from headrace.server.folders.real_disk import RealDisk
 
 # As Apache Kafka 4.3.1 left it behind.
 APACHE = (

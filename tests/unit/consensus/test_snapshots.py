@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.consensus.formatting import format_data_folder, new_cluster_records, read_bootstrap
+from headrace.consensus.first_files import format_data_folder, new_cluster_records, read_bootstrap
 from headrace.consensus.snapshots import (
     SnapshotId,
     list_snapshots,
@@ -16,7 +16,7 @@ from headrace.consensus.snapshots import (
 from headrace.consensus.voters import Voter, VoterEndpoint
 from headrace.protocol.errors import MalformedMessage
 from headrace.protocol.messages.topic_record import TopicRecord
-from headrace.server.real_disk import RealDisk
+from headrace.server.folders.real_disk import RealDisk
 
 # `kafka-storage format --standalone`: the file 00000000000000000000-0000000000.checkpoint.
 APACHE_FIRST_VOTERS = bytes.fromhex(

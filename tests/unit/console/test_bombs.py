@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.app.triggers.filters import Filter, FilterRefused
-from headrace.client.browsing import Seen
-from headrace.client.groups import GroupDescription, Progress
+from headrace.client.admin.groups import GroupDescription, GroupProgress
+from headrace.client.lookup.record_pages import Seen
 from headrace.client.records import Record
 from headrace.console.decoding.avro import AvroRefused, Schema, shown
 from headrace.console.views.groups import MOST_PROGRESS, group_page
 from headrace.console.views.messages import MOST_HEADERS, whole_message
+from tests.effort import examples
 
 WORDS = [
     "null",
@@ -47,7 +48,7 @@ def schemas() -> st.SearchStrategy[Any]:
     return st.recursive(leaves, larger, max_leaves=12)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(schemas(), st.binary(max_size=12))
 def test_any_schema_with_any_bytes_is_read_or_refused(schema: Any, raw: bytes) -> None:
     try:
@@ -94,7 +95,7 @@ def test_a_record_of_half_a_million_headers_shows_some_and_counts_the_others() -
 
 
 def test_a_group_with_many_partitions_shows_those_that_are_furthest_behind() -> None:
-    places = [Progress("t", n, 0, n, None) for n in range(10_000)]
+    places = [GroupProgress("t", n, 0, n, None) for n in range(10_000)]
     page = group_page(GroupDescription("g", "Empty", "classic", "", 1, [], places))
     assert len(page.progress) == MOST_PROGRESS and page.progress_left == 9_500
     assert page.progress[0].partition == 9_500 and page.lag == sum(range(10_000))

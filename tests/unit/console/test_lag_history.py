@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.client.group_lags import GroupLag, TopicLag
+from headrace.client.admin.group_lags import GroupLag, TopicLag
 from headrace.console.history import lag_store
 from headrace.console.history.lag_store import DAY_S, HOUR_S, TIERS, LagStore, Sample
 from headrace.console.history.pace import pace

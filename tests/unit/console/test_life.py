@@ -6,7 +6,7 @@ import pytest
 
 from headrace.client.records import Record
 from headrace.console.access.life import Life, Searched, _messages
-from headrace.console.life.identity import Identity, place_in
+from headrace.console.life.identity import Identity, record_id_in
 from headrace.console.life.steps import group_of, step_of
 from headrace.console.views.life import limits_in_words
 
@@ -26,7 +26,7 @@ def record(
     ["", "orders", "orders/0", "orders/0/x", "orders/0/1/2", "a b/0/1", "orders/0/" + "9" * 30],
 )
 def test_a_place_that_makes_no_sense_is_no_link(said: str) -> None:
-    assert place_in(said) is None
+    assert record_id_in(said) is None
     stranger = record("orders.billing.retry", told={"headrace-retry-origin": said})
     assert not Identity({("orders", 0, 1)}).holds(stranger)
 

@@ -8,13 +8,13 @@ from typing import cast
 
 import pytest
 
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientSettings
 from headrace.console import audit
 from headrace.console.access.cluster_access import ClusterAccess
 from headrace.console.audit import Audit
 from headrace.console.notices import MOST_EACH, MOST_SESSIONS, Notice, Notices
 from headrace.console.pages import login
-from headrace.console.rendering import ASSETS, FOLDER, Renderer, link
+from headrace.console.renderer import ASSETS, FOLDER, Renderer, link
 from headrace.console.security.addresses import (
     is_loopback,
     our_names,
@@ -225,7 +225,7 @@ def test_a_login_leads_to_our_own_pages_only(to: str) -> None:
 
 
 def test_a_person_gets_nothing_of_the_consoles_own_login() -> None:
-    own = Connection({"sasl.username": "sampler", "sasl.password": "s", "ssl.key.location": "k",
+    own = ClientSettings({"sasl.username": "sampler", "sasl.password": "s", "ssl.key.location": "k",
                       "bootstrap.servers": "b:1", "security.protocol": "sasl_ssl"})  # fmt: skip
     at = login.personal(own, "ann", "secret")
     assert at.settings["sasl.username"] == "ann" and "ssl.key.location" not in at.settings

@@ -7,10 +7,10 @@ import json
 import pytest
 
 from headrace.app.triggers.filters import FilterRefused
-from headrace.client.browsing import Page, Seen
-from headrace.client.groups import GroupDescription, Move, Progress
+from headrace.client.admin.groups import GroupDescription, GroupProgress, Move
+from headrace.client.admin.topics import Setting
+from headrace.client.lookup.record_pages import Page, Seen
 from headrace.client.records import Record
-from headrace.client.topics import Setting
 from headrace.console.access.groups import SHIFT, TIME, Reset
 from headrace.console.access.rates import RateMeter
 from headrace.console.decoding.avro import Schema
@@ -20,9 +20,9 @@ from headrace.console.views.code_samples import python_to_read, python_to_send
 from headrace.console.views.delayed import histogram, lateness_words
 from headrace.console.views.draft import draft_from, draft_of, when_from, when_words
 from headrace.console.views.groups import group_page, move_rows, spans, way_words
+from headrace.console.views.list_pages import Paging
 from headrace.console.views.messages import Wanted, as_object, marks, message_row, summary
 from headrace.console.views.new_topic import settings_from
-from headrace.console.views.paging import Paging
 from headrace.console.views.payloads import LONGEST_SHOWN, Reader, payload
 from headrace.console.views.topics import kept_in_words
 
@@ -203,9 +203,15 @@ def test_a_form_becomes_a_message_and_back() -> None:
 
 
 def test_a_group_without_commits_has_no_lag_rather_than_one_of_zero() -> None:
-    never = GroupDescription("g", "Stable", "classic", "", 1, [], [Progress("t", 0, None, 9)])
+    never = GroupDescription("g", "Stable", "classic", "", 1, [], [GroupProgress("t", 0, None, 9)])
     some = GroupDescription(
-        "g", "Empty", "classic", "", 1, [], [Progress("t", 0, 4, 9), Progress("t", 1, None, 5)]
+        "g",
+        "Empty",
+        "classic",
+        "",
+        1,
+        [],
+        [GroupProgress("t", 0, 4, 9), GroupProgress("t", 1, None, 5)],
     )
     assert group_page(never).lag is None
     assert group_page(some).lag == 5
@@ -239,7 +245,7 @@ def test_rates_come_of_two_samples_and_begin_anew_after_a_pause() -> None:
     meter.note({"a": 20, "b": 10, "new": 5}, 102.0)
     assert meter.rates is not None
     assert (meter.rates.total, meter.rates.busiest) == (10.0, [("a", 10.0)])
-    meter.note({"a": 0}, 104.0)  # deleted and made anew
+    meter.note({"a": 0}, 104.0)  # deleted and created again
     assert meter.rates is not None and meter.rates.total == 0
     meter.note({"a": 10**9}, 900.0)
     assert meter.rates is None

@@ -15,8 +15,8 @@ from headrace.protocol.messages import create_acls, delete_acls, describe_acls
 from headrace.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from headrace.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from headrace.protocol.messages.describe_acls import DescribeAclsRequest
-from headrace.serving.api import Refused
-from tests.unit.broker.bench import Bench
+from headrace.serving.api import ClosesConnection
+from tests.unit.broker.rig import Rig
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 TOPIC, CLUSTER = ResourceType.TOPIC, ResourceType.CLUSTER
@@ -24,9 +24,9 @@ LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
+def rig(tmp_path: Path) -> Rig:
     """The tests' principal is ANONYMOUS, and may do everything."""
-    return Bench(tmp_path / "data", authorizer_class_name=STANDARD, super_users="User:ANONYMOUS")
+    return Rig(tmp_path / "data", authorizer_class_name=STANDARD, super_users="User:ANONYMOUS")
 
 
 def creation(**changes: Any) -> AclCreation:
@@ -38,8 +38,8 @@ def creation(**changes: Any) -> AclCreation:
     return wanted
 
 
-def create(bench: Bench, *wanted: AclCreation, version: int = 3) -> list[Any]:
-    results: list[Any] = bench.ask(
+def create(rig: Rig, *wanted: AclCreation, version: int = 3) -> list[Any]:
+    results: list[Any] = rig.ask(
         create_acls, CreateAclsRequest(list(wanted)), version=version
     ).results
     return results
@@ -56,38 +56,38 @@ ANY = {
 }
 
 
-def names(bench: Bench, **narrower: Any) -> list[tuple[str, int]]:
-    answer = bench.ask(describe_acls, DescribeAclsRequest(**ANY | narrower))
+def names(rig: Rig, **narrower: Any) -> list[tuple[str, int]]:
+    answer = rig.ask(describe_acls, DescribeAclsRequest(**ANY | narrower))
     assert answer.error_code == 0
     return sorted(
         (found.resource_name, acl.operation) for found in answer.resources for acl in found.acls
     )
 
 
-def delete(bench: Bench, *filters: dict[str, Any], version: int = 3) -> list[Any]:
+def delete(rig: Rig, *filters: dict[str, Any], version: int = 3) -> list[Any]:
     request = DeleteAclsRequest([DeleteAclsFilter(**ANY | one) for one in filters])
-    results: list[Any] = bench.ask(delete_acls, request, version=version).filter_results
+    results: list[Any] = rig.ask(delete_acls, request, version=version).filter_results
     return results
 
 
 @pytest.mark.parametrize("version", create_acls.VERSIONS)
-def test_entries_come_and_go(bench: Bench, version: int) -> None:
+def test_entries_come_and_go(rig: Rig, version: int) -> None:
     more = creation(resource_name="ord", resource_pattern_type=PREFIXED)
-    codes = [one.error_code for one in create(bench, creation(), more, version=version)]
+    codes = [one.error_code for one in create(rig, creation(), more, version=version)]
     assert codes == [0, 0]
-    assert names(bench) == [("ord", Operation.READ), ("orders", Operation.READ)]
-    [result] = delete(bench, {"resource_name_filter": "orders"}, version=version)
+    assert names(rig) == [("ord", Operation.READ), ("orders", Operation.READ)]
+    [result] = delete(rig, {"resource_name_filter": "orders"}, version=version)
     [gone] = result.matching_acls
     assert (gone.resource_name, gone.principal, gone.host) == ("orders", "User:alice", "*")
-    assert names(bench) == [("ord", Operation.READ)]
+    assert names(rig) == [("ord", Operation.READ)]
 
 
-def test_an_entry_that_is_there_is_not_made_twice(bench: Bench) -> None:
-    create(bench, creation(), creation())
-    before = bench.node.controller.image.offset
-    assert [one.error_code for one in create(bench, creation())] == [0]
-    assert len(bench.node.controller.image.acls) == 1
-    assert bench.node.controller.image.offset == before, "and nothing was written"
+def test_an_entry_that_is_there_is_not_made_twice(rig: Rig) -> None:
+    create(rig, creation(), creation())
+    before = rig.node.controller.image.offset
+    assert [one.error_code for one in create(rig, creation())] == [0]
+    assert len(rig.node.controller.image.acls) == 1
+    assert rig.node.controller.image.offset == before, "and nothing was written"
 
 
 @pytest.mark.parametrize(
@@ -107,27 +107,27 @@ def test_an_entry_that_is_there_is_not_made_twice(bench: Bench) -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused_and_the_others_are_made(
-    bench: Bench, wrong: dict[str, Any], sentence: str
+    rig: Rig, wrong: dict[str, Any], sentence: str
 ) -> None:
-    refused, made = create(bench, creation(**wrong), creation())
+    refused, made = create(rig, creation(**wrong), creation())
     assert refused.error_code == ErrorCode.INVALID_REQUEST
     assert refused.error_message.startswith(sentence)
     assert made.error_code == 0
-    assert names(bench) == [("orders", Operation.READ)]
+    assert names(rig) == [("orders", Operation.READ)]
 
 
-def test_an_element_that_says_unknown_ends_the_connection(bench: Bench) -> None:
-    with pytest.raises(Refused, match="UNKNOWN"):
-        create(bench, creation(operation=0))
-    with pytest.raises(Refused, match="UNKNOWN"):
-        delete(bench, {"permission_type": 0})
-    with pytest.raises(Refused, match="UNKNOWN"):
-        names(bench, resource_type_filter=0)
+def test_an_element_that_says_unknown_ends_the_connection(rig: Rig) -> None:
+    with pytest.raises(ClosesConnection, match="UNKNOWN"):
+        create(rig, creation(operation=0))
+    with pytest.raises(ClosesConnection, match="UNKNOWN"):
+        delete(rig, {"permission_type": 0})
+    with pytest.raises(ClosesConnection, match="UNKNOWN"):
+        names(rig, resource_type_filter=0)
 
 
-def test_filters(bench: Bench) -> None:
+def test_filters(rig: Rig) -> None:
     create(
-        bench,
+        rig,
         creation(),
         creation(resource_name="ord", resource_pattern_type=PREFIXED),
         creation(resource_name="*", operation=Operation.WRITE),
@@ -135,16 +135,16 @@ def test_filters(bench: Bench) -> None:
         creation(permission_type=Permission.DENY, operation=Operation.DELETE),
     )
     every = {"pattern_type_filter": PatternType.MATCH, "resource_name_filter": "orders"}
-    assert [name for name, _ in names(bench, **every)] == ["*", "ord", "orders", "orders"]
+    assert [name for name, _ in names(rig, **every)] == ["*", "ord", "orders", "orders"]
     literal = {"pattern_type_filter": LITERAL, "resource_name_filter": "orders"}
-    assert [name for name, _ in names(bench, **literal)] == ["orders", "orders"]
-    assert [name for name, _ in names(bench, principal_filter="User:bob")] == ["payments"]
-    assert [name for name, _ in names(bench, host_filter="10.0.0.1")] == ["payments"]
-    assert names(bench, permission_type=Permission.DENY) == [("orders", Operation.DELETE)]
-    assert names(bench, operation=Operation.WRITE) == [("*", Operation.WRITE)]
-    assert names(bench, resource_type_filter=ResourceType.GROUP) == []
+    assert [name for name, _ in names(rig, **literal)] == ["orders", "orders"]
+    assert [name for name, _ in names(rig, principal_filter="User:bob")] == ["payments"]
+    assert [name for name, _ in names(rig, host_filter="10.0.0.1")] == ["payments"]
+    assert names(rig, permission_type=Permission.DENY) == [("orders", Operation.DELETE)]
+    assert names(rig, operation=Operation.WRITE) == [("*", Operation.WRITE)]
+    assert names(rig, resource_type_filter=ResourceType.GROUP) == []
     first, second, strange, odd = delete(
-        bench, every, literal, {"resource_type_filter": 99}, {"operation": 99}
+        rig, every, literal, {"resource_type_filter": 99}, {"operation": 99}
     )
     assert len(first.matching_acls) == 4 and len(second.matching_acls) == 2
     assert strange.error_code == odd.error_code == ErrorCode.INVALID_REQUEST
@@ -152,31 +152,31 @@ def test_filters(bench: Bench) -> None:
         "Unknown patternFilter.",
         "Unknown entryFilter.",
     )
-    assert [name for name, _ in names(bench)] == ["payments"]
+    assert [name for name, _ in names(rig)] == ["payments"]
 
 
 def test_entries_hold_again_after_a_restart_and_a_snapshot_has_them(tmp_path: Path) -> None:
     settings = {"authorizer_class_name": STANDARD, "super_users": "User:ANONYMOUS"}
-    bench = Bench(tmp_path / "data", **settings)
-    create(bench, creation(), creation(resource_name="payments", operation=Operation.WRITE))
-    delete(bench, {"resource_name_filter": "orders"})
-    image = bench.node.controller.committed_image
+    rig = Rig(tmp_path / "data", **settings)
+    create(rig, creation(), creation(resource_name="payments", operation=Operation.WRITE))
+    delete(rig, {"resource_name_filter": "orders"})
+    image = rig.node.controller.committed_image
     again = MetadataImage(image.cluster_id).apply(
         list(records_of(image)), offset=image.offset, epoch=1, wall_ms=0
     )
     assert again.acls == image.acls and len(again.acls) == 1
-    bench.stop()
-    bench = Bench(tmp_path / "data", **settings)
-    assert names(bench) == [("payments", Operation.WRITE)]
-    assert len(bench.node.authorizer) == 1
+    rig.stop()
+    rig = Rig(tmp_path / "data", **settings)
+    assert names(rig) == [("payments", Operation.WRITE)]
+    assert len(rig.node.authorizer) == 1
 
 
 def test_without_an_authorizer_security_is_disabled(tmp_path: Path) -> None:
-    bench = Bench(tmp_path / "data")
-    [result] = create(bench, creation())
+    rig = Rig(tmp_path / "data")
+    [result] = create(rig, creation())
     assert result.error_code == ErrorCode.SECURITY_DISABLED
-    [result] = delete(bench, {})
+    [result] = delete(rig, {})
     assert result.error_code == ErrorCode.SECURITY_DISABLED
-    answer = bench.ask(describe_acls, DescribeAclsRequest(**ANY))
+    answer = rig.ask(describe_acls, DescribeAclsRequest(**ANY))
     assert answer.error_code == ErrorCode.SECURITY_DISABLED
-    assert bench.node.controller.image.acls == {}
+    assert rig.node.controller.image.acls == {}

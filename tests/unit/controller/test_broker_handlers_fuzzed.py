@@ -30,7 +30,7 @@ from headrace.protocol.messages import (
     unregister_broker,
 )
 from headrace.serving.session import Session
-from tests.unit.broker.remote_controller import LISTENER, RemoteBroker, RemoteController
+from tests.unit.broker.cluster.remote_controller import LISTENER, RemoteBroker, RemoteController
 
 NODES = st.sampled_from([-1, 0, 1, 2, 3, 9, 2**31 - 1])
 EPOCHS = st.sampled_from([-1, 0, 13, 14, 15, 2**63 - 1]) | st.integers(0, 60)
@@ -170,7 +170,7 @@ def controller(tmp_path: Path) -> RemoteController:
     assignment = create_topics.CreatableReplicaAssignment(0, [2, 3, 1])
     topic = create_topics.CreatableTopic("orders", -1, -1, [assignment])
     found.quorum.controller.create_topics(create_topics.CreateTopicsRequest([topic]), found.now)
-    found.settle()
+    found.until_idle()
     found.brokers.clear()  # only what is made up is heard from now on
     return found
 
@@ -191,7 +191,7 @@ def test_every_request_of_a_node_is_answered(controller: RemoteController, data:
             controller.send(session, messages, version, request)
         except ValueError:
             continue  # this version cannot say that
-        controller.settle()
+        controller.until_idle()
         reply = b"".join(bytes(piece) for piece in session.outbox)  # type: ignore[arg-type]
         answer = decode_response(messages, version, memoryview(reply)[4:])[1]
         assert answer is not None

@@ -29,7 +29,7 @@ from headrace.metadata.config_definitions.definition import BadValue
 from headrace.metadata.image import BrokerImage, MetadataImage, TopicImage
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import alter_configs, incremental_alter_configs
-from headrace.serving.api import Call, Parked
+from headrace.serving.api import Call, WaitingRequest
 from tests.unit.consensus.quorum_of_one import QuorumOfOne
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
@@ -278,7 +278,7 @@ def ask(quorum: QuorumOfOne, handler: Any, messages: Any, version: int, request:
     decoded, _ = messages.DECODE_REQUEST[version](memoryview(b"".join(pieces)), 0)
     call = Call(quorum.now, version, "test", None, 1)  # type: ignore[arg-type]
     answer = handler.API.handle(quorum.controller, decoded, call)
-    if isinstance(answer, Parked):
+    if isinstance(answer, WaitingRequest):
         assert answer.attempt(False) is None, "nothing is answered before it is committed"
         quorum.flush()
         answer = answer.attempt(False)

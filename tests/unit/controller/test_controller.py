@@ -16,7 +16,7 @@ from headrace.protocol.messages.feature_level_record import FeatureLevelRecord
 from headrace.protocol.messages.no_op_record import NoOpRecord
 from headrace.protocol.messages.register_broker_record import RegisterBrokerRecord
 from headrace.protocol.messages.topic_record import TopicRecord
-from headrace.serving.api import Parked
+from headrace.serving.api import WaitingRequest
 from tests.unit.consensus.quorum_of_one import QuorumOfOne
 
 
@@ -54,11 +54,11 @@ def test_an_answer_waits_for_the_flush_and_comes_after_the_listeners(tmp_path: P
     controller = quorum.controller
     order: list[str] = []
     controller.on_committed.append(lambda image: order.append("listener"))
-    parked = controller.commit([NoOpRecord()], "done", quorum.now)
-    assert isinstance(parked, Parked)
-    parked.complete = order.append
-    quorum.purgatory.park(parked)
-    quorum.purgatory.settle()
+    waiting = controller.commit([NoOpRecord()], "done", quorum.now)
+    assert isinstance(waiting, WaitingRequest)
+    waiting.complete = order.append
+    quorum.purgatory.add(waiting)
+    quorum.purgatory.try_woken()
     assert order == []
     quorum.flush()
     assert order == ["listener", "done"]
@@ -71,10 +71,10 @@ def test_one_flush_serves_many_and_what_comes_meanwhile_asks_again(tmp_path: Pat
     answers: list[str] = []
 
     def wait_for(name: str) -> None:
-        parked = controller.commit([NoOpRecord()], name, quorum.now)
-        assert isinstance(parked, Parked)
-        parked.complete = answers.append
-        quorum.purgatory.park(parked)
+        waiting = controller.commit([NoOpRecord()], name, quorum.now)
+        assert isinstance(waiting, WaitingRequest)
+        waiting.complete = answers.append
+        quorum.purgatory.add(waiting)
 
     wait_for("first")
     wait_for("second")
@@ -84,7 +84,7 @@ def test_one_flush_serves_many_and_what_comes_meanwhile_asks_again(tmp_path: Pat
     assert quorum.wants_flush == [quorum.log.host]
     flush.run(quorum.disk)
     quorum.log.host.flushed(flush)
-    quorum.purgatory.settle()
+    quorum.purgatory.try_woken()
     assert answers == ["first", "second"]
     quorum.flush()
     assert answers == ["first", "second", "third"]
@@ -92,12 +92,14 @@ def test_one_flush_serves_many_and_what_comes_meanwhile_asks_again(tmp_path: Pat
 
 def test_a_request_whose_time_is_up_gets_its_late_answer(tmp_path: Path) -> None:
     quorum = QuorumOfOne(tmp_path)
-    parked = quorum.controller.commit(
+    waiting = quorum.controller.commit(
         [NoOpRecord()], "done", quorum.now, timeout_ms=500, late=lambda answer: f"{answer} late"
     )
-    assert isinstance(parked, Parked) and parked.deadline_ms == quorum.now.monotonic_ms + 500
-    assert parked.attempt(False) is None
-    assert parked.attempt(True) == "done late"
+    assert (
+        isinstance(waiting, WaitingRequest) and waiting.deadline_ms == quorum.now.monotonic_ms + 500
+    )
+    assert waiting.attempt(False) is None
+    assert waiting.attempt(True) == "done late"
 
 
 def test_what_the_disk_refuses_changes_nothing(

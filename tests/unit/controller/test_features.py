@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from headrace.controller import brokers, features
+from headrace.controller import features
 from headrace.controller.features import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE
+from headrace.controller.members import brokers
 from headrace.metadata.features import NEW_CLUSTER_LEVELS, NOT_SERVED, SUPPORTED_FEATURES
 from headrace.metadata.image import MetadataImage
 from headrace.protocol.errors import ErrorCode, KafkaError

@@ -20,7 +20,7 @@ from headrace.protocol.messages import (
     describe_quorum,
     update_features,
 )
-from headrace.serving.api import Call, Parked
+from headrace.serving.api import Call, WaitingRequest
 from tests.unit.consensus.quorum_of_one import QuorumOfOne
 
 API_OF = {api.messages.API_KEY: api for api in HANDLERS}
@@ -34,7 +34,7 @@ def ask(quorum: QuorumOfOne, messages: Any, version: int, request: Any) -> Any:
     decoded, _ = messages.DECODE_REQUEST[version](memoryview(b"".join(pieces)), 0)
     call = Call(quorum.now, version, "test", None, 1)  # type: ignore[arg-type]
     answer = api.handle(quorum.controller, decoded, call)
-    if isinstance(answer, Parked):
+    if isinstance(answer, WaitingRequest):
         assert answer.attempt(False) is None
         quorum.flush()
         answer = answer.attempt(False)
@@ -86,8 +86,8 @@ def test_create_topics_refused_as_a_whole_and_out_of_time(tmp_path: Path) -> Non
     assert [topic.error_code for topic in not_begun.topics] == [ErrorCode.REQUEST_TIMED_OUT]
     assert not quorum.controller.image.topics
     request = create_topics.CreateTopicsRequest([one], timeout_ms=10)
-    parked = API_OF[create_topics.API_KEY].handle(quorum.controller, request, call)
-    late = parked.attempt(True)
+    waiting = API_OF[create_topics.API_KEY].handle(quorum.controller, request, call)
+    late = waiting.attempt(True)
     assert [topic.error_code for topic in late.topics] == [ErrorCode.REQUEST_TIMED_OUT]
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from headrace.controller.broker_heartbeats import BrokerSessions
-from headrace.controller.broker_registrations import register, unregister
-from headrace.controller.brokers import fence
-from headrace.controller.in_sync_changes import alter_partition
-from headrace.controller.leader_balance import balance_leaders
-from headrace.controller.placement import place
-from headrace.controller.replica_directories import assign_replicas, directories_failed
+from headrace.controller.members.broker_heartbeats import BrokerSessions
+from headrace.controller.members.broker_registrations import register, unregister
+from headrace.controller.members.brokers import fence
+from headrace.controller.partitions.in_sync_changes import alter_partition
+from headrace.controller.partitions.leader_balance import balance_leaders
+from headrace.controller.partitions.placement import place
+from headrace.controller.partitions.replica_directories import assign_replicas, directories_failed
 from headrace.metadata.features import SUPPORTED_FEATURES
 from headrace.metadata.image import LOST_DIRECTORY, NO_LEADER, MetadataImage, PartitionImage
 from headrace.protocol.errors import ErrorCode, KafkaError

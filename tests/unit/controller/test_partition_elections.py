@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from headrace.controller.brokers import fence, unfence
-from headrace.controller.partition_elections import broker_leaves, broker_returns
-from headrace.controller.replica_directories import assign_replicas
+from headrace.controller.members.brokers import fence, unfence
+from headrace.controller.partitions.partition_elections import broker_leaves, broker_returns
+from headrace.controller.partitions.replica_directories import assign_replicas
 from headrace.metadata.image import NO_LEADER, MetadataImage, PartitionImage
 from headrace.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,

@@ -8,15 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.controller.brokers import fence
-from headrace.controller.partition_changes import (
+from headrace.controller.members.brokers import fence
+from headrace.controller.partitions.partition_changes import (
     Election,
     as_it_is,
     elected,
     partition_change,
 )
-from headrace.controller.partition_elections import broker_leaves, elect_leaders
-from headrace.controller.reassignments import Rules, alter_reassignments, list_reassignments
+from headrace.controller.partitions.partition_elections import broker_leaves, elect_leaders
+from headrace.controller.partitions.reassignments import (
+    Rules,
+    alter_reassignments,
+    list_reassignments,
+)
 from headrace.metadata.image import NO_LEADER, MetadataImage, PartitionImage
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages.alter_partition_reassignments import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.controller.partition_elections import broker_returns
-from headrace.controller.replica_directories import (
+from headrace.controller.partitions.partition_elections import broker_returns
+from headrace.controller.partitions.replica_directories import (
     assign_replicas,
     directories_are_missing,
     directories_failed,

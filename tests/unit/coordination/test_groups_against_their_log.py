@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from headrace.coordination.group import offset_rules
 from headrace.coordination.group.classic_answers import Client
-from headrace.coordination.group.classic_group import ClassicGroup, State
+from headrace.coordination.group.classic_group import ClassicGroup, ClassicGroupState
 from headrace.coordination.group.machine import GroupMachine
 from headrace.coordination.group.settings import GroupSettings
 from headrace.coordination.shard import Later, Shard
@@ -61,7 +61,7 @@ class Play:
         image = an_image()
         shard = Shard(
             self.journal,
-            lambda settled: GroupMachine(settled, lambda: self.settings, new_id, lambda: image),
+            lambda answered: GroupMachine(answered, lambda: self.settings, new_id, lambda: image),
         )
         shard.load(self.now)
         return shard
@@ -71,7 +71,7 @@ class Play:
             answer = self.shard.run(self.now, decide, *arguments)
         except KafkaError:
             return None
-        self.shard.settled.clear()
+        self.shard.answered.clear()
         return None if isinstance(answer, Later) else answer
 
     # what members do
@@ -151,7 +151,7 @@ class Play:
         self.now.monotonic_ms += 3_000 * (who + 1)
         self.now.wall_ms += 3_000 * (who + 1)
         self.shard.run_due(self.now)
-        self.shard.settled.clear()
+        self.shard.answered.clear()
 
     # what must hold
 
@@ -180,7 +180,7 @@ def kept(machine):
     group = machine.groups.get("g")
     offsets = {place: value.offset for place, value in machine.offsets.of("g").items()}
     if isinstance(group, ClassicGroup):
-        if group.state is not State.STABLE:
+        if group.state is not ClassicGroupState.STABLE:
             return offsets, "classic"
         members = {m.id: (m.instance_id, m.assignment) for m in group.members.values()}
         return offsets, group.generation, group.protocol, members
@@ -207,6 +207,6 @@ def test_the_log_gives_the_same_groups_again(actions, delay_ms):
     for number, (action, who, instance) in enumerate(actions, start=1):
         getattr(play, action)(who, instance)
         group = play.shard.machine.groups.get("g")
-        settled = not isinstance(group, ClassicGroup) or group.state is State.STABLE
-        if settled and (number % 7 == 0 or number == len(actions)):
+        at_rest = not isinstance(group, ClassicGroup) or group.state is ClassicGroupState.STABLE
+        if at_rest and (number % 7 == 0 or number == len(actions)):
             play.check()

@@ -22,8 +22,8 @@ class Counters:
 
     codec = CODEC
 
-    def __init__(self, settled):
-        self.settled = settled
+    def __init__(self, answered):
+        self.answered = answered
         self.counts = {}
         self.pending = {}
         self.awaited = {}
@@ -51,7 +51,7 @@ class Counters:
     def abandon(self):
         for later in self.awaited.values():
             later.answer = "gone"
-            self.settled.append(later)
+            self.answered.append(later)
 
     # requests
 
@@ -60,13 +60,13 @@ class Counters:
         return Decision([a_count(name, count)], count, self.answer(name, count), producer)
 
     def answer(self, name, count):
-        def settle():
+        def answer():
             later = self.awaited.pop(name, None)
             if later is not None:
                 later.answer = count
-                self.settled.append(later)
+                self.answered.append(later)
 
-        return settle
+        return answer
 
     def wait_for(self, name):
         self.awaited[name] = Later("never")
@@ -132,7 +132,7 @@ def test_an_answer_that_waits_is_settled_by_another_request():
     waiting = shard.run(NOW, Counters.wait_for, "a")
     assert waiting.answer is None
     shard.run(NOW, Counters.add, "a")
-    assert shard.settled == [waiting]
+    assert shard.answered == [waiting]
     assert waiting.answer == 1
     assert waiting.at_offset == 1
 

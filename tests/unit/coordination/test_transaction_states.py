@@ -17,7 +17,7 @@ from headrace.coordination.transaction.states import (
     NEXT_STATES,
     PREPARED,
     TITLES,
-    State,
+    TransactionState,
 )
 from headrace.environment import Now
 from headrace.protocol.errors import ErrorCode, KafkaError
@@ -87,15 +87,15 @@ class Coordinator:
 
 
 def test_the_table_knows_every_state_and_leads_out_of_all_but_the_last():
-    assert set(NEXT_STATES) == set(TITLES) == set(State)
+    assert set(NEXT_STATES) == set(TITLES) == set(TransactionState)
     assert {state for state, following in NEXT_STATES.items() if not following} == {
-        State.DEAD,
-        State.PREPARE_EPOCH_FENCE,
+        TransactionState.DEAD,
+        TransactionState.PREPARE_EPOCH_FENCE,
     }
     for state in PREPARED:
         assert len(NEXT_STATES[state]) == 1  # what is decided is decided
     for state in AT_REST:
-        assert State.DEAD in NEXT_STATES[state]
+        assert TransactionState.DEAD in NEXT_STATES[state]
 
 
 def test_a_step_that_the_table_does_not_know_is_a_bug():
@@ -107,7 +107,7 @@ def test_a_step_that_the_table_does_not_know_is_a_bug():
 def test_records_are_kafkas_byte_for_byte():
     """Written out by hand; the interop tests compare every record of an Apache Kafka broker."""
     transaction = steps.Transaction(
-        "ab", 7, 1, 60_000, State.PREPARE_COMMIT, frozenset({("t", 0), ("t", 2)}),
+        "ab", 7, 1, 60_000, TransactionState.PREPARE_COMMIT, frozenset({("t", 0), ("t", 2)}),
         1_000, 2_000, 2, previous_producer_id=7,
     )  # fmt: skip
     key, value = steps.CODEC.encode(steps.to_record(transaction, 1))
@@ -150,7 +150,7 @@ def test_everything_is_found_again():
     assert after == before
     coordinator.complete()
     coordinator.start()
-    assert coordinator.state is State.COMPLETE_COMMIT
+    assert coordinator.state is TransactionState.COMPLETE_COMMIT
     assert not coordinator.machine.prepared
 
 
@@ -160,7 +160,7 @@ def test_a_refused_append_changes_nothing():
     coordinator.add(producer)
     coordinator.journal.refuses = True
     assert coordinator.end(producer, True) == ErrorCode.KAFKA_STORAGE_ERROR
-    assert coordinator.state is State.ONGOING
+    assert coordinator.state is TransactionState.ONGOING
     assert not coordinator.machine.prepared
 
 
@@ -234,7 +234,7 @@ def test_a_late_transaction_waits_for_the_next_producer_id():
     coordinator.add(producer, 2)
     ids, coordinator.ids = coordinator.ids, None
     coordinator.advance(70_000)
-    assert coordinator.state is State.ONGOING
+    assert coordinator.state is TransactionState.ONGOING
     coordinator.ids = ids
     coordinator.advance(10_000)
     coordinator.complete()
@@ -276,7 +276,7 @@ def test_markers_of_an_older_decision_complete_nothing():
     coordinator.add(producer, 2)
     coordinator.end(producer, True, 2)
     coordinator.run(TransactionMachine.complete, "t", producer.epoch, coordinator.now)
-    assert coordinator.state is State.PREPARE_COMMIT
+    assert coordinator.state is TransactionState.PREPARE_COMMIT
 
 
 def test_forgotten_transactions_are_looked_for_at_intervals():
@@ -284,11 +284,11 @@ def test_forgotten_transactions_are_looked_for_at_intervals():
     producer = coordinator.init()
     coordinator.add(producer, 2)
     coordinator.advance(59_000)
-    assert coordinator.state is State.ONGOING
+    assert coordinator.state is TransactionState.ONGOING
     coordinator.advance(2_000)  # too late, but nobody has looked yet
-    assert coordinator.state is State.ONGOING
+    assert coordinator.state is TransactionState.ONGOING
     coordinator.advance(9_000)
-    assert coordinator.state is State.PREPARE_ABORT
+    assert coordinator.state is TransactionState.PREPARE_ABORT
     assert coordinator.machine.transactions["t"].epoch == producer.epoch + 1
 
 
@@ -297,7 +297,7 @@ def test_ids_that_are_not_used_are_forgotten_but_never_one_in_a_transaction():
     producer = coordinator.init()
     coordinator.add(producer)
     coordinator.advance(200_000)
-    assert coordinator.state is State.ONGOING
+    assert coordinator.state is TransactionState.ONGOING
     coordinator.end(producer, True)
     coordinator.complete()
     coordinator.advance(99_999)

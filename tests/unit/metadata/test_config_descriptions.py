@@ -7,7 +7,7 @@ from typing import Any
 from headrace.metadata import config_descriptions as described
 from headrace.metadata.config_definitions import BROKER_SETTINGS, TOPIC_SETTINGS
 from headrace.metadata.config_definitions.definition import Change, ConfigType
-from headrace.metadata.config_descriptions import Description, Place
+from headrace.metadata.config_descriptions import ConfigSynonym, Description
 from headrace.metadata.configs import ALL_BROKERS, Configs, ResourceType, Source
 
 TOPIC = (int(ResourceType.TOPIC), "orders")
@@ -33,14 +33,14 @@ def broker(name: str, configs: Configs, started_with: dict[str, str] = STARTED_W
     return only(described.of_broker(started_with, configs, name.__eq__))
 
 
-def places(found: Description) -> list[tuple[Any, ...]]:
+def synonyms(found: Description) -> list[tuple[Any, ...]]:
     return [tuple(place) for place in found.synonyms]
 
 
 def test_a_topics_own_value_comes_before_the_brokers() -> None:
     found = topic("cleanup.policy", {TOPIC: {"cleanup.policy": "delete, compact"}})
     assert (found.value, found.source, found.type) == ("delete,compact", 1, ConfigType.LIST)
-    assert places(found) == [
+    assert synonyms(found) == [
         ("cleanup.policy", "delete,compact", 1),
         ("log.cleanup.policy", "delete", 5),
     ]
@@ -49,7 +49,7 @@ def test_a_topics_own_value_comes_before_the_brokers() -> None:
 
 def test_a_second_choice_of_the_broker_is_shown_as_a_default() -> None:
     found = topic("retention.ms", {})
-    assert (found.value, found.source, places(found)) == ("259200000", Source.DEFAULT, [])
+    assert (found.value, found.source, synonyms(found)) == ("259200000", Source.DEFAULT, [])
 
 
 def test_all_places_of_a_topics_value() -> None:
@@ -59,7 +59,7 @@ def test_all_places_of_a_topics_value() -> None:
     }
     found = topic("retention.ms", configs)
     assert (found.value, found.source) == ("7777", Source.BROKER)
-    assert places(found) == [
+    assert synonyms(found) == [
         ("log.retention.ms", "7777", 2),
         ("log.retention.ms", "8888", 3),
         ("log.retention.hours", "72", 4),
@@ -92,19 +92,19 @@ def test_everything_but_a_brokers_fixed_settings_can_be_changed() -> None:
 def test_a_brokers_settings() -> None:
     found = broker("log.retention.hours", {})
     assert (found.value, found.source, found.read_only) == ("72", Source.FILE, True)
-    assert places(found) == [("log.retention.hours", "72", 4), ("log.retention.hours", "168", 5)]
+    assert synonyms(found) == [("log.retention.hours", "72", 4), ("log.retention.hours", "168", 5)]
     unset = broker("log.retention.ms", {})
-    assert (unset.value, unset.source, unset.read_only, places(unset)) == (None, 5, False, [])
+    assert (unset.value, unset.source, unset.read_only, synonyms(unset)) == (None, 5, False, [])
     live = broker("log.roll.ms", {THIS_BROKER: {"log.roll.ms": "99"}})
     assert (live.value, live.source) == ("99", Source.BROKER)
-    assert places(live) == [("log.roll.ms", "99", 2), ("log.roll.hours", "168", 5)]
+    assert synonyms(live) == [("log.roll.ms", "99", 2), ("log.roll.hours", "168", 5)]
     assert broker("node.id", {}).source is Source.FILE
 
 
 def test_a_broker_shows_what_it_was_given_and_never_what_it_cannot_judge() -> None:
     secret = broker("ssl.key.password", {}, {"ssl.key.password": "secret"})
     assert (secret.value, secret.sensitive, secret.source) == (None, True, Source.FILE)
-    assert places(secret) == [("ssl.key.password", None, 4)]
+    assert synonyms(secret) == [("ssl.key.password", None, 4)]
     unknown = broker("unknown.thing", {}, {"unknown.thing": "5"})
     assert unknown == Description(
         name="unknown.thing",
@@ -114,7 +114,7 @@ def test_a_broker_shows_what_it_was_given_and_never_what_it_cannot_judge() -> No
         sensitive=True,
         type=ConfigType.UNKNOWN,
         documentation=None,
-        synonyms=[Place("unknown.thing", None, Source.FILE)],
+        synonyms=[ConfigSynonym("unknown.thing", None, Source.FILE)],
     )
 
 
@@ -129,9 +129,9 @@ def test_settings_of_all_brokers_are_only_those() -> None:
         THIS_BROKER: {"log.roll.ms": "1"},
     }
     retention, unknown, secret = described.of_all_brokers(configs, everything)
-    assert (retention.value, places(retention)) == ("8888", [("log.retention.ms", "8888", 3)])
+    assert (retention.value, synonyms(retention)) == ("8888", [("log.retention.ms", "8888", 3)])
     assert (unknown.name, unknown.value, unknown.read_only) == ("foo.bar", None, True)
-    assert (secret.value, secret.sensitive, places(secret)) == (
+    assert (secret.value, secret.sensitive, synonyms(secret)) == (
         None,
         True,
         [("ssl.key.password", None, 3)],
@@ -143,12 +143,12 @@ def test_a_groups_settings() -> None:
     shown = {f.name: f for f in described.of_group(STARTED_WITH, configs, "g", everything)}
     session = shown["consumer.session.timeout.ms"]
     assert (session.value, session.source) == ("46000", Source.GROUP)
-    assert places(session) == [
+    assert synonyms(session) == [
         ("consumer.session.timeout.ms", "46000", 8),
         ("group.consumer.session.timeout.ms", "45000", 5),
     ]
     alone = shown["share.auto.offset.reset"]
-    assert places(alone) == [("share.auto.offset.reset", "latest", 5)]
+    assert synonyms(alone) == [("share.auto.offset.reset", "latest", 5)]
     assert len(shown) == 17
 
 
@@ -156,8 +156,8 @@ def test_client_metrics() -> None:
     configs = {(int(ResourceType.CLIENT_METRICS), "m"): {"interval.ms": "1000"}}
     shown = {f.name: f for f in described.of_client_metrics(configs, "m", everything)}
     assert set(shown) == {"metrics", "interval.ms", "match"}
-    assert places(shown["interval.ms"]) == [("interval.ms", "1000", 7)]
-    assert (shown["metrics"].value, places(shown["metrics"])) == ("", [])
+    assert synonyms(shown["interval.ms"]) == [("interval.ms", "1000", 7)]
+    assert (shown["metrics"].value, synonyms(shown["metrics"])) == ("", [])
 
 
 def test_secrets_of_single_listeners_and_mechanisms_are_not_shown() -> None:

@@ -38,11 +38,11 @@ def fill(engine: Engine, sizes: list[int]) -> None:
 
 def pieces(source: Source, most: int = 5000) -> list[list[int]]:
     """The ids of all rows, as a relay reads them piece by piece."""
-    settled = source.poll()
+    stable = source.poll()
     after, found = 0, []
-    while after < settled.up_to:
+    while after < stable.up_to:
         rows, after = source.read(
-            0, after=after, up_to=settled.up_to, most=most, incarnation=settled.incarnation
+            0, after=after, up_to=stable.up_to, most=most, incarnation=stable.incarnation
         )
         found.append([row.id for row in rows])
     return found
@@ -74,11 +74,11 @@ def test_a_row_that_is_too_large_behind_a_gap_is_read_alone(engine: Engine, sour
     fill(engine, [1000, MOST_BYTES + 1, MOST_BYTES - 1, 1])
     with engine.begin() as db:
         db.execute(text("UPDATE headrace_outbox SET id = id * 1000"))
-    settled = source.poll()
+    stable = source.poll()
     found, after = [], 0
     while after < 4000:
         rows, _ = source.read(
-            0, after=after, up_to=settled.up_to, most=5000, incarnation=settled.incarnation
+            0, after=after, up_to=stable.up_to, most=5000, incarnation=stable.incarnation
         )
         assert rows, f"nothing comes after {after}"
         after = rows[-1].id

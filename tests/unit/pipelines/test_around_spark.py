@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from pathlib import Path
 
 import pytest
 
 from headrace.cli.checkup import spark as checkup
-from headrace.cli.checkup.finding import State
-from headrace.pipelines import Jdbc, Table, Topic, jars, pipeline
+from headrace.cli.checkup.finding import FindingState
+from headrace.pipelines import Jdbc, Table, Topic, pipeline
 from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.folder import Folder, known, table_place
-from headrace.pipelines.jars import check
-from headrace.pipelines.java import major_version
-from headrace.pipelines.progress import read
-from headrace.pipelines.span import parse
+from headrace.pipelines.spark import jars
+from headrace.pipelines.spark.jars import check
+from headrace.pipelines.spark.java import major_version
+from headrace.pipelines.spark.progress import Reports, read
+from headrace.pipelines.stream.folder import Folder, known, table_location
+from headrace.pipelines.stream.span import parse
 
 
 def test_a_span_is_told_to_spark_by_time() -> None:
@@ -35,6 +37,47 @@ def test_a_span_is_told_to_spark_by_time() -> None:
 def test_what_is_no_span_is_refused(text: str) -> None:
     with pytest.raises(PipelineError):
         parse(text)
+
+
+class Report:
+    """Of Spark, as py4j shows it; counts how often it was brought here whole."""
+
+    def __init__(self, batch: int, at: str) -> None:
+        self.batch, self.at, self.brought = batch, at, 0
+
+    def batchId(self) -> int:
+        return self.batch
+
+    def timestamp(self) -> str:
+        return self.at
+
+    def json(self) -> str:
+        self.brought += 1
+        return json.dumps({"batchId": self.batch, "timestamp": self.at})
+
+
+class Query:
+    """`_jsq` is PySpark's name for the query in Java."""
+
+    def __init__(self) -> None:
+        self.reports: list[Report] = []
+        self._jsq = self
+
+    def recentProgress(self) -> list[Report]:
+        return list(self.reports[-3:])
+
+
+def test_each_report_of_spark_is_brought_once() -> None:
+    query, reports = Query(), Reports()
+    assert reports.new(query) == []
+    query.reports += [Report(0, "a"), Report(1, "b")]
+    assert [one["batchId"] for one in reports.new(query)] == [0, 1]
+    assert reports.new(query) == []
+    # Idle: the next batch is reported without rows, later again with them.
+    query.reports += [Report(2, "c"), Report(2, "d"), Report(2, "e")]
+    assert [one["timestamp"] for one in reports.new(query)] == ["c", "d", "e"]
+    assert reports.new(query) == []
+    assert {one.brought for one in query.reports} == {1}
 
 
 def test_a_batch_in_one_line() -> None:
@@ -78,7 +121,7 @@ def test_a_folder_knows_what_its_checkpoint_belongs_to(tmp_path: Path) -> None:
 def test_a_parquet_table_cannot_outlive_its_checkpoint(tmp_path: Path) -> None:
     folder = Folder(tmp_path, "p")
     folder.identity(a_pipeline(form="parquet"))
-    table = Path(table_place(tmp_path, "out"))
+    table = Path(table_location(tmp_path, "out"))
     table.mkdir(parents=True)
     with pytest.raises(PipelineError, match="--table"):
         folder.reset(table=False)
@@ -99,9 +142,9 @@ def test_only_one_process_runs_a_pipeline(tmp_path: Path) -> None:
 
 
 def test_where_tables_lie(tmp_path: Path) -> None:
-    assert table_place(tmp_path, "a") == str(tmp_path / "tables" / "a")
-    assert table_place(tmp_path, "/lake/a") == "/lake/a"
-    assert table_place(tmp_path, "s3a://lake/a") == "s3a://lake/a"
+    assert table_location(tmp_path, "a") == str(tmp_path / "tables" / "a")
+    assert table_location(tmp_path, "/lake/a") == "/lake/a"
+    assert table_location(tmp_path, "s3a://lake/a") == "s3a://lake/a"
 
 
 @pytest.mark.parametrize(
@@ -154,7 +197,7 @@ def test_the_doctor_says_what_pipelines_need(
     assert "brings" in checkup.check_spark(tmp_path).found
     jars.folder_below(tmp_path).mkdir()
     finding = checkup.check_spark(tmp_path)
-    assert finding.state == State.WRONG and "missing" in str(finding.advice)
+    assert finding.state == FindingState.WRONG and "missing" in str(finding.advice)
 
     def no_java(cache: Path) -> Path:
         raise PipelineError("Spark needs Java 17 or 21.")
@@ -162,7 +205,7 @@ def test_the_doctor_says_what_pipelines_need(
     monkeypatch.setattr(checkup, "java_home", no_java)
     versions["pyspark"] = "4.3.0"
     everything = checkup.check_spark(tmp_path)
-    assert everything.state == State.WRONG and everything.found == "PySpark 4.3.0"
+    assert everything.state == FindingState.WRONG and everything.found == "PySpark 4.3.0"
     for missing in ("need PySpark 4.0", "needs Java 17", ".jar is missing"):
         assert missing in str(everything.advice)
 
@@ -170,4 +213,4 @@ def test_the_doctor_says_what_pipelines_need(
         raise checkup.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(checkup.metadata, "version", none)
-    assert checkup.check_spark(tmp_path).state == State.GOOD
+    assert checkup.check_spark(tmp_path).state == FindingState.GOOD

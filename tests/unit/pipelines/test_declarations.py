@@ -13,11 +13,11 @@ from pydantic import BaseModel, Field
 
 from headrace.pipelines import Console, Table, Topic, pipeline
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.latest import ByColumns
-from headrace.pipelines.loading import load
-from headrace.pipelines.schema import ddl_of
-from headrace.pipelines.table_writer import merge_statement
-from headrace.pipelines.writing import lines
+from headrace.pipelines.pipeline_names import load
+from headrace.pipelines.rows.schema import ddl_of
+from headrace.pipelines.sinks.console_lines import lines
+from headrace.pipelines.sinks.latest import ByColumns
+from headrace.pipelines.sinks.table_writer import merge_statement
 
 
 class Colour(Enum):

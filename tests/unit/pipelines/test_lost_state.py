@@ -9,7 +9,7 @@ import pytest
 from headrace.pipelines import Table, Topic, pipeline
 from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.folder import Folder
+from headrace.pipelines.stream.folder import Folder
 
 
 def a_pipeline() -> Pipeline:

@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 
-from headrace.pipelines import Console, Jdbc, Table, Topic, backfill, pipeline
+from headrace.pipelines import Console, Jdbc, Table, Topic, pipeline
 from headrace.pipelines.declaration import Pipeline, Sink, Source
-from headrace.pipelines.explaining import explained
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.jdbc import statements
-from headrace.pipelines.loading import load
-from headrace.pipelines.reading import source_options
-from headrace.pipelines.schema import avro_of, enveloped, from_seen
-from headrace.pipelines.shape import Node, stateful_operator
-from headrace.pipelines.sinks import output_mode
+from headrace.pipelines.pipeline_names import load
+from headrace.pipelines.rows.record_rows import source_options
+from headrace.pipelines.rows.schema import avro_of, enveloped, from_seen
+from headrace.pipelines.sinks.jdbc import statements
+from headrace.pipelines.sinks.writer import output_mode
+from headrace.pipelines.spark.shape import Node, stateful_operator
+from headrace.pipelines.spark.spark_errors import explained
+from headrace.pipelines.stream import backfill
 
 URL = "jdbc:postgresql://localhost/shop"
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pytest
 from rich.console import Console
 
-from headrace.cli.pipeline_bar import Bar
-from headrace.pipelines import session
-from headrace.pipelines.bar import Seen, Stages, waiting
+from headrace.cli.applications.pipeline_bar import Bar
+from headrace.pipelines.spark import session
+from headrace.pipelines.spark.bar import Seen, Stages, waiting
 
 
 @dataclass

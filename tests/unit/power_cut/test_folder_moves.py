@@ -11,7 +11,7 @@ import pytest
 from headrace.environment import Now
 from headrace.protocol.messages import alter_replica_log_dirs
 from headrace.simulator.disk import Names, VirtualDisk
-from tests.unit.broker.bench import START_MS, Bench, Randomness, values_in
+from tests.unit.broker.rig import START_MS, Randomness, Rig, values_in
 
 RECORDS = 12
 LOOKS = 12
@@ -23,26 +23,26 @@ def start(disk: VirtualDisk, drawn: int = 0) -> Any:
     randomness = Randomness()
     randomness.drawn = drawn
     settings = {"log_dirs": "/one,/two", "headrace_durability": "disk"}
-    return Bench(Path("/one"), disk=disk, now=disk.now, randomness=randomness, **settings)
+    return Rig(Path("/one"), disk=disk, now=disk.now, randomness=randomness, **settings)
 
 
-def values(bench: Any) -> list[str]:
-    answer = bench.fetch("orders")
+def values(rig: Any) -> list[str]:
+    answer = rig.fetch("orders")
     assert answer.error_code == 0, answer.error_code
     return [value.decode() for value in values_in(answer.records)]
 
 
-def move(bench: Any, path: str) -> None:
+def move(rig: Any, path: str) -> None:
     topics = [alter_replica_log_dirs.AlterReplicaLogDirTopic("orders", [0])]
     asked = alter_replica_log_dirs.AlterReplicaLogDir(path, topics)
     request = alter_replica_log_dirs.AlterReplicaLogDirsRequest([asked])
-    [result] = bench.ask(alter_replica_log_dirs, request).results
+    [result] = rig.ask(alter_replica_log_dirs, request).results
     assert result.partitions[0].error_code == 0
 
 
-def look(bench: Any, times: int) -> None:
+def look(rig: Any, times: int) -> None:
     for _ in range(times):
-        bench.advance(LOOK_MS)
+        rig.advance(LOOK_MS)
 
 
 @pytest.mark.parametrize("names", list(Names), ids=lambda names: names.value)
@@ -51,12 +51,12 @@ def test_nothing_is_lost_at_any_moment(names: Names) -> None:
     for folder in ("/one", "/two"):
         disk.make_folder(folder)
     disk.flush_folder("/")
-    bench = start(disk)
-    bench.create("orders")
-    bench.advance(1_000)
+    rig = start(disk)
+    rig.create("orders")
+    rig.advance(1_000)
     for number in range(RECORDS):
-        assert bench.produce("orders", f"record {number}").error_code == 0
-    wanted = values(bench)
+        assert rig.produce("orders", f"record {number}").error_code == 0
+    wanted = values(rig)
     cuts: list[VirtualDisk] = []
 
     def cut() -> None:
@@ -64,11 +64,11 @@ def test_nothing_is_lost_at_any_moment(names: Names) -> None:
         cuts.append(disk.power_cut(Random(len(cuts)), now, names))
 
     disk.before_change = cut
-    move(bench, "/two")
-    look(bench, LOOKS)
-    bench.advance(1_000)  # the metadata are told
+    move(rig, "/two")
+    look(rig, LOOKS)
+    rig.advance(1_000)  # the metadata are told
     disk.before_change = None
-    assert bench.node.partitions.folders.holder("orders", 0).path == "/two"
+    assert rig.node.partitions.folders.holder("orders", 0).path == "/two"
     assert len(cuts) > 20
     places = set()
     for number, left in enumerate(cuts):

@@ -9,8 +9,8 @@ import pytest
 
 from headrace.environment import Now
 from headrace.simulator.disk import VirtualDisk
-from headrace.storage.open_files import OpenFiles
-from headrace.storage.unwritten import Unwritten
+from headrace.storage.durability.open_files import OpenFiles
+from headrace.storage.durability.unwritten import Unwritten
 from tests.unit.storage.a_log import NOW, ALog
 
 # `make soak` asks for more by POWER_CUTS.

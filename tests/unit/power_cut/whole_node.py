@@ -20,10 +20,10 @@ from headrace.environment import Now
 from headrace.protocol import record_batch
 from headrace.protocol.messages import delete_records
 from headrace.simulator.disk import Names, VirtualDisk
-from headrace.storage.compaction import clean
-from tests.unit.broker.bench import START_MS
-from tests.unit.broker.group_bench import GroupBench
-from tests.unit.broker.transaction_bench import TransactionalProducer, TransactionBench
+from headrace.storage.compaction.compaction import clean
+from tests.unit.broker.groups.group_rig import GroupRig
+from tests.unit.broker.rig import START_MS
+from tests.unit.broker.transactions.transaction_rig import TransactionalProducer, TransactionRig
 
 DATA = Path("/data")
 PLAIN, COMPACTED, TRANSACTIONAL = "orders", "state", "payments"
@@ -63,11 +63,11 @@ class InThisProcess:
         self.reports.finished(cleaned_to)
 
 
-class NodeOnVirtualDisk(TransactionBench):
+class NodeOnVirtualDisk(TransactionRig):
     """A whole node; a start on a disk that holds one already goes on with it."""
 
-    commit_offset = GroupBench.commit
-    committed_offset = GroupBench.committed
+    commit_offset = GroupRig.commit
+    committed_offset = GroupRig.committed
 
     def __init__(self, disk: VirtualDisk, random: Random, *, durable: bool) -> None:
         self.cleaner = InThisProcess(disk)
@@ -233,7 +233,7 @@ class Story:
         self.node.advance(15_000)
         if self.names is Names.IN_ORDER:
             self.node.cleaner.run()
-        self.node.settle()
+        self.node.until_idle()
 
     # --- what clients do
 
@@ -286,7 +286,7 @@ class Story:
         for _ in range(5):
             if producer.init() == 0:
                 return producer
-            self.node.settle()
+            self.node.until_idle()
         raise AssertionError(f"{name} cannot start")
 
     def _give_up(self, name: str) -> None:

@@ -29,6 +29,7 @@ from headrace.protocol.record_batch.keys import (
     values_of_batch,
 )
 from headrace.protocol.record_batch.retained import records_at
+from tests.effort import examples
 
 LIMIT = 1 << 24
 
@@ -118,7 +119,7 @@ LIES_IN_TWO_BYTES = zigzag(8202) + b"\0\0\0\x02k" + b"\x84\x80\0vv" + bytes(8192
 @example((ONE, LACKS_A_HEADER, 1))
 @example((ONE, LIES_IN_TWO_BYTES, 1))
 @example((ONE * 9, ONE * 8 + b"\x11\0\0\0\x02k\x02v\0", 9))
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 def test_the_quick_walks_accept_what_the_plain_one_accepts(made: tuple[bytes, bytes, int]) -> None:
     whole, damaged, count = made
     outcome(lambda: keys_of_batch(whole, 0, len(whole), count))  # its runs are tried first

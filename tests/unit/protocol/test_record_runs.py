@@ -16,7 +16,7 @@ from headrace.protocol.record_batch.keys import (
     values_of_batch,
 )
 from headrace.protocol.record_batch.retained import records_at
-from headrace.storage.last_of_keys import LastOfKeys
+from headrace.storage.compaction.last_of_keys import LastOfKeys
 
 BASE = 1_000
 
@@ -63,7 +63,7 @@ def test_runs_give_what_a_walk_gives(shapes):
     ]
     keys = LastOfKeys(1 << 30)
     keys.note(names, range(BASE, BASE + count))
-    keys.settle()
+    keys.finish()
     expected = {key: offset for offset, key in enumerate(names, start=BASE) if key is not None}
     flags = keys.staying(BASE, count)
     assert [BASE + at for at in range(count) if flags[at]] == sorted(expected.values())
@@ -122,7 +122,7 @@ def test_what_was_noted_first_stands_behind_what_is_noted_later():
     keys = LastOfKeys(1 << 30)
     keys.note([b"a", b"b", None], range(10**15, 10**15 + 3))
     keys.note([b"c", b"a", b"c"], range(7, 10))
-    keys.settle()
+    keys.finish()
     assert list(keys.staying(5, 6)) == [0, 0, 0, 0, 1, 0], "the last c"
     assert list(keys.staying(10**15 - 1, 6)) == [0, 1, 1, 0, 0, 0]
     assert list(keys.staying(5, 6)) == [0, 0, 0, 0, 1, 0], "asked again"

@@ -10,10 +10,10 @@ from headrace.protocol.record_batch import Record, build
 from headrace.replication.partition_follower import Position
 from headrace.replication.replica import Replica
 from headrace.replication.this_broker import ReplicationSettings, ThisBroker
+from headrace.storage.durability.open_files import OpenFiles
+from headrace.storage.durability.unwritten import Unwritten
 from headrace.storage.log_settings import LogSettings
-from headrace.storage.open_files import OpenFiles
 from headrace.storage.partition_log import PartitionLog
-from headrace.storage.unwritten import Unwritten
 from tests.fuzz.memory_disk import MemoryDisk
 from tests.unit.replication.checkers import content
 

@@ -7,13 +7,9 @@ from typing import Any
 
 import pytest
 
-from headrace.controller import (
-    broker_registrations,
-    in_sync_changes,
-    partition_changes,
-    partition_elections,
-)
-from headrace.controller.partition_changes import Election
+from headrace.controller.members import broker_registrations
+from headrace.controller.partitions import in_sync_changes, partition_changes, partition_elections
+from headrace.controller.partitions.partition_changes import Election
 from headrace.protocol.errors import ErrorCode
 from headrace.replication.follower_progress import FollowerProgress
 from headrace.replication.partition_leader import LeaderRole

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from headrace.controller import brokers, leader_balance
-from headrace.controller.broker_heartbeats import BrokerSessions
-from headrace.controller.broker_registrations import register
-from headrace.controller.in_sync_changes import alter_partition
-from headrace.controller.placement import new_partitions, place
-from headrace.controller.reassignments import Rules, alter_reassignments
-from headrace.controller.replica_directories import assign_replicas
+from headrace.controller.members import brokers
+from headrace.controller.members.broker_heartbeats import BrokerSessions
+from headrace.controller.members.broker_registrations import register
+from headrace.controller.partitions import leader_balance
+from headrace.controller.partitions.in_sync_changes import alter_partition
+from headrace.controller.partitions.placement import new_partitions, place
+from headrace.controller.partitions.reassignments import Rules, alter_reassignments
+from headrace.controller.partitions.replica_directories import assign_replicas
 from headrace.environment import Now
 from headrace.metadata.features import SUPPORTED_FEATURES
 from headrace.metadata.image import MetadataImage, PartitionImage
@@ -52,10 +53,10 @@ from headrace.replication.replica import Replica
 from headrace.replication.replica_fetcher import ReplicaFetcher
 from headrace.replication.this_broker import ReplicationSettings, ThisBroker
 from headrace.simulator.disk import VirtualDisk
+from headrace.storage.durability.open_files import OpenFiles
+from headrace.storage.durability.unwritten import Unwritten
 from headrace.storage.log_settings import LogSettings
-from headrace.storage.open_files import OpenFiles
 from headrace.storage.partition_log import PartitionLog
-from headrace.storage.unwritten import Unwritten
 from tests.unit.replication.checkers import Checkers, raw
 from tests.unit.replication.weather import CONTROLLER, Weather
 

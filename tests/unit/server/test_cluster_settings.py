@@ -9,43 +9,43 @@ import pytest
 from headrace.consensus.voters import Voter, VoterEndpoint
 from headrace.metadata.config_definitions.definition import BadValue
 from headrace.metadata.configs import broker_values
-from headrace.server.addresses import split_listeners
-from headrace.server.cluster_settings import Place, place_of
+from headrace.server.listeners.addresses import split_listeners
+from headrace.server.settings.cluster_settings import ClusterSettings, cluster_settings_of
 
 BOTH = "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093"
 THREE = "one:9093,two:9093,three:9093"
 
 
-def place(**settings: str) -> Place:
+def cluster(**settings: str) -> ClusterSettings:
     """`process_roles` stands for process.roles."""
     given = {"node.id": "1"} | {name.replace("_", "."): text for name, text in settings.items()}
     values = broker_values(given, {})
-    return place_of(values, given, *split_listeners(values))
+    return cluster_settings_of(values, given, *split_listeners(values))
 
 
 def fault(**settings: str) -> str:
     with pytest.raises(BadValue) as refused:
-        place(**settings)
+        cluster(**settings)
     sentence = str(refused.value)
     assert sentence.endswith(".") and "\n" not in sentence
     return sentence
 
 
 def test_a_node_that_is_told_nothing_is_alone() -> None:
-    found = place()
+    found = cluster()
     assert found.is_alone and found.is_broker and found.is_controller
     assert (found.controller_listener, found.broker_listener) == ("CONTROLLER", "PLAINTEXT")
 
 
 def test_one_of_three_nodes_with_both_roles() -> None:
-    found = place(listeners=BOTH, controller_quorum_bootstrap_servers=THREE)
+    found = cluster(listeners=BOTH, controller_quorum_bootstrap_servers=THREE)
     assert found.is_one_of_many and not found.is_alone
     assert found.bootstrap[0] == VoterEndpoint("CONTROLLER", "one", 9093)
     assert found.static_voters == ()
 
 
 def test_static_voters_have_no_directory_id() -> None:
-    found = place(listeners=BOTH, controller_quorum_voters="1@localhost:9093, 2@[::1]:9094")
+    found = cluster(listeners=BOTH, controller_quorum_voters="1@localhost:9093, 2@[::1]:9094")
     assert found.static_voters == (
         Voter(1, endpoints=(VoterEndpoint("CONTROLLER", "localhost", 9093),)),
         Voter(2, endpoints=(VoterEndpoint("CONTROLLER", "::1", 9094),)),
@@ -53,9 +53,9 @@ def test_static_voters_have_no_directory_id() -> None:
 
 
 def test_a_broker_by_itself_and_a_controller_by_itself() -> None:
-    broker = place(process_roles="broker", controller_quorum_bootstrap_servers="one:9093")
+    broker = cluster(process_roles="broker", controller_quorum_bootstrap_servers="one:9093")
     assert (broker.is_broker, broker.is_controller, broker.is_alone) == (True, False, False)
-    controller = place(
+    controller = cluster(
         process_roles="controller",
         listeners="CONTROLLER://localhost:9093",
         controller_quorum_bootstrap_servers="one:9093",
@@ -64,7 +64,7 @@ def test_a_broker_by_itself_and_a_controller_by_itself() -> None:
 
 
 def test_a_node_whose_controller_others_can_reach_is_not_alone() -> None:
-    assert not place(listeners=BOTH).is_alone, "a second one may join it"
+    assert not cluster(listeners=BOTH).is_alone, "a second one may join it"
 
 
 @pytest.mark.parametrize(
@@ -110,5 +110,5 @@ def test_what_makes_no_sense_is_said(settings: dict[str, str], said: str) -> Non
 
 def test_heartbeats_that_are_too_rare_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        place(broker_heartbeat_interval_ms="5000")
+        cluster(broker_heartbeat_interval_ms="5000")
     assert "one late heartbeat fences the broker" in caplog.text

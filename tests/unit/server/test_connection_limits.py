@@ -2,10 +2,10 @@
 
 import pytest
 
-from headrace.server import connection_limits
-from headrace.server.connection_limits import (
+from headrace.server.listeners import connection_limits
+from headrace.server.listeners.connection_limits import (
+    ConnectionLimits,
     Doorkeeper,
-    Limits,
     one_form_of,
     settings_of_listeners,
 )
@@ -13,7 +13,9 @@ from headrace.server.connection_limits import (
 
 def keeper(**limits):
     return Doorkeeper(
-        Limits(**{"connections": 100, "connections_per_address": 50, "idle_ms": 1, **limits})
+        ConnectionLimits(
+            **{"connections": 100, "connections_per_address": 50, "idle_ms": 1, **limits}
+        )
     )
 
 
@@ -53,7 +55,7 @@ def test_a_listener_has_a_bound_of_its_own():
 def test_a_changed_bound_holds_for_those_who_come():
     door = keeper()
     assert enter(door, 10) == 10
-    door.change(Limits(connections=5, connections_per_address=5, idle_ms=1))
+    door.change(ConnectionLimits(connections=5, connections_per_address=5, idle_ms=1))
     assert enter(door, 1, host="10.0.0.2") == 0
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from headrace.consensus.snapshots import BOOTSTRAP_FILE, read_snapshot
 from headrace.metadata.features import NEW_CLUSTER_LEVELS
-from headrace.server.folder_format import format_folder, initial_controllers, levels_of
-from headrace.server.real_disk import RealDisk
-from headrace.server.settings import CannotStart, Settings, load_settings
+from headrace.server.folders.folder_format import format_folder, initial_controllers, levels_of
+from headrace.server.folders.real_disk import RealDisk
+from headrace.server.settings.settings import CannotStart, Settings, load_settings
 
 D1, D2 = "3J9mxgXtRDSPNWPwTdMuMw", "gWJvYcGjQnCOsNbT4hcNsg"
 LISTENERS = "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093"

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from headrace.server.listener import (
+from headrace.server.listeners.listener import (
     RECEIVE_BUFFER_ON_LOOPBACK,
     SEND_BUFFER_ON_LOOPBACK,
     Buffers,

@@ -11,11 +11,11 @@ import pytest
 from headrace.environment import FileSlice
 from headrace.protocol.messages import fetch, find_coordinator, metadata
 from headrace.server.clock import SystemClock
-from headrace.server.connection import Connection
+from headrace.server.folders.real_disk import RealDisk
+from headrace.server.listeners.connection import Connection
 from headrace.server.loop import BIG_FRAME_BYTES, MOST_LINES_PER_SECOND, Loop
 from headrace.server.poller import EpollPoller, SelectorsPoller
-from headrace.server.real_disk import RealDisk
-from headrace.serving.api import Parked
+from headrace.serving.api import WaitingRequest
 from headrace.serving.session import Session
 from tests.readable import readable
 from tests.unit.serving.conversation import Conversation, frame
@@ -211,7 +211,7 @@ def test_what_was_sent_behind_a_muting_request_is_answered_after_it(poller):
         def attempt(expired):
             return find_coordinator.FindCoordinatorResponse() if gate.open or expired else None
 
-        return Parked(attempt, deadline_ms=2**62, hangs_on=[gate], mutes=True)
+        return WaitingRequest(attempt, deadline_ms=2**62, hangs_on=[gate], mutes=True)
 
     station = Station(poller, {metadata: answer_metadata, find_coordinator: wait})
     client = station.connect()
@@ -233,7 +233,7 @@ def test_who_waited_is_sent_to_before_the_one_who_ended_the_wait(poller, monkeyp
     gate, sent_to = Gate(), []
 
     def wait(owner, request, call):
-        return Parked(
+        return WaitingRequest(
             lambda expired: find_coordinator.FindCoordinatorResponse() if gate.open else None,
             deadline_ms=2**62,
             hangs_on=[gate],
@@ -324,7 +324,7 @@ def test_idle_connections_are_closed_but_not_those_that_wait_for_us(poller):
     gate = Gate()
 
     def wait(owner, request, call):
-        return Parked(lambda expired: None, deadline_ms=2**62, hangs_on=[gate])
+        return WaitingRequest(lambda expired: None, deadline_ms=2**62, hangs_on=[gate])
 
     station = Station(poller, {find_coordinator: wait, metadata: answer_metadata})
     idle, waiting = station.connect(), station.connect()

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from headrace.server import real_disk
-from headrace.server.real_disk import RealDisk
+from headrace.server.folders import real_disk
+from headrace.server.folders.real_disk import RealDisk
 
 
 @pytest.fixture
@@ -154,3 +154,11 @@ def test_a_file_stays_open_over_rename_and_removal(disk, tmp_path):
     disk.remove(f"{tmp_path}/a.deleted")
     assert file.read(4, 0) == b"data"
     file.flush()
+
+
+def test_a_whole_file_that_cannot_be_written_is_named(disk, tmp_path):
+    """By the name one can tell whose disk is full or broken; the system call names none."""
+    (tmp_path / "a.tmp").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left") as refusal:
+        disk.write_file(f"{tmp_path}/a", [b"text"])
+    assert refusal.value.filename == f"{tmp_path}/a"

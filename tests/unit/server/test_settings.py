@@ -15,8 +15,8 @@ from headrace.metadata.config_definitions.definition import (
     Definition,
     Standing,
 )
-from headrace.server.addresses import Listener, is_loopback
-from headrace.server.settings import CannotStart, load_settings
+from headrace.server.listeners.addresses import Listener, is_loopback
+from headrace.server.settings.settings import CannotStart, load_settings
 
 # As Apache Kafka 4.3 ships it, without comments: it must start as it is, but for /tmp.
 APACHES_SAMPLE = """
@@ -256,7 +256,11 @@ def test_an_unknown_name_in_a_file_is_warned_of(
     file.write_text("zookeeper.connect=localhost:2181\ncontrol.plane.listener.name=X\n")
     with caplog.at_level(logging.WARNING):
         load_settings(config_file=file)
-    said = [one.getMessage() for one in caplog.records if one.name == "headrace.server.settings"]
+    said = [
+        one.getMessage()
+        for one in caplog.records
+        if one.name == "headrace.server.settings.settings"
+    ]
     assert "zookeeper.connect" in said[0] and "control.plane" in said[1]
 
 

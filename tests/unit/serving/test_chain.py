@@ -1,7 +1,7 @@
 """Requests that wait twice: the second wait may be refused, and then so is the request."""
 
 from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.serving.api import Parked
+from headrace.serving.api import WaitingRequest
 from headrace.serving.chain import chain
 from headrace.serving.purgatory import Purgatory
 
@@ -18,13 +18,13 @@ def waits_for(thing):
             raise thing.answer
         return thing.answer
 
-    return Parked(attempt, deadline_ms=1_000, hangs_on=[thing])
+    return WaitingRequest(attempt, deadline_ms=1_000, hangs_on=[thing])
 
 
 def answer(purgatory, thing, found):
     thing.answer = found
     purgatory.wake(thing)
-    purgatory.settle()
+    purgatory.try_woken()
 
 
 def test_a_second_wait_that_is_refused_refuses_the_request():
@@ -33,7 +33,7 @@ def test_a_second_wait_that_is_refused_refuses_the_request():
     inner = chain(purgatory, waits_for(first), lambda found: waits_for(second))
     outer = chain(purgatory, inner, lambda found: seen.append(found) or "built")
     outer.complete = answers.append
-    purgatory.park(outer)
+    purgatory.add(outer)
     answer(purgatory, first, "an id")
     assert answers == []
     refusal = KafkaError(ErrorCode.NOT_COORDINATOR)
@@ -46,7 +46,7 @@ def test_what_both_waits_bring_is_gone_on_with():
     inner = chain(purgatory, waits_for(first), lambda found: waits_for(second))
     outer = chain(purgatory, inner, lambda found: f"built of {found}")
     outer.complete = answers.append
-    purgatory.park(outer)
+    purgatory.add(outer)
     answer(purgatory, first, "an id")
     answer(purgatory, second, "a record")
     assert answers == ["built of a record"]

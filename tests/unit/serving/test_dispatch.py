@@ -5,7 +5,7 @@ from struct import pack
 import pytest
 
 from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.serving.api import Parked, Refused
+from headrace.serving.api import ClosesConnection, WaitingRequest
 from headrace.serving.dispatch import MOST_BYTES_OWED, MOST_REQUESTS_IN_LINE
 from tests.unit.serving.conversation import (
     Conversation,
@@ -29,11 +29,11 @@ class Gate:
         self.waiting = {}
         self.open = False
 
-    def park(self, answer, *, mutes=False):
+    def wait(self, answer, *, mutes=False):
         def attempt(expired):
             return answer if self.open or expired else None
 
-        return Parked(attempt, deadline_ms=1000, hangs_on=[self], mutes=mutes)
+        return WaitingRequest(attempt, deadline_ms=1000, hangs_on=[self], mutes=mutes)
 
 
 def test_several_frames_in_one_read_are_answered_in_order():
@@ -57,7 +57,7 @@ def test_a_later_answer_waits_for_an_earlier_one():
     talk = Conversation(
         {
             metadata: answer_metadata,
-            find_coordinator: lambda owner, request, call: gate.park(
+            find_coordinator: lambda owner, request, call: gate.wait(
                 find_coordinator.FindCoordinatorResponse()
             ),
         }
@@ -67,7 +67,7 @@ def test_a_later_answer_waits_for_an_earlier_one():
     assert talk.replies() == []
     gate.open = True
     talk.purgatory.wake(gate)
-    talk.purgatory.settle()
+    talk.purgatory.try_woken()
     assert [correlation_id for correlation_id, _ in talk.replies()] == [1, 2]
     assert talk.dispatch.dirty == [talk.session]
 
@@ -77,7 +77,7 @@ def test_a_request_that_mutes_lets_nothing_in_until_it_is_answered():
     talk = Conversation(
         {
             metadata: answer_metadata,
-            find_coordinator: lambda owner, request, call: gate.park(
+            find_coordinator: lambda owner, request, call: gate.wait(
                 find_coordinator.FindCoordinatorResponse(), mutes=True
             ),
         }
@@ -87,7 +87,7 @@ def test_a_request_that_mutes_lets_nothing_in_until_it_is_answered():
     assert talk.send(first + second) == len(first)
     gate.open = True
     talk.purgatory.wake(gate)
-    talk.purgatory.settle()
+    talk.purgatory.try_woken()
     assert talk.dispatch.resumed == [talk.session]
     assert talk.send(second) == len(second)
     assert [correlation_id for correlation_id, _ in talk.replies()] == [1, 2]
@@ -97,7 +97,7 @@ def test_requests_in_line_are_bounded():
     gate = Gate()
     talk = Conversation(
         {
-            find_coordinator: lambda owner, request, call: gate.park(
+            find_coordinator: lambda owner, request, call: gate.wait(
                 find_coordinator.FindCoordinatorResponse()
             )
         }
@@ -106,6 +106,20 @@ def test_requests_in_line_are_bounded():
     taken = talk.send(one * 2 * MOST_REQUESTS_IN_LINE)
     assert taken == len(one) * MOST_REQUESTS_IN_LINE
     assert talk.session.muted == 1
+
+
+def test_a_connection_is_read_again_when_the_last_reason_to_mute_it_has_ended():
+    talk = Conversation({metadata: answer_metadata})
+    one = frame(METADATA, 1, pack(">i", -1))
+    talk.dispatch.mute(talk.session)
+    talk.dispatch.mute(talk.session)
+    assert talk.send(one) == 0
+    talk.dispatch.unmute(talk.session)
+    assert talk.send(one) == 0 and talk.dispatch.resumed == []
+    talk.dispatch.unmute(talk.session)
+    assert talk.send(one) == len(one) and talk.dispatch.resumed == [talk.session]
+    with pytest.raises(AssertionError, match="a reason ends once"):
+        talk.dispatch.unmute(talk.session)
 
 
 def test_replies_that_nobody_takes_stop_the_reading():
@@ -133,21 +147,21 @@ def test_replies_that_nobody_takes_stop_the_reading():
 )
 def test_eight_bytes_are_enough_to_refuse(data):
     talk = Conversation({metadata: answer_metadata})
-    with pytest.raises(Refused):
+    with pytest.raises(ClosesConnection):
         talk.send(data)
 
 
 @pytest.mark.parametrize("body", [b"", b"\0", pack(">i", 2**31 - 1), pack(">ih", 1, 50)])
 def test_a_request_that_cannot_be_read_ends_the_connection(body):
     talk = Conversation({metadata: answer_metadata})
-    with pytest.raises(Refused, match="cannot be read"):
+    with pytest.raises(ClosesConnection, match="cannot be read"):
         talk.send(frame(METADATA, 1, body))
 
 
 def test_a_client_id_longer_than_its_frame_ends_the_connection():
     talk = Conversation({metadata: answer_metadata})
     payload = pack(">hhih", METADATA, 1, 7, 500) + b"me"
-    with pytest.raises(Refused, match="client id"):
+    with pytest.raises(ClosesConnection, match="client id"):
         talk.send(pack(">i", len(payload)) + payload)
 
 
@@ -156,7 +170,7 @@ def test_a_bug_in_a_handler_ends_that_connection_and_says_which_request(caplog):
         raise ZeroDivisionError
 
     talk = Conversation({metadata: answer})
-    with pytest.raises(Refused):
+    with pytest.raises(ClosesConnection):
         talk.send(frame(METADATA, 1, pack(">i", -1)))
     assert "Metadata v1 from 127.0.0.1 failed" in caplog.text
 
@@ -166,7 +180,7 @@ def test_an_answer_that_cannot_be_written_ends_that_connection_only(caplog):
         return metadata.MetadataResponse(cluster_id=object())
 
     talk = Conversation({metadata: answer})
-    with pytest.raises(Refused):
+    with pytest.raises(ClosesConnection):
         talk.send(frame(METADATA, 2, pack(">i", -1)))
     assert "Metadata v2 from 127.0.0.1 failed" in caplog.text
 
@@ -182,14 +196,14 @@ def test_a_bug_in_a_waiting_request_ends_that_connection_only(answer):
 
     talk = Conversation(
         {
-            find_coordinator: lambda owner, request, call: Parked(
+            find_coordinator: lambda owner, request, call: WaitingRequest(
                 attempt, deadline_ms=1000, hangs_on=[gate]
             )
         }
     )
     talk.send(frame(FIND_COORDINATOR, 0, pack(">h", 1) + b"g"))
     talk.purgatory.wake(gate)
-    talk.purgatory.settle()
+    talk.purgatory.try_woken()
     assert [session for session, _ in talk.dispatch.failed] == [talk.session]
     assert talk.purgatory.waiting == 0
 
@@ -197,7 +211,7 @@ def test_a_bug_in_a_waiting_request_ends_that_connection_only(answer):
 @pytest.mark.parametrize("size", [-1, 0, 1, 9])
 def test_a_length_that_cannot_be_is_refused_before_anything_follows(size):
     talk = Conversation({metadata: answer_metadata})
-    with pytest.raises(Refused):
+    with pytest.raises(ClosesConnection):
         talk.send(pack(">i", size))
 
 
@@ -229,7 +243,7 @@ def test_a_connection_that_goes_leaves_nothing_waiting():
     gate = Gate()
     talk = Conversation(
         {
-            find_coordinator: lambda owner, request, call: gate.park(
+            find_coordinator: lambda owner, request, call: gate.wait(
                 find_coordinator.FindCoordinatorResponse()
             )
         }
@@ -245,7 +259,7 @@ def test_answers_behind_one_that_waits_stop_the_reading():
         gate = Gate()
         talk = Conversation(
             {
-                find_coordinator: lambda owner, request, call, gate=gate: gate.park(
+                find_coordinator: lambda owner, request, call, gate=gate: gate.wait(
                     find_coordinator.FindCoordinatorResponse()
                 ),
                 metadata: lambda owner, request, call, said=cluster_id: metadata.MetadataResponse(
@@ -259,7 +273,7 @@ def test_answers_behind_one_that_waits_stop_the_reading():
         assert taken <= len(one) * most and talk.session.muted
         gate.open = True
         talk.purgatory.wake(gate)
-        talk.purgatory.settle()
+        talk.purgatory.try_woken()
         assert not talk.session.muted and talk.dispatch.resumed == [talk.session]
         assert talk.session.line_bytes == 0 and not talk.session.line
         assert len(talk.replies()) == 1 + taken // len(one)

@@ -12,7 +12,7 @@ from headrace.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from headrace.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, WaitingRequest
 from headrace.serving.authorization import Authorizer
 from headrace.serving.envelopes import API, Envelopes, disclose, enclose
 from headrace.serving.principal import Principal
@@ -82,11 +82,13 @@ def test_the_controller_sees_the_client_itself(version):
 
 
 def test_an_answer_that_comes_later_is_sealed_when_it_comes():
-    parked = Parked(lambda expired: response if expired else None, deadline_ms=1, hangs_on=[])
+    waiting = WaitingRequest(
+        lambda expired: response if expired else None, deadline_ms=1, hangs_on=[]
+    )
     response = CreateTopicsResponse(0, [CreatableTopicResult("late")])
     enclosed = enclose(a_call())
-    found = answer_to(enclosed, envelopes(Controller(answer=lambda _: parked)))
-    assert found is parked and found.attempt(False) is None
+    found = answer_to(enclosed, envelopes(Controller(answer=lambda _: waiting)))
+    assert found is waiting and found.attempt(False) is None
     (said,) = disclose(create_topics, VERSION, found.attempt(True)).topics
     assert said.name == "late"
 
@@ -113,8 +115,8 @@ def test_a_controller_that_is_deposed_meanwhile_says_so_of_the_envelope():
     def deposed(expired):
         raise KafkaError(ErrorCode.NOT_CONTROLLER)
 
-    parked = Parked(deposed, deadline_ms=1, hangs_on=[])
-    found = answer_to(enclose(a_call()), envelopes(Controller(answer=lambda _: parked)))
+    waiting = WaitingRequest(deposed, deadline_ms=1, hangs_on=[])
+    found = answer_to(enclose(a_call()), envelopes(Controller(answer=lambda _: waiting)))
     with pytest.raises(KafkaError) as refusal:
         found.attempt(False)
     assert refusal.value.code == ErrorCode.NOT_CONTROLLER

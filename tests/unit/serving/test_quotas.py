@@ -4,7 +4,7 @@ import pytest
 
 from headrace.environment import Now
 from headrace.serving import quotas as module
-from headrace.serving.quotas import ClientQuotas, Limits
+from headrace.serving.quotas import ClientQuotas, QuotaLimits
 from headrace.serving.session import Session
 
 KEY = "producer_byte_rate"
@@ -31,20 +31,20 @@ LEVELS = [
 def test_the_most_specific_limit_counts(first):
     table = {who: {KEY: float(at + 1)} for at, (who, _) in enumerate(LEVELS) if at >= first}
     table[entity(user="bob")] = {KEY: 99.0}
-    assert Limits(table, KEY).find("ann", "web") == (LEVELS[first][1], first + 1)
+    assert QuotaLimits(table, KEY).find("ann", "web") == (LEVELS[first][1], first + 1)
 
 
 def test_who_has_no_limit_is_not_measured():
-    limits = Limits({entity(user="bob"): {KEY: 1.0}, entity(user="ann"): {"other": 1.0}}, KEY)
+    limits = QuotaLimits({entity(user="bob"): {KEY: 1.0}, entity(user="ann"): {"other": 1.0}}, KEY)
     assert limits.find("ann", "web") is None
-    assert not Limits({entity(user="ann"): {"other": 1.0}}, KEY)
+    assert not QuotaLimits({entity(user="ann"): {"other": 1.0}}, KEY)
 
 
 def test_a_client_without_a_name_has_the_limits_of_its_user_only():
     table = {entity(client_id=None): {KEY: 1.0}, entity(client_id=None, user=None): {KEY: 2.0}}
-    assert Limits(table, KEY).find("ann", "") is None
+    assert QuotaLimits(table, KEY).find("ann", "") is None
     table[entity(user=None)] = {KEY: 3.0}
-    assert Limits(table, KEY).find("ann", "") == (("ann", ""), 3.0)
+    assert QuotaLimits(table, KEY).find("ann", "") == (("ann", ""), 3.0)
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_time_is_a_percentage_of_one_thread_and_waiting_takes_none(now):
     clock[0] += 900_000_000  # 0.9 s of ten, that is 9 %
     assert meter.finish(3) == 0
     waiting = quotas.meter(session, frame_of("web"))
-    waiting.parked()
+    waiting.waits()
     clock[0] += 60_000_000_000
     assert waiting.finish(11) == 0
     greedy = quotas.meter(session, frame_of("web"))

@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 
 from headrace.environment import Disk, Now
-from headrace.server.real_disk import RealDisk
+from headrace.server.folders.real_disk import RealDisk
 from headrace.simulator.disk import PAGE, Names, VirtualDisk
 
 

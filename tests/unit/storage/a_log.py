@@ -6,11 +6,11 @@ from typing import Any
 
 from headrace.environment import File
 from headrace.protocol.record_batch import Record, build, headers_in, walk
-from headrace.server.real_disk import RealDisk, RealFile
+from headrace.server.folders.real_disk import RealDisk, RealFile
+from headrace.storage.durability.open_files import OpenFiles
+from headrace.storage.durability.unwritten import Unwritten
 from headrace.storage.log_settings import LogSettings
-from headrace.storage.open_files import OpenFiles
 from headrace.storage.partition_log import PartitionLog
-from headrace.storage.unwritten import Unwritten
 
 NOW = 1_700_000_000_000
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from headrace.protocol.record_batch import BatchHeader, Record, build
-from headrace.server.real_disk import RealDisk
-from headrace.storage.batch_scan import CHUNK, BatchScan, DamagedRange
+from headrace.server.folders.real_disk import RealDisk
+from headrace.storage.segments.batch_scan import CHUNK, BatchScan, DamagedRange
 
 
 def batch(base_offset: int, records: int = 2, value: bytes = b"value") -> bytes:

@@ -14,7 +14,7 @@ from headrace.protocol.record_batch import (
     build,
     seal,
 )
-from headrace.storage.compaction import clean
+from headrace.storage.compaction.compaction import clean
 from headrace.storage.log_settings import LogSettings
 from tests.unit.storage.a_compacted_log import DAY, ACompactedLog
 from tests.unit.storage.a_log import NOW, Writer, records_of

@@ -6,8 +6,8 @@ import shutil
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headrace.server.real_disk import RealDisk, RealFile
-from headrace.storage.compaction import clean
+from headrace.server.folders.real_disk import RealDisk, RealFile
+from headrace.storage.compaction.compaction import clean
 from tests.unit.storage.a_compacted_log import ACompactedLog
 from tests.unit.storage.a_log import NOW
 

@@ -4,7 +4,7 @@ import pytest
 
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.record_batch import headers_in
-from headrace.server.real_disk import RealDisk
+from headrace.server.folders.real_disk import RealDisk
 from tests.unit.storage.a_log import NOW, ALog, records_of
 
 PAYLOAD = 65  # of a batch: behind its header
@@ -109,7 +109,7 @@ def test_readers_skip_damage_if_the_topic_says_so(tmp_path, caplog):
     log.settings.skip_damaged = True
     log.open(clean=False, recovery_point=12)
     assert read_all(log) == ([n for n in range(12) if n != 5], [])
-    assert "a reader goes on at offset 6" in caplog.text
+    assert "a reader continues at offset 6" in caplog.text
     assert log.open_files.findings.ranges_skipped == 1
 
 

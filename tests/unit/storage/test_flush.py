@@ -6,7 +6,7 @@ from pathlib import Path
 from threading import Event, Thread
 
 from headrace.replication.replica import PartitionLeader
-from headrace.server.real_disk import RealDisk, RealFile
+from headrace.server.folders.real_disk import RealDisk, RealFile
 from tests.unit.storage.a_log import NOW, ALog
 
 

@@ -5,7 +5,7 @@ from struct import pack, unpack
 from crc32c import crc32c
 
 from headrace.protocol.record_batch import headers_in
-from headrace.server.real_disk import RealDisk
+from headrace.server.folders.real_disk import RealDisk
 from tests.unit.storage.a_log import NOW, ALog, batch
 
 

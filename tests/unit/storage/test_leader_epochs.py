@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from headrace.server.real_disk import RealDisk
+from headrace.server.folders.real_disk import RealDisk
 from headrace.storage.leader_epochs import UNDEFINED, LeaderEpochs
 
 

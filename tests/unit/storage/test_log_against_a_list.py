@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headrace.protocol.errors import KafkaError
 from headrace.protocol.record_batch import headers_in
-from headrace.server.real_disk import RealDisk
+from headrace.server.folders.real_disk import RealDisk
 from tests.unit.storage.a_log import NOW, ALog, batch, records_of
 
 COUNTS = st.integers(1, 4)

@@ -3,11 +3,11 @@
 import pytest
 
 from headrace.protocol.errors import KafkaError
-from headrace.server.real_disk import RealDisk
+from headrace.server.folders.real_disk import RealDisk
+from headrace.storage.durability.open_files import OpenFiles
+from headrace.storage.durability.unwritten import Unwritten
 from headrace.storage.log_folder import LogFolder, partition_of
 from headrace.storage.log_settings import LogSettings
-from headrace.storage.open_files import OpenFiles
-from headrace.storage.unwritten import Unwritten
 from tests.unit.storage.a_log import NOW, WatchedDisk, batch
 
 TOPIC_ID = bytes(range(16))
@@ -28,7 +28,8 @@ class Folder:
             wants_flush=self.wants_flush,
         )
         if loads:
-            self.folder.load(lambda topic: LogSettings(segment_bytes=2000), wall_ms=NOW)
+            for _ in self.folder.load(lambda topic: LogSettings(segment_bytes=2000), wall_ms=NOW):
+                pass
 
     def create(self, topic, index=0):
         settings = LogSettings(segment_bytes=2000)
@@ -227,3 +228,20 @@ def test_a_topic_id_that_was_not_flushed_is_not_known(tmp_path):
     assert again.folder.topic_ids == {}
     again.folder.assign_topic_id("orders", 0, TOPIC_ID)
     assert Folder(tmp_path).folder.topic_ids == {("orders", 0): TOPIC_ID}
+
+
+def test_one_partition_is_found_in_each_step(tmp_path):
+    """So that a node with thousands of them can answer others meanwhile."""
+    folder = Folder(tmp_path)
+    for topic in ("orders", "payments"):
+        for index in range(3):
+            folder.create(topic, index)
+    again, asked = Folder(tmp_path, loads=False).folder, []
+
+    def settings_for(topic):
+        asked.append(topic)
+        return LogSettings()
+
+    found = [len(again.logs) for _ in again.load(settings_for, wall_ms=NOW)]
+    assert found == [1, 2, 3, 4, 5, 6] and again.is_loaded
+    assert sorted(asked) == ["orders", "payments"], "once for each topic"

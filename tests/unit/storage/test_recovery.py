@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.protocol.record_batch import headers_in
-from headrace.server.real_disk import RealDisk, RealFile
-from headrace.storage.open_files import OpenFiles
-from headrace.storage.segment import Segment
-from headrace.storage.segment_scan import UnsupportedLog
+from headrace.server.folders.real_disk import RealDisk, RealFile
+from headrace.storage.durability.open_files import OpenFiles
+from headrace.storage.segments.segment import Segment
+from headrace.storage.segments.segment_scan import UnsupportedLog
 from tests.unit.storage.a_log import NOW, ALog, WatchedDisk, batch, records_of
 
 
@@ -287,6 +287,26 @@ def test_epochs_are_found_in_the_batches(tmp_path):
         log.open(clean=False)
         assert log.log.epochs.entries == [(0, 0), (3, 2), (7, 4)]
         log.log.let_go()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("first", [(7, 5), (7, 4), (3, 3)])
+def test_epochs_of_a_beginning_that_came_back_are_found_in_the_batches(tmp_path, clean, first):
+    """The file was cut with the log, and then a power cut undid the cut of the log alone."""
+    log = ALog(tmp_path, segment_bytes=200)
+    for epoch in (0, 0, 3, 3, 7):
+        log.append_values(b"a" * 100, epoch=epoch)
+    log.end_turn()
+    log.log.let_go()
+    entries = [first] if first[0] == 7 else [first, (7, 4)]
+    lines = [b"0", b"%d" % len(entries), *(b"%d %d" % entry for entry in entries)]
+    path = f"{log.folder}/leader-epoch-checkpoint"
+    RealDisk().write_file(path, [b"\n".join(lines) + b"\n"], flush=False)
+    log.open(clean=clean)
+    assert len(log.log.segments.bases) > 2
+    assert log.log.epochs.entries == [(0, 0), (3, 2), (7, 4)]
+    assert log.log.epochs.latest == 7
+    log.log.let_go()
 
 
 def test_an_epoch_without_batches_is_dropped(tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.server.real_disk import RealDisk
+from headrace.server.folders.real_disk import RealDisk
 from tests.unit.storage.a_log import NOW, ALog, FullDisk, batch
 
 DAY = 24 * 3600 * 1000

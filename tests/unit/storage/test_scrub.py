@@ -2,8 +2,8 @@
 
 import os
 
-from headrace.server.real_disk import RealDisk, RealFile
-from headrace.storage.scrub import ClosedSegment, damage_in
+from headrace.server.folders.real_disk import RealDisk, RealFile
+from headrace.storage.recovery.scrub import ClosedSegment, damage_in
 from tests.unit.storage.a_compacted_log import ACompactedLog
 
 

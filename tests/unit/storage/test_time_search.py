@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.protocol.record_batch import Record, build, seal
-from headrace.storage.time_search import RECORDS_PER_REQUEST, Budget
+from headrace.storage.segments.time_search import RECORDS_PER_REQUEST, Budget
 from tests.unit.storage.a_log import NOW, ALog, batch
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.storage.transaction_index import ENTRY
+from headrace.storage.segments.transaction_index import ENTRY
 from tests.unit.storage.a_log import ALog, Writer
 from tests.unit.storage.test_transactions import aborted_for
 
@@ -52,7 +52,7 @@ def test_every_flipped_bit_that_matters_is_found_and_mended(log, caplog):
             assert all_aborted(log) == right, (path.name, position)
             if path.read_bytes() == good:
                 mended += 1
-                assert path.name in caplog.text and "made anew" in caplog.text
+                assert path.name in caplog.text and "rebuilt" in caplog.text
             path.write_bytes(good)
     flipped = sum(len(path.read_bytes()) for path in indexes(log))
     assert mended > flipped * 0.8, "what is left says that less is stable than is, which costs time"

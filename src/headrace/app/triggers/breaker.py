@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class State(Enum):
+class BreakerState(Enum):
     CLOSED = "closed"
     OPEN = "open"
     HALF_OPEN = "half-open"
@@ -24,38 +24,38 @@ class CircuitBreaker:
     rest_ms: int = 5_000
     longest_rest_ms: int = 60_000
 
-    state: State = State.CLOSED
+    state: BreakerState = BreakerState.CLOSED
     failures: int = 0  # in a row, while closed
     openings: int = 0  # in a row without a success in between; drives the length of the rest
     closes_at_ms: int = 0  # when the next trial may run, while open
 
     def wait_ms(self, now_ms: int) -> int:
         """How long to hold back before the next call; 0 takes the permission to call now."""
-        if self.state is State.CLOSED:
+        if self.state is BreakerState.CLOSED:
             return 0
-        if self.state is State.HALF_OPEN:  # the trial is under way
+        if self.state is BreakerState.HALF_OPEN:  # the trial is under way
             return self.rest_ms
         if now_ms < self.closes_at_ms:
             return self.closes_at_ms - now_ms
-        self.state = State.HALF_OPEN
+        self.state = BreakerState.HALF_OPEN
         return 0
 
     def succeeded(self) -> None:
-        self.state = State.CLOSED
+        self.state = BreakerState.CLOSED
         self.failures = self.openings = 0
 
     def failed(self, now_ms: int) -> None:
         self.failures += 1
-        if self.state is State.HALF_OPEN or self.failures >= self.failures_to_open:
+        if self.state is BreakerState.HALF_OPEN or self.failures >= self.failures_to_open:
             self._open(now_ms)
 
     def abandoned(self) -> None:
         """A call ended without an answer to whether the endpoint works: the next may try it."""
-        if self.state is State.HALF_OPEN:
-            self.state = State.OPEN
+        if self.state is BreakerState.HALF_OPEN:
+            self.state = BreakerState.OPEN
 
     def _open(self, now_ms: int) -> None:
-        self.state = State.OPEN
+        self.state = BreakerState.OPEN
         self.failures = 0
         rest_ms = min(self.rest_ms << min(self.openings, 20), self.longest_rest_ms)
         self.openings += 1

@@ -1,9 +1,9 @@
-"""A trigger's handler: from a batch of records to calls of its target, and to what failed.
+"""A trigger's handler: turns a batch of records into calls of its target, and reports failures.
 
 Records that the filter refuses are done. The others go in calls of at most `bytes`, no faster than
 `rate`. A call that is refused as a whole is split in two until the bad record is found, so its
-neighbours get through. While the breaker is open nobody is called, and what waits is not counted as
-an attempt: an endpoint that is down for an hour costs no dead letters.
+neighbours get through. While the breaker is open no call is made, and waiting is not counted as an
+attempt: an endpoint that is down for an hour causes no dead letters.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from headrace.app.message import Message, PartialFailure
 from headrace.app.retry import TryLater
-from headrace.app.triggers.breaker import CircuitBreaker, State
+from headrace.app.triggers.breaker import BreakerState, CircuitBreaker
 from headrace.app.triggers.cloud_events import Event
 from headrace.app.triggers.filters import facts_of
 from headrace.app.triggers.settings import Trigger
@@ -24,7 +24,7 @@ from headrace.app.triggers.targets import Target, TargetFailed
 CE_TYPE = "ce_type"
 
 
-class Refused(Exception):
+class CallRefused(Exception):
     """The target will not take this record, however often it is asked."""
 
 
@@ -41,7 +41,7 @@ class Call:
 
 
 class Calling:
-    """What `app.on` gets as the handler of one trigger."""
+    """The handler of one trigger for `app.on`."""
 
     def __init__(
         self,
@@ -105,12 +105,12 @@ class Calling:
             middle = len(calls) // 2
             first = await self._call(calls[:middle])
             return first | await self._call(calls[middle:])
-        kind = Failed if failure.retriable else Refused
+        kind = Failed if failure.retriable else CallRefused
         return {calls[0].at: kind(str(failure))}
 
     def _down(self, failure: TargetFailed) -> BaseException:
         """While the breaker is open the record is not to blame."""
-        if self._breaker.state is State.OPEN:
+        if self._breaker.state is BreakerState.OPEN:
             rest_ms = max(1, self._breaker.closes_at_ms - self._now_ms(), failure.retry_after_ms)
             return TryLater(str(failure), after=rest_ms)
         if failure.retry_after_ms:

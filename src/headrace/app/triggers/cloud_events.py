@@ -28,8 +28,8 @@ TEXT = "text/plain; charset=utf-8"
 SIGNATURE_HEADER = "headrace-signature"
 LATEST_TIME_MS = 253_402_300_799_999  # the last millisecond of the year 9999
 
-# What may stand in a header as it is: printable ASCII without the space at either end, the quote
-# and the percent sign (CloudEvents 1.0, HTTP binding, 3.1.3.2).
+# The characters that a header may contain unchanged: printable ASCII without the space at either
+# end, the quote and the percent sign (CloudEvents 1.0, HTTP binding, 3.1.3.2).
 _PLAIN = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%') + " "
 
 
@@ -48,7 +48,7 @@ class Event:
 
 @dataclass(slots=True)
 class Request:
-    """What to send: headers and body of one POST."""
+    """The headers and the body of one POST."""
 
     headers: dict[str, str]
     body: bytes

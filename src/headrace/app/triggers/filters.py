@@ -1,6 +1,6 @@
 """Which records call a trigger's target: an expression over one record, without eval.
 
-The language is a small part of Python's own expression syntax, so nobody has to learn it:
+The language is a small part of Python's own expression syntax, so there is nothing new to learn:
 
     value.amount > 100 and value.country in ("DE", "FR")
     exists(value.coupon) and not startswith(key, "test-")
@@ -54,7 +54,7 @@ class Filter:
 
 
 def facts_of(record: Record | Message) -> dict[str, Any]:
-    """What a filter sees of a record."""
+    """The names that a filter can use."""
     return {
         "topic": record.topic,
         "partition": record.partition,

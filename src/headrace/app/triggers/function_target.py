@@ -23,7 +23,7 @@ from headrace.app.triggers.cloud_events import Event
 from headrace.app.triggers.targets import Failure, TargetFailed
 
 LENGTH = struct.Struct(">I")
-# What a function says of one call: ids and reasons, or one error.
+# The result of one call of a function: ids and reasons, or one error.
 LONGEST_ANSWER = 16 * 1024 * 1024
 # A worker imports the function's module before its first call; that may be a slow one.
 START_TIMEOUT_S = 60

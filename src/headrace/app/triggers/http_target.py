@@ -4,10 +4,10 @@ The answer: 2xx means done; a JSON body `{"failed": [{"id": ..., "reason": ...}]
 names the records of a batch that failed. 408, 425, 429, 5xx, a broken connection and a time-out
 may be tried again, `Retry-After` is kept to; every other status will not get better by repeating.
 
-The address stands in the operator's file, yet names move: each name is looked up by us, addresses
-that are private, loopback, link-local or reserved are refused unless the host is in `allow_hosts`,
-and the connection goes to the address that was checked. Redirects are not followed: they would
-lead past that check.
+The address is in the operator's file, yet names move: each name is looked up by us, addresses that
+are private, loopback, link-local or reserved are refused unless the host is in `allow_hosts`, and
+the connection goes to the address that was checked. Redirects are not followed: they would lead
+past that check.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The operator's file of triggers, `triggers.toml`: read, checked in full, told in one go.
+"""The operator's file of triggers, `triggers.toml`: read and checked; all errors at once.
 
     group = "triggers"                        # consumer groups are named <group>.<trigger>
 
@@ -35,7 +35,7 @@ _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
 class SettingsRefused(ValueError):
-    """What is wrong in the file, one line each."""
+    """The errors of the file, one line each."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))

@@ -1,4 +1,4 @@
-"""What a trigger calls, and how the call can end: the words that all targets share.
+"""The targets of a trigger, and the possible results of a call: common to all targets.
 
 A target takes a list of calls and says which of them failed. It raises `TargetFailed` when the
 whole call failed, with what that means for the next one: later (the endpoint is down, the time was

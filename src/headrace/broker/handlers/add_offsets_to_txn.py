@@ -1,14 +1,14 @@
 """AddOffsetsToTxn, v0-4: the offsets of a group become part of a transaction.
 
-What is added is the group's partition of `__consumer_offsets`. v1 throttle time. v2
+The added partition is the group's partition of `__consumer_offsets`. v1 throttle time. v2
 PRODUCER_FENCED. v3 flexible. v4 TRANSACTION_ABORTABLE. Clients of KIP-890 do not send it:
 TxnOffsetCommit v5 adds for them. Needs WRITE on the transactional id and READ on the group.
 """
 
 from __future__ import annotations
 
-from headrace.broker.admission import offsets_partition
 from headrace.broker.broker import Broker
+from headrace.broker.coordinators.admission import offsets_partition
 from headrace.coordination.transaction.machine import Producer
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
@@ -17,7 +17,7 @@ from headrace.protocol.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
 )
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, WaitingRequest
 from headrace.serving.chain import chain
 from headrace.serving.rights import GROUP, TRANSACTIONAL_ID, require
 
@@ -26,7 +26,7 @@ FIRST_VERSION_WITH_FENCED = 2
 
 def handle(
     broker: Broker, request: AddOffsetsToTxnRequest, call: Call
-) -> AddOffsetsToTxnResponse | Parked:
+) -> AddOffsetsToTxnResponse | WaitingRequest:
     try:
         require(broker, call, Operation.WRITE, TRANSACTIONAL_ID, request.transactional_id)
         require(broker, call, Operation.READ, GROUP, request.group_id)
@@ -42,7 +42,7 @@ def handle(
         if code == ErrorCode.PRODUCER_FENCED and call.version < FIRST_VERSION_WITH_FENCED:
             code = ErrorCode.INVALID_PRODUCER_EPOCH
         return AddOffsetsToTxnResponse(0, code)
-    answer: AddOffsetsToTxnResponse | Parked = chain(
+    answer: AddOffsetsToTxnResponse | WaitingRequest = chain(
         broker.purgatory, found, lambda code: AddOffsetsToTxnResponse(0, code)
     )
     return answer

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.broker.broker import Broker
-from headrace.broker.groups import OFFSETS_TOPIC
-from headrace.broker.transactions import STATE_TOPIC
+from headrace.broker.coordinators.groups import OFFSETS_TOPIC
+from headrace.broker.coordinators.transactions import STATE_TOPIC
 from headrace.coordination.transaction.machine import Producer, TransactionMachine
 from headrace.coordination.transaction.transaction import BUMPS_EPOCH, Partition
 from headrace.protocol.acls import Operation
@@ -27,7 +27,7 @@ from headrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from headrace.serving.api import Api, Call, Parked, require_few_partitions
+from headrace.serving.api import Api, Call, WaitingRequest, require_few_partitions
 from headrace.serving.chain import chain, one_after_the_other, or_refused
 from headrace.serving.rights import TOPIC, TRANSACTIONAL_ID, may, require, require_on_cluster
 
@@ -40,7 +40,7 @@ Codes = dict[Partition, ErrorCode]
 
 def handle(
     broker: Broker, request: AddPartitionsToTxnRequest, call: Call
-) -> AddPartitionsToTxnResponse | Parked:
+) -> AddPartitionsToTxnResponse | WaitingRequest:
     if call.version >= FIRST_VERSION_OF_BROKERS:
         require_on_cluster(broker, call, Operation.CLUSTER_ACTION)
         transactions = request.transactions
@@ -67,11 +67,11 @@ def handle(
             ]
         )
 
-    tasks: list[Callable[[], Any | Parked]] = [
+    tasks: list[Callable[[], Any | WaitingRequest]] = [
         lambda wanted=wanted: decide(broker, wanted, call)  # type: ignore[misc]
         for wanted in transactions
     ]
-    answer: AddPartitionsToTxnResponse | Parked = one_after_the_other(
+    answer: AddPartitionsToTxnResponse | WaitingRequest = one_after_the_other(
         broker.purgatory, tasks, finish
     )
     return answer
@@ -79,7 +79,7 @@ def handle(
 
 def decide(
     broker: Broker, wanted: AddPartitionsToTxnTransaction, call: Call
-) -> list[AddPartitionsToTxnTopicResult] | Parked:
+) -> list[AddPartitionsToTxnTopicResult] | WaitingRequest:
     partitions = [(topic.name, index) for topic in wanted.topics for index in topic.partitions]
     try:
         if call.version < FIRST_VERSION_OF_BROKERS:
@@ -106,7 +106,7 @@ def decide(
             return by_topic({each: found[each] for each in partitions})
         return by_topic(dict.fromkeys(partitions, found))
 
-    answered: list[AddPartitionsToTxnTopicResult] | Parked = or_refused(
+    answered: list[AddPartitionsToTxnTopicResult] | WaitingRequest = or_refused(
         chain(broker.purgatory, found, answer), refuse
     )
     return answered
@@ -117,7 +117,7 @@ def ask(
     wanted: AddPartitionsToTxnTransaction,
     partitions: frozenset[Partition],
     call: Call,
-) -> Any | Parked:
+) -> Any | WaitingRequest:
     producer = Producer(wanted.producer_id, wanted.producer_epoch)
     if not wanted.verify_only:
         client_version = BUMPS_EPOCH if call.version >= FIRST_VERSION_OF_BROKERS else 0

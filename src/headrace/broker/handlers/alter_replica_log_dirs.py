@@ -76,7 +76,7 @@ def move(broker: Broker, path: str, name: str, index: int) -> ErrorCode:
         else:
             broker.folder_moves.begin(replica, folders.online[path])
     except OSError as problem:
-        broker.partitions.failures.met(path, problem)
+        broker.partitions.failures.met(problem.filename or path, problem)
         return ErrorCode.KAFKA_STORAGE_ERROR
     return ErrorCode.NONE
 

@@ -10,8 +10,8 @@ from functools import partial
 
 from headrace.broker.authorized_operations import on_group
 from headrace.broker.broker import Broker
-from headrace.broker.coordinator_waits import after_all, refused_alone
-from headrace.broker.groups import require_group_id
+from headrace.broker.coordinators.coordinator_waits import after_all, refused_alone
+from headrace.broker.coordinators.groups import require_group_id
 from headrace.coordination.group import views
 from headrace.coordination.group.machine import GroupMachine
 from headrace.coordination.shard import Decision
@@ -24,7 +24,7 @@ from headrace.protocol.messages.consumer_group_describe import (
     DescribedGroup,
 )
 from headrace.protocol.steps import steps_of
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, WaitingRequest
 from headrace.serving.rights import GROUP, TOPIC, may, require
 
 HIDDEN_TOPICS = "The group has described topic(s) that the client is not authorized to describe."
@@ -32,8 +32,8 @@ HIDDEN_TOPICS = "The group has described topic(s) that the client is not authori
 
 def handle(
     broker: Broker, request: ConsumerGroupDescribeRequest, call: Call
-) -> ConsumerGroupDescribeResponse | Parked:
-    waits: list[Parked] = []
+) -> ConsumerGroupDescribeResponse | WaitingRequest:
+    waits: list[WaitingRequest] = []
     groups = []
     seen: set[str] = set()
     for group_id in request.group_ids:
@@ -47,13 +47,15 @@ def handle(
         for group in groups:
             if not group.error_code:
                 group.authorized_operations = on_group(broker, call, group.group_id)
-    response: ConsumerGroupDescribeResponse | Parked = after_all(
+    response: ConsumerGroupDescribeResponse | WaitingRequest = after_all(
         waits, ConsumerGroupDescribeResponse(groups=groups)
     )
     return response
 
 
-def describe(broker: Broker, group_id: str, call: Call, waits: list[Parked]) -> DescribedGroup:
+def describe(
+    broker: Broker, group_id: str, call: Call, waits: list[WaitingRequest]
+) -> DescribedGroup:
     try:
         require(broker, call, Operation.DESCRIBE, GROUP, group_id)
         require_group_id(group_id)

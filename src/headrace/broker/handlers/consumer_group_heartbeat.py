@@ -8,7 +8,7 @@ group and DESCRIBE on each topic that is named; patterns match only topics that 
 from __future__ import annotations
 
 from headrace.broker.broker import Broker
-from headrace.broker.groups import ask_group
+from headrace.broker.coordinators.groups import ask_group
 from headrace.coordination.group.machine import GroupMachine
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
@@ -17,13 +17,13 @@ from headrace.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from headrace.serving.api import Api, Call, Parked, require_few
+from headrace.serving.api import Api, Call, WaitingRequest, require_few
 from headrace.serving.rights import GROUP, TOPIC, require
 
 
 def handle(
     broker: Broker, request: ConsumerGroupHeartbeatRequest, call: Call
-) -> ConsumerGroupHeartbeatResponse | Parked:
+) -> ConsumerGroupHeartbeatResponse | WaitingRequest:
     if "consumer" not in broker.groups.settings().protocols:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     require(broker, call, Operation.READ, GROUP, request.group_id)
@@ -32,7 +32,7 @@ def handle(
         require(broker, call, Operation.DESCRIBE, TOPIC, topic)
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
-    answer: ConsumerGroupHeartbeatResponse | Parked = ask_group(
+    answer: ConsumerGroupHeartbeatResponse | WaitingRequest = ask_group(
         broker, call, GroupMachine.consumer_heartbeat, request
     )
     return answer

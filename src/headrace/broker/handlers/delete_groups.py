@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from headrace.broker.broker import Broker
-from headrace.broker.coordinator_waits import after_all, refused_alone
+from headrace.broker.coordinators.coordinator_waits import after_all, refused_alone
 from headrace.coordination.group import offset_rules
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import KafkaError
@@ -19,15 +19,15 @@ from headrace.protocol.messages.delete_groups import (
     DeleteGroupsResponse,
 )
 from headrace.protocol.steps import steps_of
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, WaitingRequest
 from headrace.serving.rights import GROUP, require
 
 
 def handle(
     broker: Broker, request: DeleteGroupsRequest, call: Call
-) -> DeleteGroupsResponse | Parked:
+) -> DeleteGroupsResponse | WaitingRequest:
     response = DeleteGroupsResponse()
-    waits: list[Parked] = []
+    waits: list[WaitingRequest] = []
     seen: set[str] = set()
     for group_id in request.groups_names:
         if group_id in seen:
@@ -41,7 +41,7 @@ def handle(
         except KafkaError as refusal:
             result.error_code = refusal.code
             continue
-        if isinstance(answer, Parked):
+        if isinstance(answer, WaitingRequest):
             waits.append(answer)
             refused = partial(DeletableGroupResult, group_id)
             refused_alone([answer], response.results, refused)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from headrace.broker.broker import Broker
-from headrace.broker.start_offsets import StartOffsets
+from headrace.broker.replicas.start_offsets import StartOffsets
 from headrace.metadata.topic_names import INTERNAL_TOPICS
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
@@ -26,7 +26,7 @@ from headrace.protocol.messages.delete_records import (
 )
 from headrace.protocol.steps import Steps, in_steps
 from headrace.replication.replica import PartitionLeader
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, WaitingRequest
 from headrace.serving.rights import TOPIC, require
 
 TO_HIGH_WATERMARK = -1
@@ -42,7 +42,7 @@ class Deletion(NamedTuple):
 
 def handle(
     broker: Broker, request: DeleteRecordsRequest, call: Call
-) -> DeleteRecordsResponse | Parked:
+) -> DeleteRecordsResponse | WaitingRequest:
     deletions: list[Deletion] = []
     topics = delete_all(broker, request, call, deletions)
     return answer(broker, request, call, topics, deletions)
@@ -82,7 +82,7 @@ def answer(
     call: Call,
     topics: list[DeleteRecordsTopicResult],
     deletions: list[Deletion],
-) -> DeleteRecordsResponse | Parked:
+) -> DeleteRecordsResponse | WaitingRequest:
     """Now, or when the records are gone from every replica and the disk knows it."""
     response = DeleteRecordsResponse(0, topics)
     shared = [each for each in deletions if each.leader.leading is not None]
@@ -92,10 +92,10 @@ def answer(
     if broker.durable:
         number = broker.start_offsets.ask([each.leader.log for each in deletions])
     deadline_ms = call.now.monotonic_ms + request.timeout_ms
-    parked = _when_done(broker.start_offsets, number, response, deletions, deadline_ms)
+    waiting = _when_done(broker.start_offsets, number, response, deletions, deadline_ms)
     # All may begin there already: then nothing happens that would wake the request.
-    answer = parked.attempt(False)
-    return parked if answer is None else answer
+    answer = waiting.attempt(False)
+    return waiting if answer is None else answer
 
 
 def _when_done(
@@ -104,7 +104,7 @@ def _when_done(
     response: DeleteRecordsResponse,
     deletions: list[Deletion],
     deadline_ms: int,
-) -> Parked:
+) -> WaitingRequest:
     """The records are gone for readers of this broker. An error says that others may still read
     them, or that a power cut may bring them back."""
 
@@ -127,7 +127,7 @@ def _when_done(
         return response
 
     leaders = [deletion.leader for deletion in deletions]
-    return Parked(attempt, deadline_ms=deadline_ms, hangs_on=[starts, *leaders])
+    return WaitingRequest(attempt, deadline_ms=deadline_ms, hangs_on=[starts, *leaders])
 
 
 def _is_open(deletion: Deletion) -> bool:

@@ -17,14 +17,14 @@ from headrace.protocol.messages.describe_acls import (
     DescribeAclsResource,
     DescribeAclsResponse,
 )
-from headrace.serving.api import Api, Call, Refused
+from headrace.serving.api import Api, Call, ClosesConnection
 from headrace.serving.rights import require_on_cluster
 
 
 def handle(broker: Broker, request: DescribeAclsRequest, call: Call) -> DescribeAclsResponse:
     wanted = Filter.of(request)
     if wanted.has_unknown:
-        raise Refused("a DescribeAcls with an element of the type UNKNOWN")
+        raise ClosesConnection("a DescribeAcls with an element of the type UNKNOWN")
     require_on_cluster(broker, call, Operation.DESCRIBE)
     if broker.authorizer is None:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured on the broker")

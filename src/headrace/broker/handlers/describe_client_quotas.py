@@ -1,8 +1,7 @@
 """DescribeClientQuotas, v0-1: which limits are set, for entities that a filter matches (KIP-546).
 
 A filter names types of entities with a name, with the default (null), or with any name; `strict`
-leaves out entities that have further parts. Who asks may describe the cluster's settings. v1
-flexible.
+leaves out entities that have further parts. Needs DESCRIBE_CONFIGS on the cluster. v1 flexible.
 """
 
 from __future__ import annotations

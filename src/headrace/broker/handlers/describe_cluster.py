@@ -1,16 +1,16 @@
 """DescribeCluster, v0-2: the brokers, the cluster's id and the controller.
 
 v1 endpoint type (brokers or controllers; KIP-919): each kind of listener tells of its own kind.
-v2 fenced brokers (KIP-1073). The controller that clients are told is a broker, as in Apache Kafka:
-any of them hands on what is for the controller. Those who come by a controller's listener are told
-which one is active.
+v2 fenced brokers (KIP-1073). The controller in the answer is a broker, as in Apache Kafka: each
+broker forwards requests for the controller. Clients of a controller's listener get the active
+controller.
 """
 
 from __future__ import annotations
 
 from headrace.broker.authorized_operations import on_cluster
 from headrace.broker.broker import Broker, Endpoint
-from headrace.broker.brokers_at_hand import brokers_at_hand, registered_endpoint
+from headrace.broker.cluster.brokers_at_hand import brokers_at_hand, registered_endpoint
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import describe_cluster as messages
 from headrace.protocol.messages.describe_cluster import (

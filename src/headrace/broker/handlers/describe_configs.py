@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from typing import Protocol
 
-from headrace.broker.topics import Topic, Topics
+from headrace.broker.replicas.topics import Topic, Topics
 from headrace.metadata import config_descriptions
 from headrace.metadata.config_definitions.definition import ConfigType
 from headrace.metadata.config_descriptions import Description, Wanted
@@ -36,9 +36,9 @@ from headrace.protocol.steps import steps_of
 from headrace.serving.api import Api, Call
 from headrace.serving.rights import CLUSTER, GROUP, TOPIC, Guarded, require
 
-# What rights are asked on; everything else is the cluster's.
+# The resources on which rights are checked; everything else is the cluster's.
 OF_THEIR_OWN = {int(ResourceType.TOPIC): TOPIC, int(ResourceType.GROUP): GROUP}
-# Those of 5,500 topics. A request of 4 MB could otherwise ask for a hundred million.
+# The settings of 5,500 topics. A request of 4 MB could otherwise ask for a hundred million.
 MOST_SETTINGS = 200_000
 DAMAGED = "headrace.damaged.offsets"
 CUT = "headrace.cut.offsets"
@@ -46,7 +46,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,10}")
 
 
 class ConfiguredBroker(Guarded, Protocol):
-    """What of a broker its settings need."""
+    """The parts of a broker that its settings need."""
 
     node_id: int
     image: MetadataImage
@@ -181,7 +181,7 @@ def _entry(found: Description, request: DescribeConfigsRequest) -> DescribeConfi
         read_only=found.read_only,
         config_source=found.source,
         is_sensitive=found.sensitive,
-        synonyms=[DescribeConfigsSynonym(*place) for place in synonyms],
+        synonyms=[DescribeConfigsSynonym(*synonym) for synonym in synonyms],
         config_type=found.type,
         documentation=found.documentation if request.include_documentation else None,
     )

@@ -12,9 +12,9 @@ from functools import partial
 
 from headrace.broker.authorized_operations import on_group
 from headrace.broker.broker import Broker
-from headrace.broker.coordinator_waits import after_all, refused_alone
+from headrace.broker.coordinators.coordinator_waits import after_all, refused_alone
 from headrace.coordination.group import views
-from headrace.coordination.group.classic_group import State
+from headrace.coordination.group.classic_group import ClassicGroupState
 from headrace.coordination.group.machine import GroupMachine
 from headrace.coordination.shard import Decision
 from headrace.protocol.acls import Operation
@@ -26,7 +26,7 @@ from headrace.protocol.messages.describe_groups import (
     DescribeGroupsResponse,
 )
 from headrace.protocol.steps import steps_of
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, WaitingRequest
 from headrace.serving.rights import GROUP, require
 
 FIRST_VERSION_WITH_NOT_FOUND = 6
@@ -34,8 +34,8 @@ FIRST_VERSION_WITH_NOT_FOUND = 6
 
 def handle(
     broker: Broker, request: DescribeGroupsRequest, call: Call
-) -> DescribeGroupsResponse | Parked:
-    waits: list[Parked] = []
+) -> DescribeGroupsResponse | WaitingRequest:
+    waits: list[WaitingRequest] = []
     groups = []
     seen: set[str] = set()
     for group_id in request.groups:
@@ -49,13 +49,15 @@ def handle(
         for group in groups:
             if not group.error_code:
                 group.authorized_operations = on_group(broker, call, group.group_id)
-    response: DescribeGroupsResponse | Parked = after_all(
+    response: DescribeGroupsResponse | WaitingRequest = after_all(
         waits, DescribeGroupsResponse(groups=groups)
     )
     return response
 
 
-def describe(broker: Broker, group_id: str, call: Call, waits: list[Parked]) -> DescribedGroup:
+def describe(
+    broker: Broker, group_id: str, call: Call, waits: list[WaitingRequest]
+) -> DescribedGroup:
     try:
         require(broker, call, Operation.DESCRIBE, GROUP, group_id)
         found: DescribedGroup = broker.groups.look(group_id, call.now, look, waits)
@@ -63,8 +65,8 @@ def describe(broker: Broker, group_id: str, call: Call, waits: list[Parked]) -> 
     except KafkaError as refusal:
         gone = refusal.code == ErrorCode.GROUP_ID_NOT_FOUND
         if gone and call.version < FIRST_VERSION_WITH_NOT_FOUND:
-            return DescribedGroup(group_id=group_id, group_state=State.DEAD.value)
-        state = State.DEAD.value if gone else ""
+            return DescribedGroup(group_id=group_id, group_state=ClassicGroupState.DEAD.value)
+        state = ClassicGroupState.DEAD.value if gone else ""
         return DescribedGroup(refusal.code, refusal.message, group_id, state)
 
 

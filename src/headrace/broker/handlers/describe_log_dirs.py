@@ -1,9 +1,9 @@
 """DescribeLogDirs, v1-5: what lies where on disk, and how large it is.
 
-A null list of topics asks for all. A data folder that has failed is told with KAFKA_STORAGE_ERROR
-and without partitions. v2 flexible. v3 top-level error. v4 sizes of the volume. v5 cordoned folders
-(none here). Needs DESCRIBE on the cluster; before v3 there is no place for the refusal, only an
-empty list.
+A null list of topics asks for all. A failed data folder is answered with KAFKA_STORAGE_ERROR and
+without partitions. A partition that is named twice is answered once. v2 flexible. v3 top-level
+error. v4 sizes of the volume. v5 cordoned folders (none here). Needs DESCRIBE on the cluster;
+before v3 there is no place for the refusal, only an empty list.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from headrace.broker.broker import Broker
-from headrace.broker.topics import Topic
+from headrace.broker.replicas.topics import Topic
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import describe_log_dirs as messages
@@ -22,7 +22,7 @@ from headrace.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from headrace.serving.api import Api, Call
+from headrace.serving.api import Api, Call, require_few_partitions
 from headrace.serving.rights import require_on_cluster
 from headrace.storage.log_folder import LogFolder
 
@@ -37,11 +37,11 @@ def handle(broker: Broker, request: DescribeLogDirsRequest, call: Call) -> Descr
     if request.topics is None:
         asked = [(topic, range(len(topic.replicas))) for topic in by_name.values()]
     else:
-        asked = [
-            (by_name[wanted.topic], wanted.partitions)
-            for wanted in request.topics
-            if wanted.topic in by_name
-        ]
+        require_few_partitions(messages.NAME, sum(len(each.partitions) for each in request.topics))
+        named: dict[str, dict[int, None]] = {}
+        for each in request.topics:
+            named.setdefault(each.topic, {}).update(dict.fromkeys(each.partitions))
+        asked = [(by_name[name], indexes) for name, indexes in named.items() if name in by_name]
     results = [
         DescribeLogDirsResult(
             ErrorCode.NONE, path, described(folder, asked), *space_of(broker, path)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from headrace.broker.authorized_operations import on_topic
 from headrace.broker.broker import Broker
-from headrace.broker.brokers_at_hand import BrokersAtHand, brokers_at_hand
+from headrace.broker.cluster.brokers_at_hand import BrokersAtHand, brokers_at_hand
 from headrace.broker.topic_auto_creation import is_legal
 from headrace.metadata.image import PartitionImage
 from headrace.metadata.topic_names import INTERNAL_TOPICS

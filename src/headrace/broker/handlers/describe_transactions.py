@@ -1,7 +1,7 @@
 """DescribeTransactions, v0: what is known of transactional ids (KIP-664).
 
-Nothing is told that a power cut could take back. Needs DESCRIBE on each transactional id, and shows
-only topics that one may DESCRIBE.
+The answer contains nothing that a power cut could remove. Needs DESCRIBE on each transactional id,
+and shows only topics that one may DESCRIBE.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from headrace.broker.broker import Broker
-from headrace.broker.coordinator_waits import after_all, refused_alone
+from headrace.broker.coordinators.coordinator_waits import after_all, refused_alone
 from headrace.coordination.transaction.machine import TransactionMachine
 from headrace.coordination.transaction.transaction import Transaction, by_topic
 from headrace.protocol.acls import Operation
@@ -22,7 +22,7 @@ from headrace.protocol.messages.describe_transactions import (
     TransactionState,
 )
 from headrace.protocol.steps import steps_of
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, WaitingRequest
 from headrace.serving.rights import TOPIC, TRANSACTIONAL_ID, may, require
 
 DESCRIBE = Operation.DESCRIBE
@@ -30,9 +30,9 @@ DESCRIBE = Operation.DESCRIBE
 
 def handle(
     broker: Broker, request: DescribeTransactionsRequest, call: Call
-) -> DescribeTransactionsResponse | Parked:
+) -> DescribeTransactionsResponse | WaitingRequest:
     found = []
-    waits: list[Parked] = []
+    waits: list[WaitingRequest] = []
     seen: set[str] = set()
     for transactional_id in request.transactional_ids:
         if transactional_id in seen:
@@ -46,14 +46,14 @@ def handle(
         refused_alone(
             waits[already:], found, partial(TransactionState, transactional_id=transactional_id)
         )
-    told: DescribeTransactionsResponse | Parked = after_all(
+    told: DescribeTransactionsResponse | WaitingRequest = after_all(
         waits, DescribeTransactionsResponse(0, found)
     )
     return told
 
 
 def describe(
-    broker: Broker, transactional_id: str, call: Call, waits: list[Parked]
+    broker: Broker, transactional_id: str, call: Call, waits: list[WaitingRequest]
 ) -> TransactionState:
     require(broker, call, DESCRIBE, TRANSACTIONAL_ID, transactional_id)
     if not transactional_id:

@@ -15,7 +15,7 @@ from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import end_txn as messages
 from headrace.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, WaitingRequest
 from headrace.serving.chain import chain
 from headrace.serving.rights import TRANSACTIONAL_ID, may
 
@@ -23,7 +23,7 @@ FIRST_VERSION_WITH_FENCED = 2
 FIRST_VERSION_THAT_BUMPS = 5
 
 
-def handle(broker: Broker, request: EndTxnRequest, call: Call) -> EndTxnResponse | Parked:
+def handle(broker: Broker, request: EndTxnRequest, call: Call) -> EndTxnResponse | WaitingRequest:
     version = call.version
     client_version = BUMPS_EPOCH if version >= FIRST_VERSION_THAT_BUMPS else 0
     if not may(broker, call, Operation.WRITE, TRANSACTIONAL_ID, request.transactional_id):
@@ -44,7 +44,7 @@ def handle(broker: Broker, request: EndTxnRequest, call: Call) -> EndTxnResponse
         request.committed,
         client_version,
     )
-    answered: EndTxnResponse | Parked = chain(broker.purgatory, found, answer)
+    answered: EndTxnResponse | WaitingRequest = chain(broker.purgatory, found, answer)
     return answered
 
 

@@ -1,23 +1,23 @@
 """Fetch, v4-18: records of partitions, from the page cache to the socket.
 
 Answers with slices of files, never with bytes. Waits up to max_wait for min_bytes; answers at once
-when a partition refuses. The first batch is returned even if it is larger than every limit
-(KIP-74), so that nobody gets stuck. Incremental sessions (KIP-227) are in `fetch_sessions.py`.
+when a partition has an error. The first batch is returned even if it is larger than every limit
+(KIP-74), so that no consumer gets stuck. Incremental sessions (KIP-227) are in `fetch_sessions.py`.
 v5 log start offset. v7 sessions. v9 leader epoch (KIP-320). v11 closest replica (KIP-392). v12
 diverging epoch, flexible. v13 topic ids. v15 replica state. v16 node endpoints. v17 directory id.
-v18 high watermark in the request (KIP-1166). Readers of committed records get those before the
-last stable offset, and are told which transactions to leave out. A client above a quota gets an
-answer without records, and less at a time than would be above it for certain. Needs READ on each
-topic, and to pose as a replica CLUSTER_ACTION. Followers read to the end of the log, and what they
-ask for says what they have (`Replica.replicate`). Consumers that speak v11 may also read from a
-follower, up to the high watermark it knows; with `replica.selector.class` a leader sends them to
-the one in their own rack.
+v18 high watermark in the request (KIP-1166). Readers of committed records get those before the last
+stable offset, with the list of aborted transactions. A client above its quota gets an answer
+without records; max_bytes is lowered to what its quota allows in a whole window. Needs READ on each
+topic; a fetch as a replica needs CLUSTER_ACTION. Followers read to the log end offset, and their
+fetch offset says what they have (`Replica.replicate`). Consumers with v11 or later may also read
+from a follower, up to the high watermark that it knows; with `replica.selector.class` a leader
+sends them to the replica in their rack.
 """
 
 from __future__ import annotations
 
 from headrace.broker.broker import Broker
-from headrace.broker.fetch_answers import (
+from headrace.broker.records.fetch_answers import (
     NO_RECORDS,
     aborted_transactions,
     group_by_topic,
@@ -25,7 +25,13 @@ from headrace.broker.fetch_answers import (
     refused,
     without_records,
 )
-from headrace.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, Entry, FetchSession, Key
+from headrace.broker.records.fetch_sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    Entry,
+    FetchSession,
+    Key,
+)
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import fetch as messages
@@ -38,7 +44,7 @@ from headrace.protocol.steps import Steps, in_steps
 from headrace.replication.partition_follower import Position
 from headrace.replication.read_replica import preferred_read_replica
 from headrace.replication.replica import PartitionLeader
-from headrace.serving.api import Api, Call, Parked, Peer, Waitable
+from headrace.serving.api import Api, Call, Peer, Waitable, WaitingRequest
 from headrace.serving.quotas import Meter
 from headrace.serving.rights import TOPIC, may_on_cluster
 
@@ -48,7 +54,7 @@ FIRST_VERSION_WITH_RACKS = 11
 READ_COMMITTED = 1
 
 
-def handle(broker: Broker, request: FetchRequest, call: Call) -> FetchResponse | Parked:
+def handle(broker: Broker, request: FetchRequest, call: Call) -> FetchResponse | WaitingRequest:
     fetch = begin(broker, request, call)
     if isinstance(fetch, FetchResponse):
         return fetch
@@ -57,8 +63,8 @@ def handle(broker: Broker, request: FetchRequest, call: Call) -> FetchResponse |
 
 
 def handle_large(broker: Broker, request: FetchRequest, call: Call) -> Steps:
-    """A request that names many partitions begins a session or has none; what it names is its own,
-    while the marks of a session that goes on may change between two steps."""
+    """A large request, answered in steps. It begins a session or has none, so its partitions are
+    its own; the marks of a continued session may change between two steps."""
     if request.session_epoch not in (FINAL_EPOCH, INITIAL_EPOCH):
         return handle(broker, request, call)
     fetch = begin(broker, request, call)
@@ -79,12 +85,14 @@ def begin(broker: Broker, request: FetchRequest, call: Call) -> Fetch | FetchRes
     if follower is not None and not may_on_cluster(broker, call, Operation.CLUSTER_ACTION):
         return refuse_replica(request)
     meter = call.meter
+    # Quotas are for clients. Replication has its own throttle (`is_held_back`), since a follower
+    # that is held back leaves the ISR.
     if follower is not None and meter is not None:
         meter.exempt()
         meter = None
     session: FetchSession | None = None
     incremental = False
-    # Most clients that use no sessions say so like this: nothing to find, close or keep.
+    # A client without a session mostly sends epoch -1 and id 0: nothing to find, close or keep.
     if request.session_epoch != FINAL_EPOCH or request.session_id != 0:
         try:
             session, incremental = find_session(
@@ -92,8 +100,13 @@ def begin(broker: Broker, request: FetchRequest, call: Call) -> Fetch | FetchRes
             )
         except KafkaError as refusal:
             return FetchResponse(error_code=refusal.code)
+    # With a session only marked partitions are read. A partition is marked when the request names
+    # it, when something is appended to it, and when rights change; a partition without a mark has
+    # nothing new, and an incremental answer leaves it out (KIP-227).
     entries = named_entries(request, session, by_id)
     if session is not None:
+        # Too many partitions in all sessions. The answer is still complete, but without a session;
+        # a client that continues one must begin again, since its answer would name only changes.
         if not broker.fetch_sessions.has_room_for(session):
             broker.fetch_sessions.close(session.id)
             if incremental:
@@ -121,18 +134,18 @@ def begin(broker: Broker, request: FetchRequest, call: Call) -> Fetch | FetchRes
 
 
 def follower_of(request: FetchRequest) -> tuple[int, int] | None:
-    """Which broker fetches for its own replicas, and in which broker epoch; -1: it does not say."""
+    """Id and broker epoch (-1: unknown) of the follower that fetches; None: a consumer."""
     state = request.replica_state
     if state is not None and state.replica_id >= 0:
         return state.replica_id, state.replica_epoch
     return (request.replica_id, -1) if request.replica_id >= 0 else None
 
 
-def finish(fetch: Fetch, request: FetchRequest, call: Call) -> FetchResponse | Parked:
+def finish(fetch: Fetch, request: FetchRequest, call: Call) -> FetchResponse | WaitingRequest:
     if fetch.is_enough() or request.max_wait_ms <= 0:
         return fetch.response()
     session = fetch.session
-    return Parked(
+    return WaitingRequest(
         fetch.attempt,
         deadline_ms=call.now.monotonic_ms + request.max_wait_ms,
         hangs_on=[session] if session is not None else fetch.leaders(),
@@ -143,7 +156,7 @@ def finish(fetch: Fetch, request: FetchRequest, call: Call) -> FetchResponse | P
 def find_session(
     broker: Broker, request: FetchRequest, *, by_id: bool, is_followers: bool, now_ms: int
 ) -> tuple[FetchSession | None, bool]:
-    """The session of this request, and whether its answer names only what changed."""
+    """The session of this request, and whether its answer is incremental."""
     epoch = request.session_epoch
     sessions = broker.fetch_sessions
     if epoch not in (FINAL_EPOCH, INITIAL_EPOCH):
@@ -158,7 +171,7 @@ def find_session(
 def named_entries(
     request: FetchRequest, session: FetchSession | None, by_id: bool
 ) -> dict[Key, Entry]:
-    """What the request names, taken over into the session if there is one."""
+    """The partitions to read; the request's are added to the session if there is one."""
     known = session.entries if session is not None else {}
     entries: dict[Key, Entry] = {}
     for topic in request.topics:
@@ -179,7 +192,7 @@ def named_entries(
 
 
 class Fetch:
-    """One fetch while it lasts: read, and read again when something it waits for has changed."""
+    """One Fetch request until it is answered: read, and read again after a change."""
 
     __slots__ = (
         "broker",
@@ -216,8 +229,8 @@ class Fetch:
     ) -> None:
         self.broker = broker
         self.follower = follower
-        self.reads_followers = reads_followers  # a replica that does not lead will do
-        # Of a consumer that is to be sent to a replica near it; "": it reads where it asks.
+        self.reads_followers = reads_followers  # may also read from a replica that does not lead
+        # The rack of a consumer that is sent to a replica near it; "": it reads from this broker.
         self.rack = request.rack_id if reads_followers and broker.selects_by_rack else ""
         self.session = session
         self.entries = entries
@@ -225,6 +238,8 @@ class Fetch:
         self.incremental = incremental
         self.meter = meter
         self.peer = peer
+        # min_bytes must not exceed max_bytes, or an answer that is as large as allowed would still
+        # wait.
         self.max_bytes = min(request.max_bytes, broker.fetch_max_bytes)
         if meter is not None:
             self.max_bytes = min(self.max_bytes, meter.most_fetch_bytes())
@@ -239,6 +254,8 @@ class Fetch:
         return self.response() if expired or self.is_enough() else None
 
     def is_enough(self) -> bool:
+        # An error is answered at once: the client has to act on it (find the new leader, reset its
+        # offset), and waiting would only delay that.
         if self.total_bytes >= self.min_bytes or self.has_error or not self.entries_in_all():
             return True
         return self.follower is not None and self.is_enough_for(self.follower[0])
@@ -257,13 +274,16 @@ class Fetch:
         return self.session.entries if self.session is not None else self.entries
 
     def leaders(self) -> list[Waitable]:
-        """What a fetch without a session hangs on; followers wait for appends, not for commits."""
+        """The partitions that wake a fetch without a session. Followers wait for appends, consumers
+        for the high watermark."""
         found = [entry.leader for entry in self.entries.values() if entry.leader is not None]
         if self.follower is None:
             return list(found)
         return [leader.leading for leader in found if leader.leading is not None]
 
     def read(self) -> None:
+        # Read everything again from the beginning: what was found in an earlier attempt may be gone
+        # or may have grown.
         self.answers = []
         self.total_bytes = 0
         self.has_error = False
@@ -278,6 +298,8 @@ class Fetch:
                     self.has_error = True  # the reader shall know it at once
                 elif self.incremental and not self.says_something_new(entry, answer):
                     # A partition passed over because the answer was full stays marked.
+                    # The reader has everything it may read here, so nothing is left to find until
+                    # the partition changes: its mark can go.
                     if entry.offset >= self.end_for(entry.leader, answer):
                         idle.append(key)
                     continue
@@ -296,6 +318,8 @@ class Fetch:
             return self.replicate_one(key, entry, *self.follower)
         try:
             leader = self.find_leader(key, entry)
+            # KIP-320: a consumer with an older or newer leader epoch must refresh its metadata
+            # before it reads, or it could miss a truncation.
             leader.require_epoch(entry.leader_epoch)
             if entry.last_fetched_epoch >= 0:
                 diverging = leader.find_divergence(entry.last_fetched_epoch, entry.offset)
@@ -303,6 +327,8 @@ class Fetch:
                     return without_records(entry, leader, diverging=diverging)
             if self.rack and (near := self.replica_near(leader, entry)) is not None:
                 return without_records(entry, leader, preferred=near)
+            # KIP-74: the limit is for the whole answer, partitions are filled in order, and the
+            # first batch of the first partition with records is sent whatever its size.
             left = self.max_bytes - self.total_bytes
             first = self.total_bytes == 0
             records = None
@@ -317,6 +343,8 @@ class Fetch:
             return refused(entry, refusal.code)
         if records is not None:
             self.total_bytes += records.length
+        # High watermark and last stable offset are read after the records, so they may be newer
+        # than them, never older.
         answer = PartitionData(
             entry.index,
             NONE,
@@ -338,6 +366,7 @@ class Fetch:
         first = self.total_bytes == 0
         try:
             leader = self.find_leader(key, entry)
+            # A throttled follower gets no records, but its fetch still counts as progress.
             if self.is_held_back(leader, follower):
                 left, first = 0, False
             found = leader.replicate(
@@ -357,7 +386,7 @@ class Fetch:
         return answer
 
     def is_held_back(self, leader: PartitionLeader, follower: int) -> bool:
-        """The follower is throttled, the rate is used up, and nobody waits for it."""
+        """Whether replication to this follower is throttled now; never for an in-sync replica."""
         quota = self.broker.replica_fetching.quotas.leader
         if not quota.topics or not quota.is_throttled(leader.topic, leader.index):
             return False
@@ -371,7 +400,8 @@ class Fetch:
                 quota.record(len(answer.records), self.broker.now.monotonic_ms)
 
     def find_leader(self, key: Key, entry: Entry) -> PartitionLeader:
-        """Also asks whether the reader may read; each time, as that may change while it waits."""
+        """The replica to read from. Checks the right to read each time, as it may change
+        meanwhile."""
         topics = self.broker.topics
         if not self.by_id:
             if self.broker.authorizer is not None:
@@ -385,6 +415,8 @@ class Fetch:
                 raise KafkaError(self.fate_of(entry))
             self.require_readable(topic.name)
             entry.topic = topic.name
+        # Looked up for each attempt: while the fetch waited, the partition may have got another
+        # leader, or the topic may have been deleted and created again.
         leader = topic.replica(entry.index)
         if leader.led_since < 0 and not self.reads_followers:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -410,7 +442,7 @@ class Fetch:
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
     def fate_of(self, entry: Entry) -> ErrorCode:
-        """Why an id is not known: never seen, deleted, or made again under the same name."""
+        """Why a topic id is unknown: never seen, deleted, or created again with the same name."""
         if not entry.topic:
             return ErrorCode.UNKNOWN_TOPIC_ID
         if entry.topic in self.broker.topics.by_name:
@@ -439,14 +471,15 @@ class Fetch:
         return response
 
     def without_records(self) -> FetchResponse:
-        """Throttled: nothing is told, and nothing is remembered of what was found."""
+        """The answer of a throttled client: no records, and the session remembers nothing."""
         if self.session is None or self.incremental:
             return FetchResponse(0, NONE, self.session.id if self.session is not None else 0)
         self.broker.fetch_sessions.close(self.session.id)  # it begins with an answer in full
         return FetchResponse()
 
     def remember(self) -> None:
-        """Note what the client now knows; who got records goes to the end of the line."""
+        """Note what the client now knows. Partitions with records move to the end, so that the next
+        answer begins with others."""
         assert self.session is not None
         for entry, answer in self.answers:
             entry.seen_high_watermark = answer.high_watermark

@@ -1,8 +1,9 @@
 """FindCoordinator, v0-6: which broker keeps a group (type 0) or a transactional id (type 1).
 
-The coordinator's topic is created by the first who asks; the answer waits until it is there.
-v1 types, messages. v3 flexible. v4 many keys (KIP-699). v5, v6 new errors. Needs DESCRIBE on each
-group or transactional id. Not done: the coordinator of share groups' state (type 2).
+The first request creates the coordinator's topic. All requests that come meanwhile wait until it
+exists: not every client asks again often enough (librdkafka's admin client: twice). v1 types,
+messages. v3 flexible. v4 many keys (KIP-699). v5, v6 new errors. Needs DESCRIBE on each group or
+transactional id. Not done: the coordinator of share groups' state (type 2).
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.broker.broker import Broker
-from headrace.broker.brokers_at_hand import endpoint_of
-from headrace.broker.coordinators import Coordinator as CoordinatorOfTopic
-from headrace.broker.groups import GROUP_KEY
-from headrace.broker.transactions import TRANSACTION_KEY
+from headrace.broker.cluster.brokers_at_hand import endpoint_of
+from headrace.broker.coordinators.coordinators import Coordinator as CoordinatorOfTopic
+from headrace.broker.coordinators.groups import GROUP_KEY
+from headrace.broker.coordinators.transactions import TRANSACTION_KEY
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.java_hash import partition_for_group
@@ -25,17 +26,18 @@ from headrace.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 from headrace.protocol.steps import Steps, in_steps
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, WaitingRequest
 from headrace.serving.rights import GROUP, TRANSACTIONAL_ID, may, refusal
 
 FIRST_VERSION_WITH_MANY = 4
 NO_SUCH_TYPE = "there is no coordinator of this type"
+LONGEST_WAIT_MS = 5_000  # for the files of the coordinator's topic
 RESOURCE_OF = {GROUP_KEY: GROUP, TRANSACTION_KEY: TRANSACTIONAL_ID}
 
 
 def handle(
     broker: Broker, request: FindCoordinatorRequest, call: Call
-) -> FindCoordinatorResponse | Parked:
+) -> FindCoordinatorResponse | WaitingRequest:
     many = call.version >= FIRST_VERSION_WITH_MANY
     keys = request.coordinator_keys if many else [request.key]
 
@@ -45,6 +47,8 @@ def handle(
 
     if lacks_topic(broker, request) and may_ask_one(broker, request, call, keys):
         return with_topic(broker, request, call, answer)
+    if lacks_files(broker, request):
+        return with_files(broker, request, call, answer)
     return answer()
 
 
@@ -62,6 +66,8 @@ def handle_large(broker: Broker, request: FindCoordinatorRequest, call: Call) ->
         may_make = yield from in_steps(may_ask_one)(broker, request, call, keys)
         if may_make:
             return with_topic(broker, request, call, answer)
+    if lacks_files(broker, request):
+        return with_files(broker, request, call, answer)
     return (yield from answer())
 
 
@@ -70,10 +76,19 @@ def lacks_topic(broker: Broker, request: FindCoordinatorRequest) -> bool:
     return coordinator is not None and coordinator.topic not in broker.image.topics
 
 
+def lacks_files(broker: Broker, request: FindCoordinatorRequest) -> bool:
+    """The topic is decided; its files here are still being made."""
+    coordinator = broker.coordinators.get(request.key_type)
+    if coordinator is None or coordinator.partitions:
+        return False
+    topic = broker.image.topics.get(coordinator.topic)
+    return topic is not None and any(each.leader == broker.node_id for each in topic.partitions)
+
+
 def may_ask_one(
     broker: Broker, request: FindCoordinatorRequest, call: Call, keys: list[str]
 ) -> bool:
-    """Who may ask for none of the keys makes no topic."""
+    """A client without the right to any of the keys creates no topic."""
     for key in keys:  # noqa: SIM110 - a loop has steps, `any` is one
         if may_ask(broker, request.key_type, key, call):
             return True
@@ -82,8 +97,8 @@ def may_ask_one(
 
 def with_topic(
     broker: Broker, request: FindCoordinatorRequest, call: Call, answer: Callable[[], Any]
-) -> Any | Parked:
-    """What `answer` gives when the coordinator's topic has been made."""
+) -> Any | WaitingRequest:
+    """The result of `answer` when the coordinator's topic has been created."""
     coordinator = broker.coordinators[request.key_type]
     partitions, replicas, settings = coordinator.topic_rules()
     # One that is away gets its replicas when it is back, as in Apache Kafka.
@@ -92,12 +107,24 @@ def with_topic(
         coordinator.say_why_not(replicas, registered, call.now)
         return answer()
     try:
-        later: Any | Parked = broker.controller.create_internal_topic(
+        later: Any | WaitingRequest = broker.controller.create_internal_topic(
             coordinator.topic, partitions, replicas, settings, answer, call.now
         )
     except KafkaError:
         return answer()  # a full disk: not available yet
     return later
+
+
+def with_files(
+    broker: Broker, request: FindCoordinatorRequest, call: Call, answer: Callable[[], Any]
+) -> WaitingRequest:
+    coordinator = broker.coordinators[request.key_type]
+
+    def attempt(expired: bool) -> Any | None:
+        return answer() if expired or coordinator.partitions else None
+
+    deadline_ms = call.now.monotonic_ms + LONGEST_WAIT_MS
+    return WaitingRequest(attempt, deadline_ms=deadline_ms, hangs_on=[coordinator])
 
 
 def find_all(
@@ -137,8 +164,8 @@ def find(
     leader = topic.partitions[partition_for_group(key, len(topic.partitions))].leader
     endpoint = endpoint_of(broker, leader, listener)
     if endpoint is None or (leader == broker.node_id and not coordinator.partitions):
-        # No shards: the topic is decided, and its files are still being made. Who was sent here
-        # now would be told NOT_COORDINATOR, which not every client tries again.
+        # No shards: the topic is decided, and its files are still being made. A client that was
+        # sent here now would get NOT_COORDINATOR, which not every client retries.
         return Coordinator(key, -1, "", -1, ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
     return Coordinator(key, leader, endpoint.host, endpoint.port, ErrorCode.NONE, "")
 

@@ -6,15 +6,19 @@ v1 throttle time. v3 static members (KIP-345). v4 flexible.
 from __future__ import annotations
 
 from headrace.broker.broker import Broker
-from headrace.broker.groups import ask_group
+from headrace.broker.coordinators.groups import ask_group
 from headrace.coordination.group.machine import GroupMachine
 from headrace.protocol.messages import heartbeat as messages
 from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, WaitingRequest
 
 
-def handle(broker: Broker, request: HeartbeatRequest, call: Call) -> HeartbeatResponse | Parked:
-    answer: HeartbeatResponse | Parked = ask_group(broker, call, GroupMachine.heartbeat, request)
+def handle(
+    broker: Broker, request: HeartbeatRequest, call: Call
+) -> HeartbeatResponse | WaitingRequest:
+    answer: HeartbeatResponse | WaitingRequest = ask_group(
+        broker, call, GroupMachine.heartbeat, request
+    )
     return answer
 
 

@@ -2,11 +2,11 @@
 
 A producer without a transactional id gets a fresh id with epoch 0; one that names its old id gets
 a new one too (KIP-360: the broker keeps no state of it). Ids come in blocks from the controller.
-One with a transactional id gets the id that belongs to it and the next epoch, which fences whoever
-had it before; a transaction that was left open is aborted first, the client comes again.
-v2 flexible. v3 producer id and epoch. v4 PRODUCER_FENCED. v5 TRANSACTION_ABORTABLE (KIP-890).
-Needs WRITE on the transactional id; without one IDEMPOTENT_WRITE on the cluster, or WRITE on any
-topic. Not done: two-phase commit (v6, KIP-939).
+A producer with a transactional id gets the id that belongs to it and the next epoch, which fences
+the producer before it; a transaction that was left open is aborted first, and the client retries.
+v2 flexible. v3 producer id and epoch. v4 PRODUCER_FENCED. v5 TRANSACTION_ABORTABLE (KIP-890). Needs
+WRITE on the transactional id; without one IDEMPOTENT_WRITE on the cluster, or WRITE on any topic.
+Not done: two-phase commit (v6, KIP-939).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headrace.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, WaitingRequest
 from headrace.serving.chain import chain
 from headrace.serving.rights import (
     CLUSTER,
@@ -36,7 +36,7 @@ FIRST_VERSION_WITH_FENCED = 4
 
 def handle(
     broker: Broker, request: InitProducerIdRequest, call: Call
-) -> InitProducerIdResponse | Parked:
+) -> InitProducerIdResponse | WaitingRequest:
     try:
         require_may_write(broker, request.transactional_id, call)
     except KafkaError as denied:
@@ -68,9 +68,9 @@ def fault_of(request: InitProducerIdRequest, longest_ms: int) -> ErrorCode | Non
     return None
 
 
-def without_transactions(broker: Broker, call: Call) -> InitProducerIdResponse | Parked:
+def without_transactions(broker: Broker, call: Call) -> InitProducerIdResponse | WaitingRequest:
     try:
-        answer: InitProducerIdResponse | Parked = broker.producer_ids.next(
+        answer: InitProducerIdResponse | WaitingRequest = broker.producer_ids.next(
             lambda producer_id: InitProducerIdResponse(0, ErrorCode.NONE, producer_id, 0), call.now
         )
     except KafkaError as refusal:
@@ -80,7 +80,7 @@ def without_transactions(broker: Broker, call: Call) -> InitProducerIdResponse |
 
 def for_transactions(
     broker: Broker, transactional_id: str, request: InitProducerIdRequest, call: Call
-) -> InitProducerIdResponse | Parked:
+) -> InitProducerIdResponse | WaitingRequest:
     expected = None
     if request.producer_id >= 0:
         expected = Producer(request.producer_id, request.producer_epoch)
@@ -98,7 +98,7 @@ def for_transactions(
         expected,
         if_unknown=True,
     )
-    answered: InitProducerIdResponse | Parked = chain(broker.purgatory, found, answer)
+    answered: InitProducerIdResponse | WaitingRequest = chain(broker.purgatory, found, answer)
     return answered
 
 

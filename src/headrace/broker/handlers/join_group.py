@@ -9,12 +9,12 @@ assignment (KIP-814). Needs READ on the group.
 from __future__ import annotations
 
 from headrace.broker.broker import Broker
-from headrace.broker.groups import ask_group
+from headrace.broker.coordinators.groups import ask_group
 from headrace.coordination.group.machine import GroupMachine
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import join_group as messages
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, WaitingRequest
 from headrace.serving.chain import chain
 
 FIRST_VERSION_WITH_NULL = 7
@@ -28,7 +28,9 @@ WITHOUT_MEMBER = {
 }
 
 
-def handle(broker: Broker, request: JoinGroupRequest, call: Call) -> JoinGroupResponse | Parked:
+def handle(
+    broker: Broker, request: JoinGroupRequest, call: Call
+) -> JoinGroupResponse | WaitingRequest:
     def finish(answer: JoinGroupResponse) -> JoinGroupResponse:
         if call.version >= FIRST_VERSION_WITH_NULL:
             answer.protocol_name = answer.protocol_name or None
@@ -39,7 +41,7 @@ def handle(broker: Broker, request: JoinGroupRequest, call: Call) -> JoinGroupRe
     except KafkaError as refusal:
         member_id = "" if refusal.code in WITHOUT_MEMBER else request.member_id
         return finish(JoinGroupResponse(error_code=refusal.code, member_id=member_id))
-    answer: JoinGroupResponse | Parked = chain(broker.purgatory, decided, finish)
+    answer: JoinGroupResponse | WaitingRequest = chain(broker.purgatory, decided, finish)
     return answer
 
 

@@ -7,7 +7,7 @@ answer's. v4 flexible. v5 reason (KIP-800).
 from __future__ import annotations
 
 from headrace.broker.broker import Broker
-from headrace.broker.groups import ask_group
+from headrace.broker.coordinators.groups import ask_group
 from headrace.coordination.group.machine import GroupMachine
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import leave_group as messages
@@ -17,26 +17,30 @@ from headrace.protocol.messages.leave_group import (
     MemberIdentity,
     MemberResponse,
 )
-from headrace.serving.api import Api, Call, Parked, require_few
+from headrace.serving.api import Api, Call, WaitingRequest, require_few
 from headrace.serving.chain import chain
 
 FIRST_VERSION_WITH_MANY = 3
 
 
-def handle(broker: Broker, request: LeaveGroupRequest, call: Call) -> LeaveGroupResponse | Parked:
+def handle(
+    broker: Broker, request: LeaveGroupRequest, call: Call
+) -> LeaveGroupResponse | WaitingRequest:
     many = call.version >= FIRST_VERSION_WITH_MANY
     require_few(messages.NAME, len(request.members), "members")
     if not many:
         request.members = [MemberIdentity(request.member_id)]
     try:
-        answer: LeaveGroupResponse | Parked = ask_group(broker, call, GroupMachine.leave, request)
+        answer: LeaveGroupResponse | WaitingRequest = ask_group(
+            broker, call, GroupMachine.leave, request
+        )
     except KafkaError as refusal:
         if refusal.code != ErrorCode.UNKNOWN_MEMBER_ID:
             raise
         answer = LeaveGroupResponse(members=all_unknown(request))
     if many:
         return answer
-    flat: LeaveGroupResponse | Parked = chain(broker.purgatory, answer, flatten)
+    flat: LeaveGroupResponse | WaitingRequest = chain(broker.purgatory, answer, flatten)
     return flat
 
 

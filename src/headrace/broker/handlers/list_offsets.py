@@ -4,8 +4,8 @@ Special times: -1 the end that readers see, -2 the start, -3 the record with the
 (v7, KIP-734), -4 the start of what lies on local disk (v8), -5 the end of tiered storage (v9) and
 -6 what is on its way there (v11): there is none, so no offset.
 v2 isolation level. v4 leader epoch. v6 flexible. v10 timeout. Needs DESCRIBE on each topic. A
-follower (CLUSTER_ACTION) is told where the log itself ends; a client of a new leader that does not
-know yet how much is committed is told OFFSET_NOT_AVAILABLE. Not done: tiered storage.
+follower (CLUSTER_ACTION) gets the log end offset; a client of a new leader that does not know yet
+how much is committed gets OFFSET_NOT_AVAILABLE. Not done: tiered storage.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from headrace.protocol.steps import steps_of
 from headrace.replication.replica import PartitionLeader
 from headrace.serving.api import Api, Call
 from headrace.serving.rights import TOPIC, may, may_on_cluster, refusal
-from headrace.storage.time_search import Budget
+from headrace.storage.segments.time_search import Budget
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import re2
 
 from headrace.broker.broker import Broker
-from headrace.broker.coordinator_waits import after_all
+from headrace.broker.coordinators.coordinator_waits import after_all
 from headrace.coordination.transaction.states import BY_TITLE
 from headrace.coordination.transaction.transaction import Transaction
 from headrace.protocol.acls import Operation
@@ -23,7 +23,7 @@ from headrace.protocol.messages.list_transactions import (
     ListTransactionsResponse,
     TransactionState,
 )
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, WaitingRequest
 from headrace.serving.rights import TRANSACTIONAL_ID, may
 
 _OPTIONS = re2.Options()
@@ -32,7 +32,7 @@ _OPTIONS.log_errors = False  # the client is told
 
 def handle(
     broker: Broker, request: ListTransactionsRequest, call: Call
-) -> ListTransactionsResponse | Parked:
+) -> ListTransactionsResponse | WaitingRequest:
     response = ListTransactionsResponse()
     try:
         matches = matcher(request.transactional_id_pattern)
@@ -50,7 +50,7 @@ def handle(
             and matches(found.id)
             and may(broker, call, Operation.DESCRIBE, TRANSACTIONAL_ID, found.id, quietly=True)
         ]
-    told: ListTransactionsResponse | Parked = after_all(
+    told: ListTransactionsResponse | WaitingRequest = after_all(
         broker.transactions.uncommitted(call.now), response
     )
     return told

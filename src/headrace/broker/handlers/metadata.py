@@ -4,9 +4,9 @@ A null list asks for all topics (in v0 an empty one), an empty list for none. Un
 created if both the client and `auto.create.topics.enable` allow it.
 v1 racks, controller. v4 allow_auto_topic_creation. v5 offline replicas. v7 leader epoch. v8
 authorized operations. v9 flexible. v10 topic ids. v12 ids without names. v13 top-level error.
-Topics that one may not DESCRIBE are left out of all topics; who asks for one by its name is refused
-whether or not it exists, and who asks by its id is not told the name. To create one by asking needs
-CREATE on it or on the cluster.
+Topics without DESCRIBE are left out of all topics; a request for one by its name is refused whether
+or not it exists, and a request by id does not get the name. To create one by asking needs CREATE on
+it or on the cluster.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from headrace.broker.authorized_operations import NOT_ASKED_FOR, on_cluster, on_topic
 from headrace.broker.broker import Broker
-from headrace.broker.brokers_at_hand import BrokersAtHand, brokers_at_hand
+from headrace.broker.cluster.brokers_at_hand import BrokersAtHand, brokers_at_hand
 from headrace.broker.topic_auto_creation import is_legal, missing_topics
 from headrace.metadata.image import PartitionImage, TopicImage
 from headrace.metadata.topic_names import INTERNAL_TOPICS
@@ -33,7 +33,7 @@ from headrace.protocol.messages.metadata import (
 )
 from headrace.protocol.primitives import ZERO_ID
 from headrace.protocol.steps import Steps, in_steps
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, WaitingRequest
 from headrace.serving.rights import TOPIC, may, may_on_cluster
 
 NONE = ErrorCode.NONE
@@ -49,7 +49,7 @@ MANY_PARTITIONS = 2_000
 
 def handle(
     broker: Broker, request: MetadataRequest, call: Call
-) -> MetadataResponse | bytes | Parked | Steps:
+) -> MetadataResponse | bytes | WaitingRequest | Steps:
     version, listener = call.version, call.session.listener
     if is_everybodys(broker, request, version):
         known = broker.encoded_metadata.get((version, listener))
@@ -75,7 +75,7 @@ def handle(
     if missing:
         # The answer waits until they are there, so that nobody has to ask twice.
         try:
-            later: MetadataResponse | Parked = broker.controller.create_topics(
+            later: MetadataResponse | WaitingRequest = broker.controller.create_topics(
                 missing, answer, call.now
             )
         except KafkaError:
@@ -110,7 +110,7 @@ def handle_large(broker: Broker, request: MetadataRequest, call: Call) -> Steps:
         except KafkaError:
             pass  # a full disk, or more than one request may create: the others are answered
         else:
-            return made if type(made) is Parked else (yield from made)
+            return made if type(made) is WaitingRequest else (yield from made)
     return (yield from answer())
 
 
@@ -171,7 +171,8 @@ def are_many(broker: Broker) -> bool:
 
 def everything(broker: Broker, version: int, listener: str) -> Steps:
     """Encoded once per image: clients with a pattern ask for it again and again."""
-    image, encode = broker.image, messages.ENCODE_RESPONSE[version]
+    image, known = broker.image, broker.encoded_metadata  # the broker gets another with each image
+    encode = messages.ENCODE_RESPONSE[version]
     topics = []
     for topic in image.topics.values():
         topics.append(describe(broker, topic, None, version, listener))
@@ -182,9 +183,7 @@ def everything(broker: Broker, version: int, listener: str) -> Steps:
         yield from in_steps(encode)(response, pieces.append)
     else:
         encode(response, pieces.append)
-    encoded = b"".join(pieces)
-    if broker.image is image:
-        broker.encoded_metadata[version, listener] = encoded
+    encoded = known[version, listener] = b"".join(pieces)
     return encoded
 
 
@@ -289,14 +288,15 @@ def describe_wanted(
 def describe(
     broker: Broker, topic: TopicImage, rights: int | None, version: int, listener: str
 ) -> MetadataResponseTopic:
-    """Made once per image: clients ask again and again for what rarely changes."""
+    """Made once per topic and set of brokers: clients ask again and again for what rarely changes.
+    An answer in slices may come with a topic of an earlier image, so the topic is compared."""
     operations = NOT_ASKED_FOR if rights is None else rights
     apart = version >= FIRST_THAT_TELLS_LISTENERS_APART
     key = (topic.name, operations, listener, apart)
-    described = broker.described.get(key)
-    if described is None:
+    known, described = broker.described.get(key, (None, None))
+    if known is not topic or described is None:
         at_hand = brokers_at_hand(broker, listener)
-        described = broker.described[key] = MetadataResponseTopic(
+        described = MetadataResponseTopic(
             NONE,
             topic.name,
             topic.id,
@@ -307,6 +307,7 @@ def describe(
             ],
             operations,
         )
+        broker.described[key] = topic, described
     return described
 
 

@@ -4,8 +4,8 @@ Members commit for their generation or epoch; others may as long as the group ha
 Partitions that are not there are refused, one by one.
 v2-4 retention time. v3 throttle time. v6 leader epoch (KIP-320). v7 static members. v8 flexible.
 v9 groups of the consumer protocol (KIP-848). v10 topic ids. Needs READ on the group and each topic.
-A commit of very many partitions is taken as several, each checked and written as a whole: others
-have their turn between them, and what a later one is refused for stands beside its partitions.
+A commit of very many partitions is handled as several, each checked and written as a whole: other
+requests run between them, and the error of a later part is answered for its partitions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from headrace.protocol.messages.offset_commit import (
 )
 from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
 from headrace.protocol.steps import Steps
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, WaitingRequest
 from headrace.serving.chain import all_of, or_refused
 from headrace.serving.rights import GROUP, TOPIC, may
 
@@ -45,7 +45,7 @@ MOST_AT_ONCE = 500
 
 def handle(
     broker: Broker, request: OffsetCommitRequest, call: Call
-) -> OffsetCommitResponse | Parked | Steps:
+) -> OffsetCommitResponse | WaitingRequest | Steps:
     count = 0
     for topic in request.topics:
         count += len(topic.partitions)
@@ -59,7 +59,7 @@ def handle(
 
 def commit_in_parts(broker: Broker, request: OffsetCommitRequest, call: Call) -> Steps:
     response = OffsetCommitResponse()
-    answers: list[OffsetCommitResponse | Parked] = []
+    answers: list[OffsetCommitResponse | WaitingRequest] = []
     for part in parts_of(request):
         answers.append(commit(broker, part, call))
         yield
@@ -109,7 +109,7 @@ def parts_of(request: OffsetCommitRequest) -> Iterator[OffsetCommitRequest]:
 
 def commit(
     broker: Broker, request: OffsetCommitRequest, call: Call
-) -> OffsetCommitResponse | Parked:
+) -> OffsetCommitResponse | WaitingRequest:
     if not may(broker, call, READ, GROUP, request.group_id):
         return refuse_all(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     response, commits, accepted = read(broker, request, call)
@@ -122,7 +122,7 @@ def commit(
         return response
 
     try:
-        answered: OffsetCommitResponse | Parked = broker.groups.ask(
+        answered: OffsetCommitResponse | WaitingRequest = broker.groups.ask(
             request.group_id,
             call.now,
             offset_rules.commit,

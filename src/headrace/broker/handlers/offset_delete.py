@@ -6,7 +6,7 @@ Needs DELETE on the group and READ on each topic.
 from __future__ import annotations
 
 from headrace.broker.broker import Broker
-from headrace.broker.groups import require_group_id
+from headrace.broker.coordinators.groups import require_group_id
 from headrace.coordination.group import offset_rules
 from headrace.coordination.group.machine import GroupMachine
 from headrace.coordination.shard import Decision
@@ -19,13 +19,13 @@ from headrace.protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from headrace.serving.api import Api, Call, Parked, require_few_partitions
+from headrace.serving.api import Api, Call, WaitingRequest, require_few_partitions
 from headrace.serving.rights import GROUP, TOPIC, may, require
 
 
 def handle(
     broker: Broker, request: OffsetDeleteRequest, call: Call
-) -> OffsetDeleteResponse | Parked:
+) -> OffsetDeleteResponse | WaitingRequest:
     require_few_partitions(messages.NAME, sum(len(topic.partitions) for topic in request.topics))
     require(broker, call, Operation.DELETE, GROUP, request.group_id)
     require_group_id(request.group_id)
@@ -34,7 +34,7 @@ def handle(
         for topic in request.topics
         if not may(broker, call, Operation.READ, TOPIC, topic.name)
     }
-    answer: OffsetDeleteResponse | Parked = broker.groups.ask(
+    answer: OffsetDeleteResponse | WaitingRequest = broker.groups.ask(
         request.group_id, call.now, delete, broker, request, denied
     )
     return answer

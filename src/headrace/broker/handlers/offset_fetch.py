@@ -1,11 +1,11 @@
 """OffsetFetch, v1-10: where groups are; null topics ask for everything a group has committed.
 
 A partition without a committed offset answers -1, which is no error. With require_stable, offsets
-that an open transaction may change answer UNSTABLE_OFFSET_COMMIT (KIP-447). What is named twice is
-answered once: notes of offsets are long, and a name that is sent again is short.
-v2 all topics, top-level error. v3 throttle time. v5 leader epoch. v6 flexible. v7 require_stable.
-v8 many groups (KIP-709). v9 member and epoch (KIP-848). v10 topic ids. Needs DESCRIBE on each
-group, and shows only topics that one may DESCRIBE.
+that an open transaction may change answer UNSTABLE_OFFSET_COMMIT (KIP-447). A name that comes twice
+is answered once: metadata of offsets is long, and a repeated name is short. v2 all topics,
+top-level error. v3 throttle time. v5 leader epoch. v6 flexible. v7 require_stable. v8 many groups
+(KIP-709). v9 member and epoch (KIP-848). v10 topic ids. Needs DESCRIBE on each group, and shows
+only topics that one may DESCRIBE.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterable, Iterator
 from functools import partial
 
 from headrace.broker.broker import Broker
-from headrace.broker.coordinator_waits import after_all
+from headrace.broker.coordinators.coordinator_waits import after_all
 from headrace.coordination.group import offset_rules
 from headrace.coordination.group.machine import GroupMachine
 from headrace.coordination.shard import Decision
@@ -36,7 +36,7 @@ from headrace.protocol.messages.offset_fetch import (
 )
 from headrace.protocol.primitives import ZERO_ID
 from headrace.protocol.steps import Steps, in_steps
-from headrace.serving.api import Api, Call, Parked, long
+from headrace.serving.api import Api, Call, WaitingRequest, long
 from headrace.serving.chain import or_refused
 from headrace.serving.rights import GROUP, TOPIC, may, require
 
@@ -50,10 +50,10 @@ PARTITIONS_PER_PART = 500
 
 def handle(
     broker: Broker, request: OffsetFetchRequest, call: Call
-) -> OffsetFetchResponse | Parked | Steps:
-    waits: list[Parked] = []  # until what is answered is committed
+) -> OffsetFetchResponse | WaitingRequest | Steps:
+    waits: list[WaitingRequest] = []  # until what is answered is committed
     found = fetch(broker, request, call, waits)
-    response: OffsetFetchResponse | Parked = after_all(waits, found)
+    response: OffsetFetchResponse | WaitingRequest = after_all(waits, found)
     if call.version < FIRST_VERSION_WITH_MANY:
         response = or_refused(response, lambda code: refuse_one_group(request, code, call.version))
     if response is found and is_long(found):
@@ -69,7 +69,7 @@ def is_long(response: OffsetFetchResponse) -> bool:
 
 def handle_large(broker: Broker, request: OffsetFetchRequest, call: Call) -> Steps:
     """Many partitions, asked for part by part: what one part tells of a group is told at once."""
-    waits: list[Parked] = []
+    waits: list[WaitingRequest] = []
     if call.version < FIRST_VERSION_WITH_MANY:
         only = the_only_group(request)
         answer = yield from fetch_in_parts(broker, only, request, call, waits)
@@ -90,7 +90,7 @@ def fetch_in_parts(
     wanted: OffsetFetchRequestGroup,
     request: OffsetFetchRequest,
     call: Call,
-    waits: list[Parked],
+    waits: list[WaitingRequest],
 ) -> Generator[None, None, OffsetFetchResponseGroup]:
     answer = OffsetFetchResponseGroup(wanted.group_id)
     for part in parts_of(wanted):
@@ -133,7 +133,7 @@ def add_part(answer: OffsetFetchResponseGroup, part: OffsetFetchResponseGroup) -
 
 
 def fetch(
-    broker: Broker, request: OffsetFetchRequest, call: Call, waits: list[Parked]
+    broker: Broker, request: OffsetFetchRequest, call: Call, waits: list[WaitingRequest]
 ) -> OffsetFetchResponse:
     if call.version >= FIRST_VERSION_WITH_MANY:
         named: dict[str, OffsetFetchRequestGroup] = {}
@@ -169,7 +169,7 @@ def fetch_group(
     wanted: OffsetFetchRequestGroup,
     request: OffsetFetchRequest,
     call: Call,
-    waits: list[Parked],
+    waits: list[WaitingRequest],
     whole: OffsetFetchResponseGroup | None = None,
 ) -> OffsetFetchResponseGroup:
     """`whole` is what the answer becomes a part of: a wait that is refused is told there."""
@@ -183,7 +183,7 @@ def fetch_group(
     except KafkaError as refusal:
         answer.error_code = refusal.code
         return answer
-    if isinstance(found, Parked):
+    if isinstance(found, WaitingRequest):
         waits.append(found)
         if call.version >= FIRST_VERSION_WITH_MANY:  # before, the whole answer is refused
             or_refused(found, partial(refuse, answer if whole is None else whole))

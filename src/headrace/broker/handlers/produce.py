@@ -1,23 +1,24 @@
-"""Produce, v3-13: records of a client become part of partitions.
+"""Produce, v3-13: appends batches of a client to partitions.
 
-A partition that refuses does not touch its neighbours in the request. acks=0 is never answered, not
-even with an error: the connection is closed instead, as Apache Kafka does, so that the client
-looks the leader up again. acks=all answers when the high watermark has passed the records.
-v4 new errors. v5 log start offset. v8 errors per record (KIP-467). v9 flexible. v10 current leader
+A refusal by one partition does not affect the others in the request. acks=0 is never answered, not
+even with an error: the connection is closed instead, as in Apache Kafka, so that the client looks
+up the leader again. acks=all is answered when the high watermark has passed the records. v4 new
+errors. v5 log start offset. v8 errors per record (KIP-467). v9 flexible. v10 current leader
 (KIP-951). v12 transactions need no AddPartitionsToTxn (KIP-890). v13 topic ids (KIP-516).
-Batches of transactions are admitted in `broker/admission.py`, quotas are measured by the dispatch.
-Needs WRITE on each topic; a request with batches of transactions also on the transactional id, or
-nothing of it is taken. Nobody but who calls itself `__admin_client`, as in Apache Kafka, writes to
-the topics of coordinators: INVALID_TOPIC_EXCEPTION.
+`broker/coordinators/admission.py` checks batches of transactions, the dispatch measures quotas.
+Needs WRITE on each topic; a request with batches of transactions also needs WRITE on the
+transactional id, or nothing of it is appended. As in Apache Kafka, only a client with the client id
+`__admin_client` may write to the topics of coordinators; others get INVALID_TOPIC_EXCEPTION.
 """
 
 from __future__ import annotations
 
-from headrace.broker.acknowledgements import throttled
-from headrace.broker.admission import require_admitted
-from headrace.broker.admission_ahead import Admitted, admit_ahead
 from headrace.broker.broker import Broker
-from headrace.broker.one_batch import (
+from headrace.broker.coordinators.admission import require_admitted
+from headrace.broker.coordinators.admission_ahead import Admitted, admit_ahead
+from headrace.broker.recognized.produce import remember
+from headrace.broker.records.acknowledgements import throttled
+from headrace.broker.records.one_batch import (
     ALL,
     LOW_ATTRIBUTES_AT,
     append_to,
@@ -25,7 +26,6 @@ from headrace.broker.one_batch import (
     refused,
     refused_by,
 )
-from headrace.broker.recognized.produce import remember
 from headrace.protocol.acls import Operation
 from headrace.protocol.compression import ZSTD
 from headrace.protocol.errors import ErrorCode, KafkaError
@@ -39,7 +39,7 @@ from headrace.protocol.messages.produce import (
 from headrace.protocol.primitives import Records
 from headrace.protocol.record_batch import COMPRESSION_MASK, TRANSACTIONAL
 from headrace.replication.replica import PartitionLeader
-from headrace.serving.api import Api, Call, Parked, Refused
+from headrace.serving.api import Api, Call, ClosesConnection, WaitingRequest
 from headrace.serving.rights import TOPIC, TRANSACTIONAL_ID, may, refusal
 from headrace.storage.append_rules import RecordsRefused
 
@@ -47,19 +47,25 @@ NONE = ErrorCode.NONE
 WRITE = Operation.WRITE
 FIRST_VERSION_WITH_IDS = 13
 FIRST_VERSION_WITH_ZSTD = 7
-# Who calls itself so may write to the topics of coordinators, as in Apache Kafka.
+# A client with this client id may write to the topics of coordinators, as in Apache Kafka.
 ADMIN_CLIENT_ID = "__admin_client"
 CLIENT_ID_ENDS = 10 + 0x7FFF  # in a frame, at most
 
-# A record that the leader has appended and the high watermark has not reached yet: whose, up to
-# where, and since which epoch it led then.
-Waiting = tuple[PartitionLeader, int, int, PartitionProduceResponse]
+# A batch that is appended and not committed yet: its leader, the log end offset after it, the epoch
+# in which that leader began to lead, and the prepared answer.
+Unreplicated = tuple[PartitionLeader, int, int, PartitionProduceResponse]
 
 
 def handle(
     broker: Broker, request: ProduceRequest, call: Call
-) -> ProduceResponse | Parked | bytes | None:
+) -> ProduceResponse | WaitingRequest | bytes | None:
     acks = request.acks
+    # Most requests have one batch for one partition. `append_one` looks up, authorizes and appends
+    # in the same order as `append_all`, and ends in `one_batch.append_to`. It answers None before
+    # it has changed anything wherever something else is to be decided: an unknown topic, an
+    # internal one, a missing right, a transaction, a partition whose acknowledgement must wait.
+    # Then the general path below does all of it and makes the refusal. Its answer is bytes from a
+    # template; tests/unit/broker/test_acknowledgements.py compares them with those of the codec.
     if (
         len(request.topic_data) == 1
         and len(request.topic_data[0].partition_data) == 1
@@ -72,12 +78,14 @@ def handle(
     if acks not in (ALL, 0, 1):
         return refuse_all(request, KafkaError(ErrorCode.INVALID_REQUIRED_ACKS))
     if broker.authorizer is not None and not may_write_transactions(broker, request, call):
+        # As in Apache Kafka: without the right on the transactional id no partition is written.
         return refuse_all(request, refusal(TRANSACTIONAL_ID))
     if request.transactional_id is not None:
-        admitted: ProduceResponse | Parked | None = admit_ahead(
+        admitted: ProduceResponse | WaitingRequest | None = admit_ahead(
             broker, request, call, lambda ahead: append_all(broker, request, call, ahead)
         )
-        if isinstance(admitted, Parked):
+        if isinstance(admitted, WaitingRequest):
+            # The request is decided in a later turn, when the receive buffer has other bytes.
             keep(request, call)
         if admitted is not None:
             return admitted
@@ -87,7 +95,7 @@ def handle(
 def append_one(
     broker: Broker, request: ProduceRequest, call: Call
 ) -> ProduceResponse | bytes | None:
-    """The short way of the most common request; None, with nothing done, takes the long one."""
+    """The fast path of the most common request; None, with nothing done: use the general path."""
     data = request.topic_data[0]
     by_id = call.version >= FIRST_VERSION_WITH_IDS
     topics = broker.topics
@@ -108,7 +116,8 @@ def append_one(
 
 
 def may_write_transactions(broker: Broker, request: ProduceRequest, call: Call) -> bool:
-    """Batches of transactions need the id of theirs; without such batches nobody asks for it."""
+    """Whether the client may write with its transactional id; only asked for if there are batches
+    of transactions."""
     transactional_id = request.transactional_id
     return not any(
         part.records is not None
@@ -124,12 +133,14 @@ def may_write_transactions(broker: Broker, request: ProduceRequest, call: Call) 
 
 def append_all(
     broker: Broker, request: ProduceRequest, call: Call, ahead: Admitted | None = None
-) -> ProduceResponse | Parked | None:
+) -> ProduceResponse | WaitingRequest | None:
     acks = request.acks
     wall_ms = call.now.wall_ms
     by_id = call.version >= FIRST_VERSION_WITH_IDS
     responses: list[TopicProduceResponse] = []
-    waiting: list[Waiting] = []
+    waiting: list[Unreplicated] = []
+    # Each partition answers for itself: a refusal must not change what its neighbours get, so every
+    # exception is turned into an answer inside the loop.
     for data in request.topic_data:
         if not data.partition_data:
             continue
@@ -138,7 +149,7 @@ def append_all(
             if by_id
             else broker.topics.by_name.get(data.name)
         )
-        # An id that is not known names no topic that could be refused.
+        # An unknown topic id has no name for which a right could be missing.
         name = data.name if topic is None else topic.name
         refused_topic = (
             broker.authorizer is not None
@@ -180,6 +191,9 @@ def append_all(
                 part.index, NONE, base_offset, append_time, leader.log.start_offset
             )
             answers.append(answer)
+            # acks=1 is answered now, acks=all when the high watermark has passed the last record of
+            # this append. `led_since` is kept with the offset: after a change of leader the same
+            # offset may hold another record (`Replica.outcome_of`).
             if not leader.commits_at_once:
                 broker.commit_soon(leader)
                 if acks == ALL and leader.high_watermark < leader.log.end_offset:
@@ -192,12 +206,16 @@ def append_all(
         return None
     response = ProduceResponse(responses)
     if waiting:
-        return park(response, waiting, call.now.monotonic_ms + request.timeout_ms)
+        return wait_for_replicas(response, waiting, call.now.monotonic_ms + request.timeout_ms)
     return response
 
 
-def park(response: ProduceResponse, waiting: list[Waiting], deadline_ms: int) -> Parked:
+def wait_for_replicas(
+    response: ProduceResponse, waiting: list[Unreplicated], deadline_ms: int
+) -> WaitingRequest:
     def attempt(expired: bool) -> ProduceResponse | None:
+        # May run many times. A partition that is decided leaves `waiting`, so that a later change
+        # of leader cannot turn a success that was already found into an error.
         late = []
         for each in waiting:
             leader, end_offset, led_since, answer = each
@@ -206,14 +224,16 @@ def park(response: ProduceResponse, waiting: list[Waiting], deadline_ms: int) ->
                 late.append(each)
             elif code != NONE:
                 fail(answer, code)
-        waiting[:] = late  # what is decided stays so
+        waiting[:] = late  # decided partitions stay decided
         if late and not expired:
             return None
         for _, _, _, answer in late:
             fail(answer, ErrorCode.REQUEST_TIMED_OUT)
         return response
 
-    return Parked(attempt, deadline_ms=deadline_ms, hangs_on=[waits[0] for waits in waiting])
+    return WaitingRequest(
+        attempt, deadline_ms=deadline_ms, hangs_on=[waits[0] for waits in waiting]
+    )
 
 
 def fail(answer: PartitionProduceResponse, code: ErrorCode) -> None:
@@ -222,7 +242,7 @@ def fail(answer: PartitionProduceResponse, code: ErrorCode) -> None:
 
 
 def keep(request: ProduceRequest, call: Call) -> None:
-    """The request waits: the buffer that it lies in is used again."""
+    """Copy what a waiting request needs: its receive buffer is used again."""
     call.frame = memoryview(bytes(call.frame[:CLIENT_ID_ENDS]))
     for data in request.topic_data:
         for part in data.partition_data:
@@ -231,7 +251,7 @@ def keep(request: ProduceRequest, call: Call) -> None:
 
 
 def require_kind(records: Records, version: int) -> int:
-    """What the request must say before anybody looks at the batch itself; true: a transaction's."""
+    """Check what needs no look at the batch itself; true if the batch is part of a transaction."""
     if records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "the partition has no records")
     if len(records) <= LOW_ATTRIBUTES_AT:
@@ -264,7 +284,7 @@ def close_if_refused(responses: list[TopicProduceResponse]) -> None:
     codes = {part.error_code for data in responses for part in data.partition_responses} - {NONE}
     if codes:
         names = ", ".join(sorted(f"error {code}" for code in codes))
-        raise Refused(f"a Produce with acks=0 that was refused: {names}")
+        raise ClosesConnection(f"a Produce with acks=0 that was refused: {names}")
 
 
 API = Api(

@@ -14,12 +14,12 @@ from headrace.protocol.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
 )
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, WaitingRequest
 
 
 def handle(
     broker: Broker, request: SaslAuthenticateRequest, call: Call
-) -> SaslAuthenticateResponse | Parked:
+) -> SaslAuthenticateResponse | WaitingRequest:
     from headrace.serving.authentication.exchange import LoginFailed  # a node without logins
 
     session = call.session
@@ -35,7 +35,7 @@ def handle(
         refusal = SaslAuthenticateResponse(
             ErrorCode.SASL_AUTHENTICATION_FAILED, login.told(failure)
         )
-        late: Parked = login.answer_late(session, lambda: refusal, call.now)
+        late: WaitingRequest = login.answer_late(session, lambda: refusal, call.now)
         return late
     return SaslAuthenticateResponse(ErrorCode.NONE, None, answer, lifetime_ms)
 

@@ -11,12 +11,12 @@ from headrace.broker.broker import Broker
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import sasl_handshake as messages
 from headrace.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, WaitingRequest
 
 
 def handle(
     broker: Broker, request: SaslHandshakeRequest, call: Call
-) -> SaslHandshakeResponse | Parked:
+) -> SaslHandshakeResponse | WaitingRequest:
     session = call.session
     login = session.login
     if login is None or not login.takes_handshake(call.now):
@@ -25,7 +25,7 @@ def handle(
     if request.mechanism not in offered:
         login.refuse_mechanism(session)
         refusal = SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, offered)
-        late: Parked = login.answer_late(session, lambda: refusal, call.now)
+        late: WaitingRequest = login.answer_late(session, lambda: refusal, call.now)
         return late
     login.handshake(request.mechanism, bare_tokens=call.version == 0, now=call.now)
     return SaslHandshakeResponse(ErrorCode.NONE, offered)

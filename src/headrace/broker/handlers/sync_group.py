@@ -7,22 +7,24 @@ v1 throttle time. v3 static members. v4 flexible. v5 protocol type and name (KIP
 from __future__ import annotations
 
 from headrace.broker.broker import Broker
-from headrace.broker.groups import ask_group
+from headrace.broker.coordinators.groups import ask_group
 from headrace.coordination.group.machine import GroupMachine
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import sync_group as messages
 from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, WaitingRequest
 
 FIRST_VERSION_WITH_PROTOCOL = 5
 
 
-def handle(broker: Broker, request: SyncGroupRequest, call: Call) -> SyncGroupResponse | Parked:
+def handle(
+    broker: Broker, request: SyncGroupRequest, call: Call
+) -> SyncGroupResponse | WaitingRequest:
     named = request.protocol_type is not None and request.protocol_name is not None
     if call.version >= FIRST_VERSION_WITH_PROTOCOL and not named:
         # Seen before the rights are, as in Apache Kafka.
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    answer: SyncGroupResponse | Parked = ask_group(broker, call, GroupMachine.sync, request)
+    answer: SyncGroupResponse | WaitingRequest = ask_group(broker, call, GroupMachine.sync, request)
     return answer
 
 

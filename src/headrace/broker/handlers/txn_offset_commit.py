@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.broker.admission import admit_offsets
 from headrace.broker.broker import Broker
-from headrace.broker.groups import require_group_id
+from headrace.broker.coordinators.admission import admit_offsets
+from headrace.broker.coordinators.groups import require_group_id
 from headrace.coordination.group.offset_rules import Commit
 from headrace.coordination.group.offsets import NO_EXPIRY
 from headrace.coordination.group.transactional_offsets import commit_in_transaction
@@ -28,14 +28,14 @@ from headrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from headrace.serving.api import Api, Call, Parked, require_few_partitions
+from headrace.serving.api import Api, Call, WaitingRequest, require_few_partitions
 from headrace.serving.chain import chain, or_refused
 from headrace.serving.rights import GROUP, TOPIC, TRANSACTIONAL_ID, may, require
 
 
 def handle(
     broker: Broker, request: TxnOffsetCommitRequest, call: Call
-) -> TxnOffsetCommitResponse | Parked:
+) -> TxnOffsetCommitResponse | WaitingRequest:
     require_few_partitions(messages.NAME, sum(len(topic.partitions) for topic in request.topics))
     try:
         require(broker, call, Operation.WRITE, TRANSACTIONAL_ID, request.transactional_id)
@@ -52,11 +52,11 @@ def handle(
             answer.error_code = code
         return response
 
-    def commit(admitted: ErrorCode) -> TxnOffsetCommitResponse | Parked:
+    def commit(admitted: ErrorCode) -> TxnOffsetCommitResponse | WaitingRequest:
         if admitted != ErrorCode.NONE:
             return refuse(admitted)
         try:
-            answered: TxnOffsetCommitResponse | Parked = broker.groups.ask(
+            answered: TxnOffsetCommitResponse | WaitingRequest = broker.groups.ask(
                 request.group_id,
                 call.now,
                 commit_in_transaction,
@@ -82,7 +82,7 @@ def handle(
         )
     except KafkaError as refusal:
         return refuse(refusal.code)
-    later: TxnOffsetCommitResponse | Parked = chain(broker.purgatory, admitted, commit)
+    later: TxnOffsetCommitResponse | WaitingRequest = chain(broker.purgatory, admitted, commit)
     return later
 
 

@@ -28,7 +28,7 @@ from headrace.protocol.messages.write_txn_markers import (
 )
 from headrace.protocol.steps import Steps, in_steps
 from headrace.replication.replica import PartitionLeader
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, WaitingRequest
 from headrace.serving.rights import may_on_cluster
 
 Codes = dict[tuple[int, str, int], ErrorCode]  # by producer, topic and partition
@@ -46,7 +46,7 @@ class Written:
 
 def handle(
     broker: Broker, request: WriteTxnMarkersRequest, call: Call
-) -> WriteTxnMarkersResponse | Parked:
+) -> WriteTxnMarkersResponse | WaitingRequest:
     allowed = may_write(broker, call)
     late: list[Written] = []
     codes = write_all(broker, request, call, allowed, late)
@@ -95,8 +95,8 @@ def when_committed(
     codes: Codes,
     late: list[Written],
     answer: Callable[[Codes], Any],
-) -> Parked:
-    """What `answer` makes of the codes when every marker is committed, or its time is up."""
+) -> WaitingRequest:
+    """The result of `answer` for the codes when every marker is committed, or the time is up."""
 
     def attempt(expired: bool) -> Any | None:
         still_late = []
@@ -113,7 +113,7 @@ def when_committed(
         return answer(codes)
 
     deadline_ms = call.now.monotonic_ms + broker.values["request.timeout.ms"]
-    return Parked(attempt, deadline_ms=deadline_ms, hangs_on=[each.leader for each in late])
+    return WaitingRequest(attempt, deadline_ms=deadline_ms, hangs_on=[each.leader for each in late])
 
 
 def response_of(codes: Codes) -> WriteTxnMarkersResponse:

@@ -1,9 +1,10 @@
-"""Recognized requests: what a connection sends again is answered without being decoded.
+"""Recognized requests: a repeated request of a connection is answered without being decoded.
 
-Clients in a loop send requests whose bytes differ in little. The handler of such a request calls
-`remember` when it has answered one, and the meaning of its bytes is kept. `answer` looks at the
-next frame of the connection: it answers, or returns None with nothing done and it is decoded.
-Dispatch calls `answer` and knows no bytes; a session has one slot for all of it (`memory.py`).
+Clients in a loop send requests whose bytes differ only a little. The handler of such a request
+calls `remember` when it has answered one, which keeps the meaning of its bytes. `answer` gets the
+next frame of the connection: it answers, or it returns None with nothing done and the frame is
+decoded. Dispatch calls `answer` and does not know the bytes; a session has one slot for all of it
+(`memory.py`).
 
 | request | may differ in | processor time, decoded -> recognized |
 |---|---|---|
@@ -15,16 +16,16 @@ of five runs, of each the best round of 200 requests, on a busy machine (2026-11
 
 Why an answer equals that of the general path:
 
-1. The same bytes mean the same. What is remembered is how our codec writes the request, whatever
-   its frame looked like (`memory.plain_bytes`), so it is known where the part lies that may differ.
-   A frame is recognized if it has these bytes around that part and no others: the decoder would
-   read it to the same values. Versions are kept apart; the client id is among the bytes.
+1. The same bytes mean the same. The remembered bytes are those that our codec writes for the
+   request, whatever its frame looked like (`memory.plain_bytes`), so the place of the varying part
+   is known. A frame is recognized if it has these bytes around that part and no others: the decoder
+   would read it to the same values. Versions are kept apart; the client id is among the bytes.
 2. Everything that may have changed since is looked up again: the topic (deleted, made again,
    grown), the rights, and what a partition or a group decides (leadership, epoch, in-sync replicas,
    the rules of a topic, membership). Both paths end in the same function, `one_batch.append_to` or
    `offset_rules.commit`.
-3. A request that would be refused is left to the general path, which says and counts it once. A
-   batch that its partition refuses is not: `append_to` refuses it for both paths.
+3. A request that would be refused is left to the general path, which logs and counts it once. A
+   batch that its partition refuses is an exception: `append_to` refuses it for both paths.
 4. Dispatch measures quotas around both paths.
 
 `tests/unit/broker/test_recognized_equals_general.py` sends the same frames both ways, with changes

@@ -1,25 +1,26 @@
-"""What one connection is remembered by: the opaque slot `remembered` of its session.
+"""The recognized requests of one connection: the opaque slot `remembered` of its session.
 
 A head is the bytes of a request between its correlation id and the part that varies. For each API
-the heads of one version are kept; a client uses one. Bounded: see `MOST_HEADS` and what each API
-says of its longest head; where it is full it begins anew.
+the heads of one version are kept; a client uses one version. Bounded by `MOST_HEADS` and by the
+longest head of each API; when it is full it is emptied. The meaning of a head is decided in
+`produce.py` and `offset_commit.py`.
 """
 
 from __future__ import annotations
 
 from typing import Any, Generic, TypeVar
 
-from headrace.broker.one_batch import Found
+from headrace.broker.records.one_batch import Found
 from headrace.metadata.image import TopicImage
 from headrace.protocol.messages.offset_commit import OffsetCommitRequest
 from headrace.serving.api import Peer
 
 HEAD_AT = 8  # in a frame: behind API, version and correlation id
 CLIENT_ID_AT = 10
-# Bounds what one connection can make us keep.
+# Bounds the memory of one connection.
 MOST_HEADS = 256
 
-# Of an OffsetCommit: what came behind the offset, the request, its topic, and the encoded answer.
+# Of an OffsetCommit: the bytes after the offset, the request, its topic, and the encoded answer.
 Committed = tuple[bytes, OffsetCommitRequest, TopicImage, bytes]
 Meaning = TypeVar("Meaning")
 
@@ -30,6 +31,8 @@ class Heads(Generic[Meaning]):
     __slots__ = ("version", "end", "known")
 
     def __init__(self) -> None:
+        # Invariant: every head in `known` was written by our codec for `version`. A frame is only
+        # compared with heads that end where the last one did (`end`); another frame is decoded.
         self.version = -1  # all heads are of this one
         self.end = 0  # where the head of the last request ended, in its frame
         self.known: dict[bytes, Meaning] = {}

@@ -1,10 +1,10 @@
-"""The OffsetCommit request that a consumer sends again and again: only its offset differs.
+"""Recognized OffsetCommit: a request that differs from an earlier one in its offset only.
 
 A consumer that commits one partition at a time sends the same bytes but for the correlation id and
-the offset, which stands 16 bytes before the end: leader epoch, no note and three empty sets of tags
-come behind it. So the request is decoded once, and its answer is encoded once. Only the flexible
-versions and commits without a note. Everything that can change is asked for each time: whether the
-topic is still the same, the rights, and whether the member may commit (`offset_rules.py`).
+the offset, which is 16 bytes before the end: leader epoch, empty metadata and three empty sets of
+tags follow it. So the request is decoded once, and its answer is encoded once. Only flexible
+versions and commits without metadata are recognized. Everything that can change is checked each
+time: the topic, the rights, and whether the member may commit (`offset_rules.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from headrace.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
-from headrace.serving.api import Call, Parked, Peer
+from headrace.serving.api import Call, Peer, WaitingRequest
 from headrace.serving.authorization import Authorizer
 from headrace.serving.chain import or_refused
 from headrace.serving.rights import GROUP, TOPIC
@@ -45,7 +45,7 @@ _read_offset = Struct(">q").unpack_from
 def remember(
     call: Call, request: OffsetCommitRequest, topic: TopicImage, response: OffsetCommitResponse
 ) -> None:
-    """The request of one partition was answered so by the general path, without a refusal."""
+    """Keep a request of one partition that the general path has answered without an error."""
     version = call.version
     if version < FIRST_VERSION or request.topics[0].partitions[0].committed_metadata:
         return
@@ -63,13 +63,15 @@ def remember(
 
 def answer(
     broker: Broker, version: int, frame: memoryview, session: Peer, now: Now
-) -> bytes | Parked | None:
-    """The short way of a request that differs from an earlier one of its connection in the offset
-    alone; None, with nothing done, takes the long one."""
+) -> bytes | WaitingRequest | None:
+    """Answer a frame that differs from an earlier one of its connection in the offset alone. None,
+    with nothing done: decode it."""
     memory: Memory | None = session.remembered
     end = len(frame) - FROM_END
     if memory is None or memory.commits.version != version or end < HEAD_AT:
         return None
+    # Here the varying part has a fixed place from the end of the frame, so the cut is exact and the
+    # bytes before and after it must both be equal.
     known = memory.commits.known.get(frame[HEAD_AT:end].tobytes())
     if known is None or frame[end + OFFSET_SIZE :] != known[0]:
         return None
@@ -85,18 +87,20 @@ def answer(
     value = OffsetCommitValue(offset, epoch, "", wall_ms, NO_EXPIRY, topic.id)
     commits = [(topic.name, part.partition_index, value)]
     try:
-        answered: bytes | Parked = broker.groups.ask(
+        answered: bytes | WaitingRequest = broker.groups.ask(
             request.group_id, now, offset_rules.commit, request, commits, response, version, now
         )
+    # A refused decision or append leaves the state of the shard unchanged (`Shard.run`), so the
+    # general path may decide again and make the refusal.
     except KafkaError:
-        return None  # and is refused there
+        return None  # the general path answers with the error
     if type(answered) is bytes:
         return answered
     return or_refused(answered, lambda code: refused(request, topic, code))
 
 
 def refused(request: OffsetCommitRequest, topic: TopicImage, code: ErrorCode) -> Any:
-    """It has waited, and what it waited for did not come."""
+    """The answer of a commit that has waited and was refused in the end."""
     index = request.topics[0].partitions[0].partition_index
     parts = [OffsetCommitResponsePartition(index, code)]
     return OffsetCommitResponse(
@@ -105,7 +109,7 @@ def refused(request: OffsetCommitRequest, topic: TopicImage, code: ErrorCode) ->
 
 
 def may_commit(authorizer: Authorizer, session: Peer, group_id: str, topic: str) -> bool:
-    """Quietly: who may not takes the long way, and is refused there."""
+    """Without an audit entry: if the right is missing, the general path refuses and notes it."""
     return authorizer.allows(session, READ, GROUP, group_id, quietly=True) and authorizer.allows(
         session, READ, TOPIC, topic, quietly=True
     )

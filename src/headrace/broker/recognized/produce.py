@@ -1,17 +1,17 @@
-"""The Produce request that a producer sends again and again, known by its first bytes.
+"""Recognized Produce: a request that begins with the bytes of an earlier one is not decoded.
 
 Requests of one batch for one partition differ from the one before in their correlation id and
-their records only. What lies between the two, the head, is decoded once: the same bytes mean the
-same partition and the same acks. Only the flexible versions: behind the records they have three
-empty sets of tags, or they are not recognized. Whether the topic is still there and whether the
-client may write to it is looked up each time (`__init__.py` says why that is enough).
+their records only. The bytes between the two, the head, are decoded once: the same bytes mean the
+same partition and the same acks. Only flexible versions are recognized, and only if the three sets
+of tags after the records are empty. The topic and the right to write are looked up each time
+(`__init__.py` says why that is enough).
 """
 
 from __future__ import annotations
 
 from headrace.broker.broker import Broker
-from headrace.broker.one_batch import Found, append_to, may_write
 from headrace.broker.recognized.memory import HEAD_AT, Memory, memory_of, plain_bytes
+from headrace.broker.records.one_batch import Found, append_to, may_write
 from headrace.environment import Now
 from headrace.protocol.errors import MalformedMessage
 from headrace.protocol.messages import produce as messages
@@ -30,7 +30,7 @@ LONGEST_HEAD = 256
 
 
 def remember(call: Call, request: ProduceRequest, found: Found) -> None:
-    """The request of one batch was answered by the general path: it means what was found."""
+    """Keep the head of a request of one batch that the general path has answered."""
     version, frame = call.version, call.frame
     records = request.topic_data[0].partition_data[0].records
     if version < FIRST_VERSION or records is None:
@@ -63,13 +63,14 @@ def _plain_head(version: int, frame: memoryview, request: ProduceRequest) -> byt
 def answer(
     broker: Broker, version: int, frame: memoryview, session: Peer, now: Now
 ) -> ProduceResponse | bytes | None:
-    """The short way of a request that begins as an earlier one of its connection did; None, with
-    nothing done, takes the long one."""
+    """Answer a frame whose head is known. None, with nothing done: decode it."""
     memory: Memory | None = session.remembered
     if memory is None:
         return None
     heads = memory.produce
     end = heads.end
+    # A producer that writes to one topic sends heads of one length, so the head of the next frame
+    # mostly ends where the last one did. If not, nothing is found and the frame is decoded.
     found = heads.known.get(frame[HEAD_AT:end].tobytes())
     if found is None or heads.version != version:
         return None
@@ -82,10 +83,14 @@ def answer(
                 size, at = more_uvarint(frame, at, size)
     except (MalformedMessage, *BROKEN):
         return None
+    # The length of the records and the three empty sets of tags must fill the frame exactly: then
+    # the decoder would read the same records and nothing else.
     tags_at = at + size - 1
     if size <= 1 or frame[tags_at:] != TAGS:
         return None
     topic = found[0]
+    # The same object, not an equal one: a topic that was deleted and created again, or that has
+    # grown, is another object, and the frame is decoded again.
     if broker.topics.by_id.get(topic.id) is not topic:
         return None
     authorizer = broker.authorizer

@@ -1,1 +1,1 @@
-"""What `headrace backlog` shows."""
+"""The views of `headrace backlog`."""

@@ -78,7 +78,7 @@ def tell_status(lag: GroupLag, findings: list[Finding], *, whole: bool) -> None:
 
 
 def tell_apart(plan: WidenPlan) -> None:
-    """What a widening leaves where it is."""
+    """The parts that a widening does not change."""
     for partition in plan.left_alone:
         output.note(
             f"{plan.topic}-{partition} is left alone: {plan.group} has committed nothing there yet."

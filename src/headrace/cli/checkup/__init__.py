@@ -1,1 +1,1 @@
-"""What `headrace doctor` looks at: the machine, the cluster, one topic. Each returns findings."""
+"""The checks of `headrace doctor`: the machine, the cluster, one topic. Each returns findings."""

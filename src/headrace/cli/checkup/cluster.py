@@ -5,13 +5,13 @@ from __future__ import annotations
 import socket
 
 from headrace.cli.checkup.finding import Finding, good, wrong
-from headrace.client.connection import Connection, addresses, reach
+from headrace.client.connection import ClientSettings, addresses, reach
 from headrace.client.errors import Unreachable
 
 CONNECT_TIMEOUT_S = 2.0
 
 
-def check_cluster(connection: Connection, *, expected: bool) -> Finding:
+def check_cluster(connection: ClientSettings, *, expected: bool) -> Finding:
     """`expected`: the person named a cluster; otherwise a free port is just as good."""
     where = connection.bootstrap
     listening = any(_listens(address) for address in addresses(where))
@@ -26,7 +26,7 @@ def check_cluster(connection: Connection, *, expected: bool) -> Finding:
     return good("port", f"{where} is free; `headrace start` can listen there")
 
 
-def _ask(connection: Connection) -> Finding:
+def _ask(connection: ClientSettings) -> Finding:
     where = connection.bootstrap
     try:
         metadata = reach(connection.admin(), connection)

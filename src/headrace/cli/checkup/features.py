@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.cli.checkup.finding import Finding, watch
-from headrace.client.features import Feature
+from headrace.client.admin.features import Feature
 
 
 def check_features(features: Sequence[Feature]) -> list[Finding]:
@@ -18,7 +18,7 @@ def check_features(features: Sequence[Feature]) -> list[Finding]:
     return [
         watch(
             "features",
-            f"{' and '.join(empty)} promise groups that this cluster does not serve",
+            f"{' and '.join(empty)} announce groups that this cluster does not support",
             f"Lower them: headrace brokers features {lower}",
         )
     ]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class State(StrEnum):
+class FindingState(StrEnum):
     GOOD = "good"
     WATCH = "watch"  # works, but know it
     WRONG = "wrong"  # the doctor's exit code is 1
@@ -15,18 +15,18 @@ class State(StrEnum):
 @dataclass(slots=True)
 class Finding:
     about: str
-    state: State
+    state: FindingState
     found: str
     advice: str | None = None
 
 
 def good(about: str, found: str) -> Finding:
-    return Finding(about, State.GOOD, found)
+    return Finding(about, FindingState.GOOD, found)
 
 
 def watch(about: str, found: str, advice: str | None = None) -> Finding:
-    return Finding(about, State.WATCH, found, advice)
+    return Finding(about, FindingState.WATCH, found, advice)
 
 
 def wrong(about: str, found: str, advice: str) -> Finding:
-    return Finding(about, State.WRONG, found, advice)
+    return Finding(about, FindingState.WRONG, found, advice)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.cli.checkup.finding import Finding, good, watch, wrong
-from headrace.client.cluster_status import ClusterStatus
+from headrace.client.admin.cluster_status import ClusterStatus
 
 SAFE = 3
 
@@ -61,7 +61,7 @@ def _quorum(status: ClusterStatus) -> Finding:
             "Three controllers keep the metadata when one of them is gone.",
         )
     if count % 2 == 0:
-        return watch("quorum", f"{count} controllers bear no more losses than {count - 1}")
+        return watch("quorum", f"{count} controllers survive no more losses than {count - 1}")
     return good("quorum", f"{count} controllers, node {status.leader} leads")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from headrace.cli.checkup.finding import Finding, good, watch
-from headrace.client.acls import Acl
+from headrace.client.admin.acls import Acl
 from headrace.contract.delay_topics import COMPANION_SUFFIX, target_of
 from headrace.protocol.acls import WILDCARD, WILDCARD_PRINCIPAL
 
@@ -31,7 +31,7 @@ def check_delayed_writes(topics: Iterable[str], entries: Sequence[Acl]) -> list[
         if (finding := _compared(target, companion, entries)) is not None
     ]
     if pairs and not found:
-        return [good("delay", "whoever may write delayed messages may write to their topics")]
+        return [good("delay", "every user with delayed write access may also write directly")]
     return found
 
 

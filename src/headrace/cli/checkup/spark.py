@@ -7,9 +7,9 @@ from pathlib import Path
 
 from headrace.cli.checkup.finding import Finding, good, wrong
 from headrace.installation import command_to_add
-from headrace.pipelines import jars
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.java import java_home
+from headrace.pipelines.spark import jars
+from headrace.pipelines.spark.java import java_home
 
 ABOUT = "spark"
 

@@ -8,7 +8,7 @@ records, retention that outlasts the longest absence of a consumer, and acks=all
 from __future__ import annotations
 
 from headrace.cli.checkup.finding import Finding, good, watch, wrong
-from headrace.client.topics import TopicDescription
+from headrace.client.admin.topics import TopicDescription
 
 SAFE_REPLICATION = 3
 SAFE_IN_SYNC = 2
@@ -122,7 +122,7 @@ def check_retention(topic: TopicDescription) -> Finding:
     if keep_bytes >= 0:
         return watch(
             "retention",
-            f"a partition keeps {keep_bytes:,} bytes; older records go, read or not",
+            f"a partition keeps {keep_bytes:,} bytes; older records are deleted, read or not",
             f"headrace topics alter {topic.name} --unset retention.bytes",
         )
     if keep_ms < 0:

@@ -1,1 +1,1 @@
-"""What `headrace segment check` finds damaged in a data folder, and what `repair` does about it."""
+"""The damage that `headrace segment check` finds in a data folder, and the ways of `repair`."""

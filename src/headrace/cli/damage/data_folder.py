@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.broker.identity import identity_from_bytes
+from headrace.broker.folders.identity import identity_from_bytes
 from headrace.cli.damage.finding import Finding, Kind, Remedy
 from headrace.cli.damage.log_files import LogFiles, check_log_files
 from headrace.cli.failure import Failure
 from headrace.consensus import quorum_state, recovery_point
-from headrace.consensus.formatting import METADATA_FOLDER
+from headrace.consensus.first_files import METADATA_FOLDER
 from headrace.consensus.metadata_recovery import UnusableMetadata, require_whole
 from headrace.consensus.metadata_survey import Survey, survey
 from headrace.consensus.snapshots import BOOTSTRAP_FILE, fault_in_snapshot
-from headrace.server.real_disk import RealDisk
+from headrace.server.folders.real_disk import RealDisk
 from headrace.storage import checkpoints
 from headrace.storage.checkpoints import MalformedCheckpoint, Partition
 from headrace.storage.log_folder import STRAY, partition_of
@@ -184,7 +184,7 @@ class Check:
         )
 
 
-# What a start does without the file.
+# The effect on a start without the file.
 OFFSETS = {
     checkpoints.RECOVERY_POINTS: "a start reads all batches again",
     checkpoints.START_OFFSETS: "deleted records of the first segment may come back",

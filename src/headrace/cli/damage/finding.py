@@ -14,7 +14,7 @@ class Kind(StrEnum):
 
 
 class Remedy(StrEnum):
-    """What `segment repair` can do about a damaged file; the names of its ways."""
+    """The ways of `segment repair` for a damaged file, by name."""
 
     FLIP = "flip-bits"  # look for the one bit that makes the checksum right
     REBUILD = "rebuild"  # made anew from the batches, at once or by the next start

@@ -12,8 +12,8 @@ from struct import Struct
 
 from headrace.cli.damage.finding import Finding, Kind, Remedy
 from headrace.protocol.record_batch import BatchHeader
-from headrace.storage import offset_index, time_index
-from headrace.storage.batch_scan import DamagedRange
+from headrace.storage.segments import offset_index, time_index
+from headrace.storage.segments.batch_scan import DamagedRange
 
 Entry = tuple[int, int]
 # Whether an entry is right about a batch; None: it speaks of a later one.
@@ -67,7 +67,7 @@ class IndexCheck:
         return any(other[0] < one[0] or other[1] < one[1] for other in more)
 
     def pass_over(self, damage: DamagedRange) -> None:
-        """What an index says of a batch that cannot be read cannot be judged."""
+        """An index entry for a batch that cannot be read cannot be judged."""
         until = damage.next_offset
         while self._next < len(self._entries):
             first, second = self._entries[self._next]

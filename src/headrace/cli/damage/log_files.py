@@ -13,11 +13,11 @@ from pathlib import Path
 from headrace.cli.damage.finding import Finding, Kind, Remedy
 from headrace.cli.damage.indexes import index_checks
 from headrace.cli.dump.small_files import transaction_index_rows
-from headrace.server.real_disk import RealDisk
+from headrace.server.folders.real_disk import RealDisk
 from headrace.storage import checkpoints
-from headrace.storage.batch_scan import BatchScan, DamagedRange
 from headrace.storage.checkpoints import MalformedCheckpoint
 from headrace.storage.producer_state import ProducerState
+from headrace.storage.segments.batch_scan import BatchScan, DamagedRange
 
 Passed = Callable[[int], None]  # told how many bytes were read
 

@@ -8,7 +8,7 @@ from time import monotonic
 
 from headrace.cli import output
 from headrace.cli.damage.data_folder import Check, as_object, shown, sizes_of
-from headrace.server.real_disk import FolderInUse, FolderLock
+from headrace.server.folders.real_disk import FolderInUse, FolderLock
 
 # A terminal is told often, a file of a long run now and then.
 ON_TERMINAL_SECONDS = 0.3

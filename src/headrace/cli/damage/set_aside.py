@@ -11,8 +11,8 @@ import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
-from headrace.consensus.formatting import METADATA_FOLDER
-from headrace.server.real_disk import FOLDER_MODE
+from headrace.consensus.first_files import METADATA_FOLDER
+from headrace.server.folders.real_disk import FOLDER_MODE
 
 FOLDER = "set-aside"
 
@@ -30,13 +30,14 @@ class SetAside:
 
     def move(self, path: Path) -> Path:
         """The file is where it was no more."""
-        kept = self._place(path)
+        kept = self._path_for(path)
         os.replace(path, kept)
         return kept
 
     def copy(self, path: Path) -> Path:
-        """The file is about to be changed in place. What is kept is how it was before the first."""
-        kept = self._place(path)
+        """The file is about to be changed in place. The kept copy is the state before the first
+        repair."""
+        kept = self._path_for(path)
         if kept.exists():
             return kept
         shutil.copy2(path, kept)
@@ -44,7 +45,7 @@ class SetAside:
             os.fsync(file.fileno())
         return kept
 
-    def _place(self, path: Path) -> Path:
+    def _path_for(self, path: Path) -> Path:
         kept = self.folder / path.relative_to(self._data)
         os.makedirs(kept.parent, mode=FOLDER_MODE, exist_ok=True)
         return kept

@@ -1,4 +1,4 @@
-"""What each way of `segment repair` does to the files; each answers what it did, line by line.
+"""The effect of each way of `segment repair` on the files; each returns what it did, line by line.
 
 With `dry_run` a way finds out what it can do, says so, and changes nothing.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from headrace.broker.identity import Identity, identity_to_bytes
+from headrace.broker.folders.identity import Identity, identity_to_bytes
 from headrace.cli.damage.bit_search import mended
 from headrace.cli.damage.data_folder import Check, shown
 from headrace.cli.damage.finding import Finding, Kind
@@ -25,9 +25,9 @@ from headrace.protocol.errors import MalformedMessage
 from headrace.protocol.messages.topic_record import TopicRecord
 from headrace.protocol.messages.voters_record import VotersRecord
 from headrace.protocol.record_batch import BatchHeader, header_at
-from headrace.server.real_disk import RealDisk
+from headrace.server.folders.real_disk import RealDisk
 from headrace.storage import checkpoints
-from headrace.storage.batch_scan import BatchScan, DamagedRange
+from headrace.storage.segments.batch_scan import BatchScan, DamagedRange
 
 
 def flip_bits(check: Check, findings: list[Finding], aside: SetAside, dry_run: bool) -> list[str]:
@@ -47,8 +47,8 @@ def _ranges_of(path: Path) -> list[Finding]:
     ranges = []
     for found in scan.batches():
         if isinstance(found, DamagedRange):
-            place = (found.position, found.size, found.offset, found.next_offset)
-            ranges.append(Finding(Kind.DAMAGED, path, found.reason, *place))
+            span = (found.position, found.size, found.offset, found.next_offset)
+            ranges.append(Finding(Kind.DAMAGED, path, found.reason, *span))
     return ranges
 
 

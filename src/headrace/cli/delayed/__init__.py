@@ -1,1 +1,2 @@
-"""What `headrace delay` shows: times, pending messages, statistics; and the options for a time."""
+"""The views of `headrace delay`: times, pending messages, statistics; and the options for a
+time."""

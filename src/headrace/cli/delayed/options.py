@@ -8,20 +8,21 @@ from typing import Annotated
 import typer
 
 from headrace.cli.delayed.moments import moment_ms
+from headrace.client.delay.schedules import TOO_LONG, When, require_understood, schedule_headers
 from headrace.client.errors import Misuse
-from headrace.client.schedules import TOO_LONG, When, require_understood, schedule_headers
 from headrace.contract import durations
 
 Delay = Annotated[
-    str | None, typer.Option("--delay", metavar="WAIT", help="So long from now: 500ms, 30m, 1h30m.")
+    str | None,
+    typer.Option("--delay", metavar="WAIT", help="The delay from now: 500ms, 30m, 1h30m."),
 ]
 DeliverAt = Annotated[
     str | None,
-    typer.Option("--deliver-at", metavar="TIME", help="Then: 2026-01-31T10:00, epoch ms."),
+    typer.Option("--deliver-at", metavar="TIME", help="The time: 2026-01-31T10:00, epoch ms."),
 ]
 Cron = Annotated[
     str | None,
-    typer.Option("--cron", metavar="FIELDS", help='Again and again: "0 9 * * mon-fri".'),
+    typer.Option("--cron", metavar="FIELDS", help='Repeat: "0 9 * * mon-fri".'),
 ]
 CronZone = Annotated[
     str | None, typer.Option("--cron-zone", metavar="ZONE", help="Whose clock: Europe/Berlin.")
@@ -35,7 +36,7 @@ def when_of(
     cron_zone: str | None = None,
     id: str | None = None,
 ) -> When:
-    """What the options say, checked; empty if none is given."""
+    """The values of the options, checked; empty if none is given."""
     times = {"--delay": delay, "--deliver-at": deliver_at, "--cron": cron}
     if len(given := [name for name, value in times.items() if value is not None]) > 1:
         raise typer.BadParameter(f"Say {' or '.join(given)}: a record is due at one time.")

@@ -47,12 +47,12 @@ def _short(key: bytes | None) -> str | None:
 
 
 def show_one(row: dict[str, Any], now_ms: int) -> None:
-    topic, place = row["topic"], f"{row['partition']}@{row['offset']}"
+    topic, record_id = row["topic"], f"{row['partition']}@{row['offset']}"
     lines = [
         ("topic", f"{topic}, partition {row['target_partition']}"),
         ("due", f"{clock(row['due_ms'])}, {away(row['due_ms'], now_ms)}"),
         ("accepted", clock(row["accepted_ms"])),
-        ("waits at", f"{topic}.delay, {place}"),
+        ("waits at", f"{topic}.delay, {record_id}"),
         ("id", row["id"] or "-"),
     ]
     if row["cron"] is not None:

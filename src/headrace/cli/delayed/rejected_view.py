@@ -7,14 +7,14 @@ from typing import Any
 
 from headrace.cli import output
 from headrace.cli.delayed.moments import clock
-from headrace.client.connection import Connection
-from headrace.client.reading import RecordReader
+from headrace.client.connection import ClientSettings
+from headrace.client.lookup.record_reader import RecordReader
 from headrace.contract import headers as names
 from headrace.contract.delay_topics import rejected_of
 from headrace.foreign_text import escaped_bytes
 
 
-def rows_of(cluster: Connection, topic: str) -> list[dict[str, Any]]:
+def rows_of(cluster: ClientSettings, topic: str) -> list[dict[str, Any]]:
     """Oldest first within a partition."""
     with closing(RecordReader(cluster, rejected_of(topic))) as reader:
         return [

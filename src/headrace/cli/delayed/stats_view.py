@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from headrace.cli import output
-from headrace.client.delay_instances import Instance
+from headrace.client.delay.instances import Instance
 from headrace.contract import durations
 
 Bucket = Sequence[int | None]  # upper bound in ms (None: there is none) and how many
@@ -145,7 +145,7 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def problems(document: dict[str, Any]) -> list[str]:
-    """What stands in the way of deliveries, each once."""
+    """The reasons that hold up deliveries, each once."""
     found = [one["problem"] for one in document["instances"] if one["problem"]]
     for topic in document["topics"]:
         for partition in topic["partitions"]:

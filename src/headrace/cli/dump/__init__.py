@@ -1,1 +1,1 @@
-"""What `headrace segment dump` shows: Kafka's files as rows, read with the broker's own code."""
+"""The views of `headrace segment dump`: Kafka's files as rows, read with the broker's own code."""

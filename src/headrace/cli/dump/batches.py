@@ -1,7 +1,7 @@
 """`.log` files and KRaft's `.checkpoint` snapshots: batches, and the records in them if asked.
 
-Batches are read one at a time, so a file of any length fits. What is damaged is told and not
-skipped over: behind a batch with a bad length nothing can be found again.
+Batches are read one at a time, so a file of any length fits. Damage is reported and not skipped:
+after a batch with a bad length nothing can be found again.
 """
 
 from __future__ import annotations

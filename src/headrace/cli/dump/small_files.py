@@ -10,9 +10,10 @@ from struct import Struct
 from headrace.cli.dump.rows import Row, moment
 from headrace.consensus import recovery_point
 from headrace.protocol import uuids
-from headrace.server.real_disk import RealDisk
-from headrace.storage import checkpoints, offset_index, time_index, transaction_index
+from headrace.server.folders.real_disk import RealDisk
+from headrace.storage import checkpoints
 from headrace.storage.producer_state import ProducerState
+from headrace.storage.segments import offset_index, time_index, transaction_index
 
 
 def offset_index_rows(path: Path) -> Iterator[Row]:

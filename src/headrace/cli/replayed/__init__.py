@@ -1,1 +1,1 @@
-"""What `headrace replay` shows: plans, progress, what a shadow has found."""
+"""The views of `headrace replay`: plans, progress, results of a shadow."""

@@ -6,8 +6,9 @@ import sys
 
 from headrace.app import App
 from headrace.app.shadow import ShadowRefused, cast_shadow
-from headrace.cli import output, reset_targets
+from headrace.cli import output
 from headrace.cli.failure import Failure
+from headrace.cli.records import reset_targets
 from headrace.client.errors import ClientError
 from headrace.services.replay.comparison import MOST_SHOWN, Comparison, TooMany
 from headrace.services.replay.shadow_run import ShadowOutcome, ShadowRun, ShadowSpan

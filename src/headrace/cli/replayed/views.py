@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterator
 
 from headrace.cli import output
-from headrace.cli.dead_letters import moment
-from headrace.services.replay.copying import CopyPlan
+from headrace.cli.records.dead_letters import moment
 from headrace.services.replay.group_moves import GroupPlan, UndoPlan
 from headrace.services.replay.journal import CopyEntry
+from headrace.services.replay.topic_copy import CopyPlan
 
 
 def show_copy_plan(plan: CopyPlan, *, as_json: bool) -> None:

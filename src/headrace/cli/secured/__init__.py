@@ -1,1 +1,2 @@
-"""What `headrace security init` makes: certificates, and the folder with all that a node needs."""
+"""The files of `headrace security init`: certificates, and the folder with everything that a node
+needs."""

@@ -123,7 +123,7 @@ def lines(settings: dict[str, object]) -> str:
 
 
 def first_user(name: str, password: str) -> str:
-    """As `server/first_users.py` reads it."""
+    """As `server/settings/first_users.py` reads it."""
     kept = []
     for kind, mechanism in MECHANISMS.items():
         salt = secrets.token_bytes(USUAL_SALT_BYTES)

@@ -1,1 +1,2 @@
-"""What `headrace demo` runs: two banks in SQLite, with an outbox and without, under kill -9."""
+"""The demonstration of `headrace demo`: two banks in SQLite, with an outbox and without, under kill
+-9."""

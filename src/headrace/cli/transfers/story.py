@@ -27,11 +27,11 @@ from headrace.services.outbox.store import Store
 
 PER_SECOND = 60
 START_S = 120.0
-SETTLE_S = 120.0
+ARRIVAL_S = 120.0
 # So long nothing has come without the outbox: the rest is lost.
 STILL_S = 5.0
 LOOK_EVERY_S = 0.25
-# Who is killed together: one of each side.
+# The processes that are killed together: one of each side.
 VICTIMS = (("relay", "naive-payment"), ("savings", "naive-savings"), ("broker",))
 NAMES = {
     "relay": "relay",
@@ -117,7 +117,7 @@ class Story:
             paying.join()
             self._kill("naive-payment")
             self.picture.phase = "settling"
-            self._until(self._settled, SETTLE_S, show)
+            self._until(self._has_arrived, ARRIVAL_S, show)
             self._look()
             self.picture.phase = "done"
             show(self.picture)
@@ -211,14 +211,14 @@ class Story:
         except ClientError:
             return False
 
-    def _settled(self) -> bool:
+    def _has_arrived(self) -> bool:
         self._revive()
         self._look()
         side = self.picture.outbox
         return side.lost == 0 and self.picture.waiting == 0 and self._naive_is_still()
 
     def _naive_is_still(self) -> bool:
-        """What will not come any more is lost: so long nothing has come."""
+        """A transfer is lost if nothing has arrived for this long."""
         side, now = self.picture.naive, time.monotonic()
         if side.savings != self._naive_seen:
             self._naive_seen, self._naive_since = side.savings, now

@@ -1,4 +1,4 @@
-"""What the quorum wants its host to do, in this order."""
+"""The effects that the quorum asks of its host, in this order."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""How a member stands for election and how it votes.
+"""Elections: how a member becomes a candidate, and how it votes.
 
-Standing begins with pre-votes in the present epoch (KIP-996), so that a member that was merely cut
-off disturbs nobody; with a majority of them it becomes a candidate in the next epoch.
+A candidacy begins with pre-votes in the present epoch (KIP-996), so that a member that was only
+disconnected does not disturb the quorum; with a majority of them it becomes a candidate in the next
+epoch.
 """
 
 from __future__ import annotations
@@ -161,9 +162,9 @@ class Elections:
         """In how many ms to stand when the leader gives up: the longest log at once, the others
         later, so that they seldom compete."""
         quorum = self._quorum
-        places = [place for place, key in enumerate(successors) if key.covers(quorum.me)]
-        if places and places[0] == 0:
+        ranks = [rank for rank, key in enumerate(successors) if key.covers(quorum.me)]
+        if ranks and ranks[0] == 0:
             return 0
-        place = places[0] if places else len(successors)
+        rank = ranks[0] if ranks else len(successors)
         step = max(quorum.timeouts.election_backoff_max_ms // (len(successors) + 1), 1)
-        return place * step + quorum.chance(step)
+        return rank * step + quorum.chance(step)

@@ -1,4 +1,5 @@
-"""What followers and observers do: find the leader, fetch, append, truncate, install snapshots."""
+"""The part of followers and observers: find the leader, fetch, append, truncate, install
+snapshots."""
 
 from __future__ import annotations
 
@@ -73,7 +74,7 @@ class Fetcher:
         return self._quorum.log.flushed_offset < self._quorum.log.end_offset
 
     def request_about_my_vote(self, role: Follower) -> Request | None:
-        """What the leader has to change in the voter set because of this member, if anything."""
+        """The change of the voter set that the leader must make because of this member, if any."""
         quorum = self._quorum
         if quorum.voters.kraft_version < 1:
             return None
@@ -112,13 +113,17 @@ class Fetcher:
         Not while the disk lags: the member asked may turn out to be the leader.
         """
         quorum = self._quorum
-        places: list[tuple[int, tuple[VoterEndpoint, ...]]] = [
+        candidates: list[tuple[int, tuple[VoterEndpoint, ...]]] = [
             (voter.id, voter.endpoints) for voter in quorum.other_voters()
         ]
         # As Apache: bootstrap servers have ids below -1, since theirs are not known.
-        places += [(-2 - n, (point,)) for n, point in enumerate(quorum.bootstrap)]
-        free = [place for place in places if quorum.in_flight.is_free(place[0], now.monotonic_ms)]
-        if len(free) < len(places) or not free or self.disk_lags():
+        candidates += [(-2 - n, (point,)) for n, point in enumerate(quorum.bootstrap)]
+        free = [
+            candidate
+            for candidate in candidates
+            if quorum.in_flight.is_free(candidate[0], now.monotonic_ms)
+        ]
+        if len(free) < len(candidates) or not free or self.disk_lags():
             return
         to, endpoints = free[quorum.chance(len(free))]
         quorum.send(to, endpoints, self._fetch_request(), now)

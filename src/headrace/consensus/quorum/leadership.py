@@ -1,4 +1,4 @@
-"""What a leader of the quorum does: appends, answers fetches, commits, gives up in time."""
+"""The part of the quorum's leader: appends, answers fetches, commits, resigns in time."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ FORMATTED = SnapshotId(0, 0)
 
 
 class Matching(Protocol):
-    """What the question needs of a log."""
+    """The methods of a log that the comparison needs."""
 
     @property
     def start_offset(self) -> int: ...

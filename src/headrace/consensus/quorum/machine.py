@@ -1,7 +1,7 @@
 """One member of the metadata quorum: KRaft as a pure machine (KIP-595, KIP-853, KIP-996).
 
-Requests, responses, finished flushes and the passing of time come in by a method each; what is to
-be done comes out in `effects`. The host performs the effects and brings the results back. Nothing
+Requests, responses, finished flushes and the passing of time come in by a method each; the effects
+to perform come out in `effects`. The host performs the effects and brings the results back. Nothing
 here waits, opens a socket or reads a clock.
 
 Rules that everything rests on:
@@ -12,8 +12,8 @@ Rules that everything rests on:
 4. The voters are those of the latest VotersRecord in the log, committed or not; the next one is
    written only when the one before is committed.
 
-`elections.py` has how a member stands and votes, `leadership.py` and `voter_changes.py` what a
-leader does, `fetcher.py` what followers and observers do. Not done: raising kraft.version 0 to 1.
+`elections.py` has candidacies and votes, `leadership.py` and `voter_changes.py` the leader's part,
+`fetcher.py` that of followers and observers. Not done: raising kraft.version 0 to 1.
 """
 
 from __future__ import annotations
@@ -141,7 +141,8 @@ class Quorum:
 
     def _role_after_restart(self, election: Election, now: Now) -> Role:
         if election.leader_id == self.me.id:
-            # What was not flushed may be gone, so leading on would give an offset two values.
+            # Records that were not flushed may be lost, so leading on could give an offset two
+            # values.
             return Resigned(self.election_deadline(now), (), set())
         where = self.endpoints_of(election.leader_id)
         if election.leader_id != NOBODY and where:
@@ -235,7 +236,7 @@ class Quorum:
             times.append(request_ms)
         return max(min(times, default=now_ms + self.timeouts.fetch_ms), now_ms + 1)
 
-    # Who is who
+    # Roles
 
     @property
     def leader_id(self) -> int:
@@ -278,7 +279,7 @@ class Quorum:
     def is_meant(self, voter: ReplicaKey | None) -> bool:
         return voter is None or voter.covers(self.me)
 
-    # What is due
+    # Deadlines
 
     def _do_what_is_due(self, now: Now) -> None:
         role = self.role
@@ -432,7 +433,7 @@ class Quorum:
         fetch_ms = self.timeouts.fetch_ms
         return now.monotonic_ms + fetch_ms + self.chance(fetch_ms // 10 + 1)
 
-    # What is said
+    # Messages
 
     def send(
         self, to: int, endpoints: tuple[VoterEndpoint, ...], request: Request, now: Now

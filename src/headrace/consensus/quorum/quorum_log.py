@@ -1,4 +1,4 @@
-"""What the quorum asks of the metadata log, of its snapshots and of `quorum-state`."""
+"""The interface of the metadata log, its snapshots and `quorum-state`, as the quorum needs it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class QuorumLog(Matching, Protocol):
 
 
 class Election(NamedTuple):
-    """What `quorum-state` holds."""
+    """The contents of `quorum-state`."""
 
     epoch: int = 0
     leader_id: int = NOBODY

@@ -1,4 +1,4 @@
-"""The state of the quorum as its leader knows it: what DescribeQuorum answers."""
+"""The state of the quorum as its leader knows it: the answer to DescribeQuorum."""
 
 from __future__ import annotations
 

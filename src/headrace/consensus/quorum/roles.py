@@ -1,4 +1,4 @@
-"""The roles of a member of the quorum, what each remembers, and which may follow which.
+"""The roles of a member of the quorum, the state of each, and the allowed transitions.
 
 Nothing here acts; `machine.py` does. An observer is only ever Unattached or a Follower.
 

@@ -140,7 +140,7 @@ class VoterChanges:
             quorum.leadership.append_voters(voters, now)
         return quorum.answer(Response)
 
-    # What all changes share
+    # Common parts of all changes
 
     def _refusal(self, voter: ReplicaKey) -> Refusal | None:
         quorum, role = self._quorum, self._quorum.role
@@ -153,11 +153,11 @@ class VoterChanges:
                 ErrorCode.UNSUPPORTED_VERSION,
                 "Voters are configured in this quorum: its kraft.version is 0.",
             )
-        if not self.is_settled(role):
+        if not self.may_begin(role):
             return ErrorCode.REQUEST_TIMED_OUT, "The change of voters before is not committed yet."
         return None
 
-    def is_settled(self, role: Leader) -> bool:
+    def may_begin(self, role: Leader) -> bool:
         """Whether the next change may begin (rule 4)."""
         return role.change is None and self._quorum.voters.latest_offset < role.high_watermark
 

@@ -1,4 +1,4 @@
-"""Which voters count, and which kraft.version: what the log and its snapshots name, by offset.
+"""The voters and kraft.version by offset, as the log and its snapshots name them.
 
 A VotersRecord counts from the moment it is in the log, committed or not (KIP-853), and is undone
 when the log is truncated below it. At most one is uncommitted: the leader sees to that.
@@ -50,7 +50,7 @@ class VoterHistory:
         return self._entries[-2].voters if len(self._entries) > 1 else ()
 
     def before(self, offset: int) -> Entry:
-        """What counts at the end of a snapshot that ends at `offset`."""
+        """The voters at the end of a snapshot that ends at `offset`."""
         return next(entry for entry in reversed(self._entries) if entry.offset < offset)
 
     def note(self, batch: Batch) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from headrace.client.admin import Admin
-from headrace.client.cluster import Cluster, ClusterDescription, LogFolder, Quorum
-from headrace.client.connection import Connection
-from headrace.client.reassignments import Reassignment
-from headrace.client.topics import Topics
+from headrace.client.admin.admin import Admin
+from headrace.client.admin.cluster import Cluster, ClusterDescription, LogFolder, Quorum
+from headrace.client.admin.placement.reassignments import Reassignment
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings
 from headrace.console.access.parts import Part, part
 
 MOST_TROUBLED = 100
@@ -43,7 +43,7 @@ class ClusterFacts:
     moves: Part[list[Reassignment]]
 
 
-def cluster_facts(connection: Connection) -> ClusterFacts:
+def cluster_facts(connection: ClientSettings) -> ClusterFacts:
     cluster = Cluster(connection)
     return ClusterFacts(
         cluster.describe(),

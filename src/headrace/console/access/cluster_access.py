@@ -17,10 +17,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientSettings
 from headrace.client.errors import BufferFull, ClientError, DeliveryFailed, Fenced
-from headrace.client.producer import Producer
-from headrace.console.access.held_connection import HeldConnection, held
+from headrace.client.producer.producer import Producer
+from headrace.console.access.held_connection import HeldClientSettings, held
 from headrace.console.access.parts import Part
 from headrace.console.access.rates import RateMeter
 
@@ -54,8 +54,8 @@ class TookTooLong(ClientError):
 
 
 class ClusterAccess:
-    def __init__(self, connection: Connection, *, threads: int = THREADS) -> None:
-        self.connection: HeldConnection = held(connection)
+    def __init__(self, connection: ClientSettings, *, threads: int = THREADS) -> None:
+        self.connection: HeldClientSettings = held(connection)
         self.connection.timeout_s = min(connection.timeout_s, CLIENT_TIMEOUT_S)
         self.meter = RateMeter()  # of the topics that this connection may see
         self.is_metering = False

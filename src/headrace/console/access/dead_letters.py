@@ -1,7 +1,7 @@
 """Questions about dead letters, each bounded; the service itself reads whole topics of them.
 
-What was dealt with is read from the record of it (`headrace.dead-letters.settled`), as far as the
-bounds go; a page that could not read all of it says so.
+Settled letters are read from their journal (`headrace.dead-letters.settled`), as far as the bounds
+go; a page that could not read all of it says so.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from headrace.client.browsing import Bounds, Browser, Seen
-from headrace.client.connection import Connection
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings
 from headrace.client.errors import NoSuchTopic
-from headrace.client.topics import Topics
+from headrace.client.lookup.record_pages import Bounds, Browser, Seen
 from headrace.services.redrive.letters import DeadLetter, Selection, dead_letter
 from headrace.services.redrive.service import DEAD_SUFFIX, DeadLetters, Step
 from headrace.services.redrive.settled import SETTLED_TOPIC, Settled, read_settled
@@ -52,7 +52,7 @@ class LetterTopics:
     settled_is_whole: bool
 
 
-def letter_topics(connection: Connection, page: int) -> LetterTopics:
+def letter_topics(connection: ClientSettings, page: int) -> LetterTopics:
     topics = Topics(connection)
     names = [each.name for each in topics.all() if each.name.endswith(DEAD_SUFFIX)]
     shown = names[page * ON_ONE_PAGE : (page + 1) * ON_ONE_PAGE]
@@ -75,7 +75,7 @@ def _is_data(seen: Seen) -> bool:
     return seen.is_data
 
 
-def _settled(connection: Connection, is_there: bool) -> SettledEntries:
+def _settled(connection: ClientSettings, is_there: bool) -> SettledEntries:
     if not is_there:
         return SettledEntries()
     with closing(Browser(connection, SETTLED_TOPIC)) as browser:
@@ -102,7 +102,7 @@ class LetterPage:
 
 
 def letters_of(
-    connection: Connection,
+    connection: ClientSettings,
     topic: str,
     selection: Selection,
     also_settled: bool,
@@ -139,14 +139,14 @@ def letters_of(
     )
 
 
-def letters_there(connection: Connection, topic: str) -> None:
+def letters_there(connection: ClientSettings, topic: str) -> None:
     """Raises `NoSuchTopic` for one that is not there, or that this person may not see."""
     if topic not in Topics(connection).cluster.topics:
         raise NoSuchTopic(f"There is no topic {topic}.")
 
 
 def one_letter(
-    connection: Connection, topic: str, partition: int, offset: int
+    connection: ClientSettings, topic: str, partition: int, offset: int
 ) -> tuple[DeadLetter, Settled | None] | None:
     topics = Topics(connection).cluster.topics
     if topic not in topics:
@@ -167,8 +167,8 @@ class Dealt:
     is_whole: bool
 
 
-def who_did_what(connection: Connection, topic: str) -> Dealt:
-    """What was done with letters of a topic."""
+def who_did_what(connection: ClientSettings, topic: str) -> Dealt:
+    """The actions on letters of a topic."""
     there = SETTLED_TOPIC in Topics(connection).cluster.topics
     settled = _settled(connection, there)
     of_topic = [
@@ -187,7 +187,7 @@ class Done:
 
 
 def redrive(
-    connection: Connection,
+    connection: ClientSettings,
     topic: str,
     selection: Selection,
     by: str,
@@ -207,13 +207,15 @@ def redrive(
 
 
 def redrive_at(
-    connection: Connection, topic: str, selection: Selection, by: str, reason: str, rate: float
+    connection: ClientSettings, topic: str, selection: Selection, by: str, reason: str, rate: float
 ) -> Iterator[Step]:
     """As `redrive`, all that are meant, so many per second; for a thread of its own."""
     return DeadLetters(connection).redrive(topic, selection, by=by, reason=reason, rate=rate)
 
 
-def discard(connection: Connection, topic: str, selection: Selection, by: str, reason: str) -> Done:
+def discard(
+    connection: ClientSettings, topic: str, selection: Selection, by: str, reason: str
+) -> Done:
     return _done(
         DeadLetters(connection).discard(topic, selection, by=by, reason=reason, limit=MOST_AT_ONCE)
     )

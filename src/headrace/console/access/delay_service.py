@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from headrace.client.delay_instances import DelayInstances, NoDelayService
-from headrace.console.access.held_connection import HeldConnection
+from headrace.client.delay.instances import DelayInstances, NoDelayService
+from headrace.console.access.held_connection import HeldClientSettings
 
 # For one that is just starting and does not know all that waits yet.
 PATIENCE_S = 3.0
 
 
-def running_service(connection: HeldConnection) -> DelayInstances:
+def running_service(connection: HeldClientSettings) -> DelayInstances:
     instances = DelayInstances(connection.hasty(PATIENCE_S))
     try:
         instances.require(wait_s=0)

@@ -8,17 +8,17 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.client.browsing import Browser
-from headrace.client.connection import Connection
-from headrace.client.delay_instances import DelayInstances, Page, first_of
-from headrace.client.delayed_topics import DelayedTopics
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings
+from headrace.client.delay.delayed_topics import DelayedTopics
+from headrace.client.delay.instances import DelayInstances, Page, first_of
+from headrace.client.delay.schedules import When
 from headrace.client.errors import ClientError
-from headrace.client.producer import Producer
+from headrace.client.lookup.record_pages import Browser
+from headrace.client.producer.producer import Producer
 from headrace.client.records import Record
-from headrace.client.schedules import When
-from headrace.client.topics import Topics
 from headrace.console.access.delay_service import running_service
-from headrace.console.access.held_connection import HeldConnection
+from headrace.console.access.held_connection import HeldClientSettings
 from headrace.console.access.parts import Part, part
 from headrace.contract import headers
 from headrace.contract.delay_topics import rejected_of
@@ -37,7 +37,7 @@ class Waiting:
 
 
 def what_waits(
-    connection: HeldConnection, wanted: Mapping[str, str | int | None], after: str | None
+    connection: HeldClientSettings, wanted: Mapping[str, str | int | None], after: str | None
 ) -> Waiting:
     delayed = DelayedTopics(connection)
     topics = readable(connection, [pair.target for pair in delayed.all()])
@@ -65,7 +65,7 @@ def what_waits(
     return Waiting(topics, found, due, first.next is None, fares)
 
 
-def readable(connection: Connection, topics: list[str]) -> list[str]:
+def readable(connection: ClientSettings, topics: list[str]) -> list[str]:
     """The service answers whoever asks on its machine; a page shows what its person may read."""
     if not connection.is_secured:
         return topics
@@ -73,14 +73,14 @@ def readable(connection: Connection, topics: list[str]) -> list[str]:
     return [name for name in topics if name in allowed]
 
 
-def require_readable(connection: Connection, topic: str) -> None:
+def require_readable(connection: ClientSettings, topic: str) -> None:
     DelayedTopics(connection).require(topic)
     if not readable(connection, [topic]):
         raise ClientError(f"You may not read {topic}, so its delayed messages are not shown.")
 
 
-def cancel(connection: Connection, topic: str, id: str, partition: int) -> str:
-    """What became of it: cancelled, too-late or unknown."""
+def cancel(connection: ClientSettings, topic: str, id: str, partition: int) -> str:
+    """The outcome: cancelled, too-late or unknown."""
     delayed = DelayedTopics(connection)
     try:
         return delayed.cancel(topic, id, partition=partition).outcome
@@ -89,7 +89,7 @@ def cancel(connection: Connection, topic: str, id: str, partition: int) -> str:
 
 
 def reschedule(
-    connection: Connection,
+    connection: ClientSettings,
     producer: Producer[Any, Any],
     topic: str,
     id: str,
@@ -138,7 +138,7 @@ class RejectedPage:
     unread: dict[int, str] = field(default_factory=dict)
 
 
-def rejected(connection: HeldConnection, topic: str) -> RejectedPage:
+def rejected(connection: HeldClientSettings, topic: str) -> RejectedPage:
     """Of one topic; the first one without a name."""
     topics = readable(connection, [pair.target for pair in DelayedTopics(connection).all()])
     if topic and topic not in topics:

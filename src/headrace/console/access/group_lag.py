@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from headrace.client.connection import Connection
-from headrace.client.group_lags import GroupLag, GroupLags
-from headrace.client.groups import Groups, GroupSummary, Member
+from headrace.client.admin.group_lags import GroupLag, GroupLags
+from headrace.client.admin.groups import Groups, GroupSummary, Member
+from headrace.client.connection import ClientSettings
 
 # One answer about so many groups has about a megabyte; a page waits for no more.
 MOST_GROUPS = 2_000
@@ -19,7 +19,7 @@ MOST_MEMBERSHIPS = 50
 
 @dataclass(slots=True)
 class LookedAt:
-    """What one group was found to be like; `lag` is None where nobody could say."""
+    """The state of one group; `lag` is None where it is unknown."""
 
     group: str
     state: str
@@ -35,7 +35,7 @@ class Looked:
 
 
 def look_at(
-    connection: Connection,
+    connection: ClientSettings,
     groups: Groups,
     chosen: list[GroupSummary],
     *,
@@ -58,10 +58,10 @@ def look_at(
 
 
 def groups_of_topic(
-    connection: Connection, topic: str, sampled: Mapping[str, GroupLag] | None = None
+    connection: ClientSettings, topic: str, sampled: Mapping[str, GroupLag] | None = None
 ) -> Looked:
-    """Groups that have committed in a topic, or read it now. Those that were seen there by the
-    last sample are asked first; the cluster says which of them this person may see."""
+    """Groups that have committed in a topic, or read it now. Groups of the last sample are asked
+    first; the cluster says which of them this person may see."""
     groups = Groups(connection)
     there = {name for name, lag in (sampled or {}).items() if topic in lag.topics}
     everyone = _likeliest_first(groups.of_those_who_answer()[0])
@@ -81,7 +81,7 @@ def groups_of_topic(
 
 
 def lagging_groups(
-    connection: Connection, sampled: Mapping[str, GroupLag] | None = None
+    connection: ClientSettings, sampled: Mapping[str, GroupLag] | None = None
 ) -> tuple[list[GroupSummary], Looked]:
     """All groups, and those of them that were looked at, the furthest behind first."""
     groups = Groups(connection)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headrace.client.connection import Connection
-from headrace.client.errors import ClientError
-from headrace.client.groups import (
+from headrace.client.admin.groups import (
     GroupDescription,
     Groups,
     GroupSummary,
@@ -14,6 +12,8 @@ from headrace.client.groups import (
     Place,
     no_such_group,
 )
+from headrace.client.connection import ClientSettings
+from headrace.client.errors import ClientError
 from headrace.console.access.group_lag import Looked, look_at
 
 ON_ONE_PAGE = 25
@@ -31,7 +31,7 @@ class GroupList:
     missing: str = ""  # whose groups are not listed
 
 
-def list_groups(connection: Connection, contains: str, state: str, page: int) -> GroupList:
+def list_groups(connection: ClientSettings, contains: str, state: str, page: int) -> GroupList:
     groups = Groups(connection)
     everyone, failure = groups.of_those_who_answer()
     matching = [
@@ -46,7 +46,7 @@ def list_groups(connection: Connection, contains: str, state: str, page: int) ->
     return GroupList(shown, looked, len(matching), len(everyone), states, missing)
 
 
-def one_group(connection: Connection, name: str) -> GroupDescription:
+def one_group(connection: ClientSettings, name: str) -> GroupDescription:
     return Groups(connection).describe([name])[0]
 
 
@@ -60,14 +60,14 @@ class Reset:
     topic: str | None = None
 
 
-def plan_reset(connection: Connection, reset: Reset) -> list[Move]:
-    """What would happen; nothing is changed."""
+def plan_reset(connection: ClientSettings, reset: Reset) -> list[Move]:
+    """The plan; nothing is changed."""
     groups = Groups(connection)
     groups.require_inactive(reset.group)
     return groups.plan(reset.group, _targets(groups, reset))
 
 
-def perform_reset(connection: Connection, reset: Reset) -> list[Move]:
+def perform_reset(connection: ClientSettings, reset: Reset) -> list[Move]:
     groups = Groups(connection)
     moves = groups.plan(reset.group, _targets(groups, reset))
     groups.move(reset.group, moves)
@@ -102,5 +102,5 @@ def _places(groups: Groups, reset: Reset) -> list[Place]:
     return found
 
 
-def delete_group(connection: Connection, name: str) -> None:
+def delete_group(connection: ClientSettings, name: str) -> None:
     Groups(connection).delete(name)

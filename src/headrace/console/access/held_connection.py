@@ -10,7 +10,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientSettings
 from headrace.console.access.shared_metadata import SharedMetadata, SharingAdmin
 
 NEVER = float("inf")
@@ -24,7 +24,7 @@ class _Kept:
 
 
 @dataclass(slots=True)
-class HeldConnection(Connection):
+class HeldClientSettings(ClientSettings):
     """librdkafka's admin client may be used by many threads at once."""
 
     kept: _Kept = field(default_factory=_Kept, init=False, repr=False)
@@ -34,7 +34,7 @@ class HeldConnection(Connection):
     def admin(self) -> Any:
         with self.kept.lock:
             if self.kept.admin is None:
-                self.kept.admin = Connection.admin(self)
+                self.kept.admin = ClientSettings.admin(self)
             return SharingAdmin(self.kept.admin, self.kept.metadata, self.since_s)
 
     def forget(self) -> None:
@@ -44,22 +44,22 @@ class HeldConnection(Connection):
         self.kept.metadata.forget()
         self.settings.pop("sasl.password", None)
 
-    def hasty(self, timeout_s: float) -> HeldConnection:
+    def hasty(self, timeout_s: float) -> HeldClientSettings:
         """The same clients, and less patience: for a part that a page can do without."""
         return self._like_this(timeout_s, self.since_s)
 
-    def for_page(self, since_s: float) -> HeldConnection:
+    def for_page(self, since_s: float) -> HeldClientSettings:
         """The same clients; metadata that was asked for since then will do."""
         return self._like_this(self.timeout_s, since_s)
 
-    def _like_this(self, timeout_s: float, since_s: float) -> HeldConnection:
-        other = HeldConnection(self.settings, timeout_s, self.callbacks, self.quiet)
+    def _like_this(self, timeout_s: float, since_s: float) -> HeldClientSettings:
+        other = HeldClientSettings(self.settings, timeout_s, self.callbacks, self.quiet)
         other.kept, other.since_s = self.kept, since_s
         return other
 
 
-def held(connection: Connection) -> HeldConnection:
-    return HeldConnection(
+def held(connection: ClientSettings) -> HeldClientSettings:
+    return HeldClientSettings(
         {"client.id": "headrace-console", **connection.settings},
         connection.timeout_s,
         dict(connection.callbacks),

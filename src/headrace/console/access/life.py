@@ -1,8 +1,8 @@
 """All that topics tell of one message: the record, its companions, and how far groups have read.
 
 Bounded: the topic and its companions alone (`contract/companions.py`), all partitions of small
-topics and one of large ones, from a moment on, so many records, bytes and seconds of each. What was
-searched, and what was not, is part of the answer.
+topics and one of large ones, from a moment on, so many records, bytes and seconds of each. The
+answer includes what was searched and what was not.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from dataclasses import dataclass, field
 
 from headrace.app import headers as app_headers
 from headrace.app.names import unescaped
-from headrace.client.browsing import Bounds, Browser, Page, Seen
+from headrace.client.admin.group_lags import GroupLags
+from headrace.client.admin.groups import Groups
+from headrace.client.admin.topics import Topics
 from headrace.client.errors import ClientError, NoSuchTopic
-from headrace.client.group_lags import GroupLags
-from headrace.client.groups import Groups
+from headrace.client.lookup.record_pages import Bounds, Browser, Page, Seen
 from headrace.client.records import Record
-from headrace.client.topics import Topics
-from headrace.console.access.held_connection import HeldConnection
-from headrace.console.life.identity import Identity, texts
-from headrace.console.life.identity import Place as RecordPlace
+from headrace.console.access.held_connection import HeldClientSettings
+from headrace.console.life.identity import Identity, RecordId, texts
 from headrace.console.life.steps import (
     BAD,
     DEAD_SUFFIX,
@@ -60,7 +59,7 @@ class Sought:
     since_ms: int = 0  # for an id or a key: not older than that
 
     @property
-    def place(self) -> RecordPlace | None:
+    def record_id(self) -> RecordId | None:
         if self.partition is None or self.offset is None:
             return None
         return (self.topic, self.partition, self.offset)
@@ -88,12 +87,12 @@ class Life:
     steps_left_out: int = 0
 
 
-def life_of(connection: HeldConnection, sought: Sought) -> Life:
+def life_of(connection: HeldClientSettings, sought: Sought) -> Life:
     return _Search(connection.hasty(PATIENCE_S), sought).run()
 
 
 class _Search:
-    def __init__(self, connection: HeldConnection, sought: Sought) -> None:
+    def __init__(self, connection: HeldClientSettings, sought: Sought) -> None:
         self._connection, self._sought = connection, sought
         self._deadline = time.monotonic() + LONGEST_S
         self._there = Topics(connection).cluster.topics
@@ -114,13 +113,13 @@ class _Search:
         self._family = [root + end for end in family] + [root] + [root + end for end in later]
         self._life = Life(root)
         self._identity = Identity()
-        self._found: dict[RecordPlace, Record] = {}
+        self._found: dict[RecordId, Record] = {}
 
     def run(self) -> Life:
         first = self._first_records()
         if not first:
             return self._life
-        if self._sought.place is None and len(_messages(first)) > 1:
+        if self._sought.record_id is None and len(_messages(first)) > 1:
             self._life.candidates = first[:MOST_CANDIDATES]
             return self._life
         for record in first:
@@ -142,8 +141,8 @@ class _Search:
 
     def _first_records(self) -> list[Record]:
         sought = self._sought
-        if sought.place is not None:
-            record = self._at(sought.place)
+        if sought.record_id is not None:
+            record = self._at(sought.record_id)
             return [] if record is None else [record]
         self._life.since_ms = sought.since_ms
         found: list[Record] = []
@@ -159,8 +158,8 @@ class _Search:
         self._search(self._family, sought.since_ms, accepts)
         return sorted(found, key=lambda record: record.timestamp_ms or 0)
 
-    def _at(self, place: RecordPlace) -> Record | None:
-        topic, partition, offset = place
+    def _at(self, record_id: RecordId) -> Record | None:
+        topic, partition, offset = record_id
         if topic not in self._there or partition not in self._there[topic].partitions:
             return None
         with suppress(ClientError), closing(Browser(self._connection, topic)) as browser:
@@ -174,11 +173,14 @@ class _Search:
 
     def _follow_links(self) -> None:
         """Places that records name are looked up directly, whatever their age."""
-        looked: set[RecordPlace] = set(self._found)
-        while left := [p for p in self._identity.places if p not in looked][:MOST_CANDIDATES]:
-            for place in left:
-                looked.add(place)
-                if time.monotonic() < self._deadline and (record := self._at(place)) is not None:
+        looked: set[RecordId] = set(self._found)
+        while left := [p for p in self._identity.record_ids if p not in looked][:MOST_CANDIDATES]:
+            for record_id in left:
+                looked.add(record_id)
+                if (
+                    time.monotonic() < self._deadline
+                    and (record := self._at(record_id)) is not None
+                ):
                     self._add(record)
 
     # ---- what else there is
@@ -205,7 +207,7 @@ class _Search:
     def _search_one(self, browser: Browser, since_ms: int, accepts: Callable[[Seen], bool]) -> None:
         chosen = browser.partitions
         if len(chosen) > MOST_PARTITIONS:
-            known = {place[1] for place in self._found}
+            known = {record_id[1] for record_id in self._found}
             chosen = [p for p in chosen if p in known][:MOST_PARTITIONS] or chosen[:MOST_PARTITIONS]
         page: Page = browser.onwards(
             browser.at_time(chosen, since_ms),
@@ -227,7 +229,7 @@ class _Search:
     # ---- how far groups have read
 
     def _readers(self) -> list[Step]:
-        """What offsets say: a group that has committed behind a record is done with it."""
+        """The offsets show it: a group that has committed beyond a record is done with it."""
         try:
             names = [each.group for each in Groups(self._connection).all()]
             with GroupLags(self._connection) as lags:
@@ -289,9 +291,9 @@ def _order(end: str) -> int:
 def _order_of(step: Step) -> int:
     """Of steps of the same millisecond."""
     topic = "" if step.record is None else step.record.topic
-    for place, end in enumerate((".delay", RETRY_SUFFIX, DEAD_SUFFIX)):
+    for number, end in enumerate((".delay", RETRY_SUFFIX, DEAD_SUFFIX)):
         if topic.endswith(end):
-            return place + 1
+            return number + 1
     return 9 if topic in (SETTLED_TOPIC, confirmations.TOPIC) else 0
 
 

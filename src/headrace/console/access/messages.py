@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from headrace.client.browsing import Bounds, Browser, Page, Seen
 from headrace.client.errors import ClientError
-from headrace.console.access.held_connection import HeldConnection
+from headrace.client.lookup.record_pages import Bounds, Browser, Page, Seen
+from headrace.console.access.held_connection import HeldClientSettings
 
 PATIENCE_S = 3.0  # with a broker that does not answer
 NEWEST, OLDEST, AT_OFFSET, AT_TIME = "newest", "oldest", "offset", "time"
@@ -35,7 +35,7 @@ class Answered:
     spans: dict[int, tuple[int, int]]  # first and end offset of those that were asked for
 
 
-def read_page(connection: HeldConnection, topic: str, asked: Asked) -> Answered:
+def read_page(connection: HeldClientSettings, topic: str, asked: Asked) -> Answered:
     with closing(Browser(connection.hasty(PATIENCE_S), topic)) as browser:
         chosen = browser.partitions if asked.partition is None else [asked.partition]
         if asked.partition is not None and asked.partition not in browser.partitions:
@@ -76,7 +76,9 @@ def _starts(
     return firsts
 
 
-def read_one(connection: HeldConnection, topic: str, partition: int, offset: int) -> Seen | None:
+def read_one(
+    connection: HeldClientSettings, topic: str, partition: int, offset: int
+) -> Seen | None:
     """The record at an offset; None where there is none (compaction, retention, the end)."""
     with closing(Browser(connection.hasty(PATIENCE_S), topic)) as browser:
         return browser.at(partition, offset)

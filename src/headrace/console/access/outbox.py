@@ -25,7 +25,7 @@ MISSING = ("no such table", "does not exist", "doesn't exist")
 
 
 class OutboxFailed(ClientError):
-    """What a database says, in one sentence."""
+    """The error of a database, in one sentence."""
 
 
 @dataclass(slots=True)
@@ -103,5 +103,5 @@ def shown(url: str) -> str:
     scheme, found, rest = url.partition("://")
     if not found:
         return scheme
-    place, slash, path = rest.partition("/")
-    return f"{scheme}://{place.rpartition('@')[2]}{slash}{path.partition('?')[0]}"
+    host, slash, path = rest.partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path.partition('?')[0]}"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.client.cluster import Cluster, ClusterDescription
-from headrace.client.connection import Connection
-from headrace.client.groups import GroupSummary
-from headrace.client.topics import Topics
+from headrace.client.admin.cluster import Cluster, ClusterDescription
+from headrace.client.admin.groups import GroupSummary
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings
 from headrace.console.access.delay_service import running_service
 from headrace.console.access.delayed import readable
 from headrace.console.access.group_lag import Looked
-from headrace.console.access.held_connection import HeldConnection
+from headrace.console.access.held_connection import HeldClientSettings
 from headrace.console.access.parts import Part
 from headrace.contract.companions import OF_SERVICES, with_companions
 from headrace.contract.delay_topics import REGISTRY
@@ -35,7 +35,7 @@ class TopicCounts:
 
 @dataclass(slots=True)
 class Pending:
-    """What delayed messages wait."""
+    """The waiting delayed messages."""
 
     waiting: int
     due_next_minute: int
@@ -51,11 +51,11 @@ class OverviewFacts:
     delayed: Part[Pending | None]  # None: no topic takes delayed messages
 
 
-def cluster(connection: Connection) -> ClusterDescription:
+def cluster(connection: ClientSettings) -> ClusterDescription:
     return Cluster(connection).describe()
 
 
-def topic_counts(connection: Connection) -> TopicCounts:
+def topic_counts(connection: ClientSettings) -> TopicCounts:
     topics = Topics(connection)
     found = topics.all()
     beside = with_companions(each.name for each in found)
@@ -77,7 +77,7 @@ def topic_counts(connection: Connection) -> TopicCounts:
     )
 
 
-def pending(connection: HeldConnection) -> Pending | None:
+def pending(connection: HeldClientSettings) -> Pending | None:
     if REGISTRY not in Topics(connection).cluster.topics:
         return None
     instances = running_service(connection)
@@ -96,7 +96,7 @@ def pending(connection: HeldConnection) -> Pending | None:
     )
 
 
-def ends_of_topics(connection: Connection) -> dict[str, int]:
+def ends_of_topics(connection: ClientSettings) -> dict[str, int]:
     """How many records topics have had, summed over their partitions: rates come of two samples."""
     topics = Topics(connection)
     chosen, partitions = [], 0

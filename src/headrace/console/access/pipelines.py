@@ -1,4 +1,4 @@
-"""What pipelines have left in their folder on this machine: who runs, how fast, how far behind."""
+"""The files of pipelines in their folder on this machine: running process, rates, lag."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.pipelines import folder as folders
 from headrace.pipelines.failure import PipelineError
+from headrace.pipelines.stream import folder as folders
 
 MOST_SHOWN = 200
 

@@ -39,7 +39,7 @@ class RateMeter:
             self._totals.clear()
             self.rates, self.per_s = None, {}
             return
-        # A topic that was deleted and made anew counts backwards: it has no rate this time.
+        # A topic that was deleted and created again counts backwards: it has no rate this time.
         per_s = {
             name: max(end - before[name], 0) / (now_s - before_s)
             for name, end in ends.items()

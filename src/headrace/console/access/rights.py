@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace.client.acls import Acl, AclFilter, Acls
-from headrace.client.connection import Connection
+from headrace.client.admin.acls import Acl, AclFilter, Acls
+from headrace.client.admin.quotas import Quotas
+from headrace.client.admin.users import MECHANISMS, Users
+from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
-from headrace.client.quotas import Quotas
-from headrace.client.users import MECHANISMS, Users
 
 
 @dataclass(slots=True)
@@ -18,7 +18,7 @@ class UserSet:
     is_new: bool
 
 
-def set_user(connection: Connection, name: str, password: str) -> UserSet:
+def set_user(connection: ClientSettings, name: str, password: str) -> UserSet:
     """By all mechanisms, so that the user's clients may use any of them."""
     users = Users(connection)
     known = {user.name for user in users.all()}
@@ -27,15 +27,15 @@ def set_user(connection: Connection, name: str, password: str) -> UserSet:
     return UserSet(name not in known)
 
 
-def remove_user(connection: Connection, name: str) -> None:
+def remove_user(connection: ClientSettings, name: str) -> None:
     Users(connection).remove(name)
 
 
-def add_entries(connection: Connection, entries: list[Acl]) -> None:
+def add_entries(connection: ClientSettings, entries: list[Acl]) -> None:
     Acls(connection).add(entries)
 
 
-def remove_entry(connection: Connection, entry: Acl) -> None:
+def remove_entry(connection: ClientSettings, entry: Acl) -> None:
     """This one and no other."""
     exactly = AclFilter(
         entry.resource_type,
@@ -51,7 +51,7 @@ def remove_entry(connection: Connection, entry: Acl) -> None:
 
 
 def set_limits(
-    connection: Connection, entity: Mapping[str, str | None], limits: Mapping[str, float | None]
+    connection: ClientSettings, entity: Mapping[str, str | None], limits: Mapping[str, float | None]
 ) -> None:
     """A limit of None is removed."""
     Quotas(connection).alter(entity, limits)

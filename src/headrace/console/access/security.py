@@ -7,14 +7,14 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.client.acls import Acl, Acls
-from headrace.client.browsing import Browser, Seen
-from headrace.client.cluster import Cluster
-from headrace.client.connection import Connection
+from headrace.client.admin.acls import Acl, Acls
+from headrace.client.admin.cluster import Cluster
+from headrace.client.admin.quotas import Quota, Quotas
+from headrace.client.admin.topics import Topics
+from headrace.client.admin.users import User, Users
+from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
-from headrace.client.quotas import Quota, Quotas
-from headrace.client.topics import Topics
-from headrace.client.users import User, Users
+from headrace.client.lookup.record_pages import Browser, Seen
 from headrace.console.access.parts import Part, part
 
 
@@ -34,7 +34,7 @@ class SecurityFacts:
     audit: Part[list[dict[str, Any]] | None]  # None: the cluster keeps none in a topic
 
 
-def security_facts(connection: Connection) -> SecurityFacts:
+def security_facts(connection: ClientSettings) -> SecurityFacts:
     return SecurityFacts(
         part(Users(connection).all),
         part(Acls(connection).find),
@@ -43,7 +43,7 @@ def security_facts(connection: Connection) -> SecurityFacts:
     )
 
 
-def _audit(connection: Connection) -> list[dict[str, Any]] | None:
+def _audit(connection: ClientSettings) -> list[dict[str, Any]] | None:
     """The newest lines, the newest first."""
     if AUDIT_TOPIC not in Topics(connection).cluster.topics:
         return None
@@ -66,14 +66,14 @@ def _is_data(seen: Seen) -> bool:
     return seen.is_data
 
 
-def require_observer(connection: Connection) -> None:
+def require_observer(connection: ClientSettings) -> None:
     """For what is no part of the cluster, such as databases: those who may describe the cluster
     may see it. Where nobody needs rights, everybody may."""
     if not Cluster(connection).rights() & {"describe", "all"}:
         raise NotAllowed("You need the right to describe the cluster to see this.")
 
 
-def require_administrator(connection: Connection) -> None:
+def require_administrator(connection: ClientSettings) -> None:
     """The same for changes: those who may alter the cluster."""
     if not Cluster(connection).rights() & {"alter", "all"}:
         raise NotAllowed("You need the right to alter the cluster to do this.")

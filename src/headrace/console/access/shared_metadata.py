@@ -28,7 +28,7 @@ class SharedMetadata:
     _asked_s: float = 0.0
 
     def get(self, ask: Callable[[], Any], *, since_s: float, timeout_s: float) -> Any:
-        """What `ask` says, or what it said to somebody since `since_s`."""
+        """The answer of `ask`, or its answer to another caller since `since_s`."""
         with self._lock:
             now_s = self.clock()
             asked = self._asked

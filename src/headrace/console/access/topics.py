@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headrace.client.connection import Connection
-from headrace.client.delayed_topics import DelayedTopics
-from headrace.client.errors import ClientError
-from headrace.client.group_lags import GroupLag
-from headrace.client.log_folders import Sizes, sizes_by_partition
-from headrace.client.setting_words import words_of_topic_settings
-from headrace.client.topics import (
+from headrace.client.admin.group_lags import GroupLag
+from headrace.client.admin.placement.log_folders import Sizes, sizes_by_partition
+from headrace.client.admin.setting_words import words_of_topic_settings
+from headrace.client.admin.topics import (
     BROKER_DECIDES,
     Setting,
     TopicDescription,
     Topics,
     TopicSummary,
 )
+from headrace.client.connection import ClientSettings
+from headrace.client.delay.delayed_topics import DelayedTopics
+from headrace.client.errors import ClientError
 from headrace.console.access.group_lag import Looked, groups_of_topic
-from headrace.console.access.held_connection import HeldConnection
+from headrace.console.access.held_connection import HeldClientSettings
 from headrace.console.access.parts import Part, part
 from headrace.contract.companions import OF_SERVICES, with_companions
 
@@ -44,7 +44,7 @@ class TopicList:
 
 
 def list_topics(
-    connection: HeldConnection, contains: str, everything: bool, page: int
+    connection: HeldClientSettings, contains: str, everything: bool, page: int
 ) -> TopicList:
     topics = Topics(connection)
     found = topics.all()
@@ -82,7 +82,7 @@ class TopicFacts:
 
 
 def one_topic(
-    connection: HeldConnection, name: str, sampled: Mapping[str, GroupLag] | None = None
+    connection: HeldClientSettings, name: str, sampled: Mapping[str, GroupLag] | None = None
 ) -> TopicFacts:
     topics = Topics(connection)
     [found] = topics.describe([name])
@@ -97,7 +97,7 @@ def one_topic(
     )
 
 
-def settings_of(connection: Connection, name: str) -> tuple[dict[str, Setting], dict[str, str]]:
+def settings_of(connection: ClientSettings, name: str) -> tuple[dict[str, Setting], dict[str, str]]:
     """Values, and the cluster's own words about each; older clusters say none."""
     topics = Topics(connection)
     settings = topics.settings_of(name)
@@ -109,7 +109,7 @@ def settings_of(connection: Connection, name: str) -> tuple[dict[str, Setting], 
 
 
 def create_topic(
-    connection: Connection,
+    connection: ClientSettings,
     name: str,
     partitions: int | None,
     settings: Mapping[str, str],
@@ -121,20 +121,20 @@ def create_topic(
 
 
 def change_settings(
-    connection: Connection, name: str, to: Mapping[str, str], remove: list[str]
+    connection: ClientSettings, name: str, to: Mapping[str, str], remove: list[str]
 ) -> None:
     Topics(connection).change_settings(name, to=to, remove=remove)
 
 
-def grow_topic(connection: Connection, name: str, partitions: int) -> None:
+def grow_topic(connection: ClientSettings, name: str, partitions: int) -> None:
     Topics(connection).grow(name, partitions=partitions)
 
 
-def empty_topic(connection: Connection, name: str) -> int:
+def empty_topic(connection: ClientSettings, name: str) -> int:
     """Delete all records that are there now; how many offsets that were."""
     return Topics(connection).empty(name)
 
 
-def delete_topic(connection: Connection, name: str) -> list[str]:
+def delete_topic(connection: ClientSettings, name: str) -> list[str]:
     """Its companions that are left."""
     return Topics(connection).delete(name)

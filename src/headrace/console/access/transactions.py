@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headrace.client.connection import Connection
-from headrace.client.errors import ClientError
-from headrace.client.hanging import OpenInPartition, hanging, open_in_partitions
-from headrace.client.transactional_ids import (
+from headrace.client.admin.hanging_transactions import OpenInPartition, hanging, open_in_partitions
+from headrace.client.admin.transactional_ids import (
     NoSuchTransactionalId,
     TransactionalIds,
     TransactionDescription,
     TransactionSummary,
 )
+from headrace.client.connection import ClientSettings
+from headrace.client.errors import ClientError
 from headrace.console.access.parts import Part, part
 
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
@@ -29,7 +29,7 @@ class Transactions:
     partitions_left_out: int = 0
 
 
-def list_transactions(connection: Connection) -> Transactions:
+def list_transactions(connection: ClientSettings) -> Transactions:
     ids = TransactionalIds(connection)
     everything = ids.all()
     found = [each for each in everything if each.state in OPEN_STATES]
@@ -55,7 +55,7 @@ def _described(
     return sorted(described, key=lambda each: (each.started_ms or 0, each.transactional_id))
 
 
-def abort(connection: Connection, transactional_id: str) -> None:
+def abort(connection: ClientSettings, transactional_id: str) -> None:
     ids = TransactionalIds(connection)
     found = ids.describe(transactional_id)
     if found.state != "Ongoing":
@@ -63,7 +63,9 @@ def abort(connection: Connection, transactional_id: str) -> None:
     ids.abort(transactional_id)
 
 
-def abort_hanging(connection: Connection, topic: str, partition: int, start_offset: int) -> None:
+def abort_hanging(
+    connection: ClientSettings, topic: str, partition: int, start_offset: int
+) -> None:
     """Only what no coordinator knows: a marker against another one would tear it."""
     ids = TransactionalIds(connection)
     for each in open_in_partitions(ids, [(topic, partition)]):

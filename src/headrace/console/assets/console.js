@@ -29,7 +29,7 @@ async function copy(button) {
 
 function showWhatIsNeeded(choice) {
   for (const field of choice.form.querySelectorAll("[data-shown-for]")) {
-    const needed = field.dataset.shownFor === choice.value;
+    const needed = field.dataset.shownFor.split(" ").includes(choice.value);
     field.hidden = !needed;
     for (const input of field.querySelectorAll("input")) input.disabled = !needed;
   }

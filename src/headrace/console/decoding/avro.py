@@ -196,7 +196,7 @@ def _size(schema: dict[str, Any]) -> int:
 
 
 def _logical(schema: dict[str, Any], value: Any) -> Any:
-    """What a number or bytes stand for; left as they are where that makes no sense."""
+    """The logical type of a number or bytes; invalid values are left unchanged."""
     kind = schema.get("logicalType")
     try:
         if kind == "date" and isinstance(value, int):

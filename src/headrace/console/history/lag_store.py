@@ -15,7 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.client.group_lags import GroupLag, TopicLag
+from headrace.client.admin.group_lags import GroupLag, TopicLag
 
 MOST_SERIES = 1_000
 IN_MEMORY = ":memory:"

@@ -1,9 +1,9 @@
 """Samples of how far all groups are behind, for as long as the console runs.
 
-A round asks the cluster with few requests (`client/group_lags.py`). Between rounds is a pause of at
-least 15 seconds, and of at least twenty times what the round took: a cluster with ten thousand
-groups is asked less often, never more. What fails is said on the pages and in the log, and the next
-round tries again.
+A round asks the cluster with few requests (`client/admin/group_lags.py`). Between rounds is a pause
+of at least 15 seconds, and of at least twenty times what the round took: a cluster with ten
+thousand groups is asked less often, never more. A failure is shown on the pages and in the log, and
+the next round tries again.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.client.connection import Connection
+from headrace.client.admin.group_lags import GroupLag, GroupLags
+from headrace.client.admin.groups import Groups
+from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
-from headrace.client.group_lags import GroupLag, GroupLags
-from headrace.client.groups import Groups
 from headrace.console.access.cluster_access import ClusterAccess
 from headrace.console.access.overview import ends_of_topics
 from headrace.console.access.rates import RateMeter
@@ -72,7 +72,7 @@ class Sampler:
     async def close(self) -> None:
         self.store.close()
 
-    def _round(self, connection: Connection) -> None:
+    def _round(self, connection: ClientSettings) -> None:
         groups = Groups(connection)
         self._open_store(str(groups.cluster.cluster_id))
         names = [each.group for each in groups.all()]

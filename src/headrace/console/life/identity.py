@@ -16,21 +16,21 @@ from headrace.client.records import Record
 from headrace.contract import confirmations, headers
 from headrace.services.redrive.settled import SETTLED_TOPIC
 
-Place = tuple[str, int, int]  # topic, partition, offset
+RecordId = tuple[str, int, int]  # topic, partition, offset
 
 _PLACE = re.compile(r"([a-zA-Z0-9._-]{1,249})/(\d{1,10})/(\d{1,18})", re.ASCII)
 
 
 @dataclass(slots=True)
 class Identity:
-    places: set[Place] = field(default_factory=set)
+    record_ids: set[RecordId] = field(default_factory=set)
     message_ids: set[str] = field(default_factory=set)
     schedules: set[tuple[bytes | None, str]] = field(default_factory=set)  # key and schedule's id
 
     def add(self, record: Record) -> None:
         told = texts(record)
-        self.places.add((record.topic, record.partition, record.offset))
-        self.places.update(links(told))
+        self.record_ids.add((record.topic, record.partition, record.offset))
+        self.record_ids.update(links(told))
         for name in (headers.MESSAGE_ID, app_headers.CARRIED_ID):
             if told.get(name):
                 self.message_ids.add(told[name])
@@ -39,22 +39,22 @@ class Identity:
                 self.schedules.add((record.key, told[name]))
 
     def join(self, other: Identity) -> None:
-        self.places |= other.places
+        self.record_ids |= other.record_ids
         self.message_ids |= other.message_ids
         self.schedules |= other.schedules
 
     def holds(self, record: Record) -> bool:
         """Whether a record is about this message."""
         if record.topic == SETTLED_TOPIC:
-            letter = place_in((record.key or b"").decode(errors="replace"))
-            return letter is not None and letter in self.places
+            letter = record_id_in((record.key or b"").decode(errors="replace"))
+            return letter is not None and letter in self.record_ids
         if record.topic == confirmations.TOPIC:
             said = confirmations.understood(record.value)
             return said is not None and said[1] in self.message_ids
         told = texts(record)
-        if (record.topic, record.partition, record.offset) in self.places:
+        if (record.topic, record.partition, record.offset) in self.record_ids:
             return True
-        if not self.places.isdisjoint(links(told)):
+        if not self.record_ids.isdisjoint(links(told)):
             return True
         ids = {told.get(headers.MESSAGE_ID), told.get(app_headers.CARRIED_ID)}
         if not self.message_ids.isdisjoint(ids):
@@ -67,9 +67,9 @@ def texts(record: Record) -> dict[str, str]:
     return {name: (raw or b"").decode(errors="replace") for name, raw in record.headers}
 
 
-def links(told: dict[str, str]) -> set[Place]:
+def links(told: dict[str, str]) -> set[RecordId]:
     """Places of other records of the same message."""
-    found = {place_in(told.get(name, "")) for name in (headers.SOURCE, app_headers.ORIGIN)}
+    found = {record_id_in(told.get(name, "")) for name in (headers.SOURCE, app_headers.ORIGIN)}
     dead = "/".join(
         told.get(name, "")
         for name in (
@@ -78,9 +78,9 @@ def links(told: dict[str, str]) -> set[Place]:
             app_headers.DEAD_OFFSET,
         )
     )
-    return {place for place in (*found, place_in(dead)) if place is not None}
+    return {record_id for record_id in (*found, record_id_in(dead)) if record_id is not None}
 
 
-def place_in(said: str) -> Place | None:
+def record_id_in(said: str) -> RecordId | None:
     found = _PLACE.fullmatch(said)
     return None if found is None else (found[1], int(found[2]), int(found[3]))

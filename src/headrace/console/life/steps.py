@@ -1,4 +1,4 @@
-"""What each record of a message tells, as one step of its life. Pure."""
+"""The meaning of each record of a message, as one step of its life. Pure."""
 
 from __future__ import annotations
 

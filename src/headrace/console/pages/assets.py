@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from headrace.console.console import Console
-from headrace.console.rendering import ASSETS
+from headrace.console.renderer import ASSETS
 
 KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 KEPT = "public, max-age=31536000, immutable"  # its address changes with its bytes

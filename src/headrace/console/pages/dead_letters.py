@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientSettings
 from headrace.console import live
 from headrace.console.access.dead_letters import (
     MOST_AT_ONCE,
@@ -25,9 +25,10 @@ from headrace.console.access.dead_letters import (
 )
 from headrace.console.access.security import require_administrator
 from headrace.console.console import Console
+from headrace.console.jobs.owner import REDRIVE, Job
+from headrace.console.jobs.redrive import Redrive
 from headrace.console.query import Unreadable, offsets_in, offsets_text, text_in, whole
-from headrace.console.redrive_jobs import RedriveJob
-from headrace.console.rendering import link
+from headrace.console.renderer import link
 from headrace.console.views.commands import Name
 from headrace.console.views.dead_letters import (
     LetterRow,
@@ -35,8 +36,9 @@ from headrace.console.views.dead_letters import (
     letter_topic_row,
     whole_letter,
 )
-from headrace.console.views.paging import Paging
-from headrace.services.redrive.letters import Place, Selection
+from headrace.console.views.list_pages import Paging
+from headrace.console.views.words import number
+from headrace.services.redrive.letters import LetterId, Selection
 
 LONG_S = 120.0
 PROGRESS_EVERY_S = 1.0
@@ -82,11 +84,11 @@ async def show_letters(console: Console, request: web.Request) -> web.StreamResp
         following=None if found.at_the_end else offsets_text(found.next),
         line=console.commands.list_letters(topic, error=error, key=key),
         most=MOST_AT_ONCE,
-        jobs=console.redrives.of(topic)[:3],
+        jobs=console.jobs.of(REDRIVE, topic)[:3],
     )
 
 
-def _read_rows(connection: Connection, *asked: Any) -> tuple[LetterPage, list[LetterRow]]:
+def _read_rows(connection: ClientSettings, *asked: Any) -> tuple[LetterPage, list[LetterRow]]:
     """On a thread also what is made of the letters: large values take their time."""
     found = letters_of(connection, *asked)
     return found, [letter_row(*each) for each in found.letters]
@@ -94,7 +96,7 @@ def _read_rows(connection: Connection, *asked: Any) -> tuple[LetterPage, list[Le
 
 async def show_one(console: Console, request: web.Request) -> web.StreamResponse:
     topic, at = request.match_info["topic"], text_in(request.query, "at")
-    found = await console.access.ask(one_letter, topic, *_place(at))
+    found = await console.access.ask(one_letter, topic, *_letter_id(at))
     return console.page(
         request,
         "letter.html",
@@ -116,10 +118,10 @@ async def settle(console: Console, request: web.Request) -> web.StreamResponse:
         raise Unreadable("Say what to do: send again, or put away.")
     every = text_in(form, "scope") == "filter"
     error, key = (text_in(form, name) if every else "" for name in ("error", "key"))
-    places = [] if every else [str(each) for each in form.getall("at", [])]
-    if not every and not places:
+    letter_ids = [] if every else [str(each) for each in form.getall("at", [])]
+    if not every and not letter_ids:
         raise Unreadable("Tick the letters that are meant. Nothing was changed.")
-    selection = _selection(places, error=error, key=key)
+    selection = _selection(letter_ids, error=error, key=key)
     rate = whole(form, "rate", default=0, most=100_000)
     if action == "redrive" and every and rate:
         return _redrive_slowly(console, request, topic, selection, reason, rate, error, key)
@@ -129,7 +131,7 @@ async def settle(console: Console, request: web.Request) -> web.StreamResponse:
         )
     else:
         edited = text_in(form, "value") if text_in(form, "edited") == "1" else None
-        if edited is not None and len(places) != 1:
+        if edited is not None and len(letter_ids) != 1:
             raise Unreadable("An edited value is for one letter.")
         value = None if edited is None else edited.replace("\r\n", "\n").encode()
         done = await console.access.ask(
@@ -142,7 +144,7 @@ async def settle(console: Console, request: web.Request) -> web.StreamResponse:
         told = " ".join(done.refusals[:MOST_REFUSALS_TOLD])
         said += f" {len(done.refusals):,} refused: {told}"
     command = console.commands.settle_letters(
-        action, topic, places, error=error, key=key, reason=reason
+        action, topic, letter_ids, error=error, key=key, reason=reason
     )
     return console.done(
         request,
@@ -164,13 +166,8 @@ def _redrive_slowly(
     key: str,
 ) -> web.StreamResponse:
     connection, by = console.access.connection, console.by
-    console.redrives.start(
-        topic,
-        by,
-        rate,
-        lambda: redrive_at(connection, topic, selection, by, reason, rate),
-        console.person,
-    )
+    work = Redrive(topic, rate, lambda: redrive_at(connection, topic, selection, by, reason, rate))
+    console.jobs.start(work.subject, by, work, owner=console.person, taken=work.taken)
     command = console.commands.settle_letters(
         "redrive", topic, [], error=error, key=key, reason=reason, rate=rate
     )
@@ -181,13 +178,13 @@ def _redrive_slowly(
 async def stop(console: Console, request: web.Request) -> web.StreamResponse:
     topic, form = request.match_info["topic"], await request.post()
     await console.access.ask(letters_there, topic)
-    job = console.redrives.get(whole(form, "job", default=0))
-    if job is None or job.topic != topic:
+    job = console.jobs.get(whole(form, "job", default=0))
+    if job is None or job.subject != (REDRIVE, topic):
         raise Unreadable("There is no such redrive.")
     if console.person is not None and job.by != console.by:
         await console.access.ask(require_administrator)  # what another person has started
-    console.redrives.stop(job, console.by)
-    said = f"Told to stop: {job.sent:,} letters of {topic} were sent again."
+    console.jobs.stop(job, console.by)
+    said = f"Told to stop: {job.work.sent:,} letters of {topic} were sent again."
     return console.done(request, link("dead-letters", topic), said)
 
 
@@ -198,7 +195,7 @@ async def progress(console: Console, request: web.Request) -> web.StreamResponse
 
     async def frames() -> AsyncIterator[tuple[str, Any]]:
         while True:
-            jobs = console.redrives.of(topic)
+            jobs = console.jobs.of(REDRIVE, topic)
             yield "jobs", {"jobs": [job_frame(job) for job in jobs[:1]]}
             if not jobs or jobs[0].is_over:
                 yield "over", {}
@@ -208,8 +205,9 @@ async def progress(console: Console, request: web.Request) -> web.StreamResponse
     return await live.stream(console, request, frames())
 
 
-def job_frame(job: RedriveJob) -> dict[str, Any]:
-    return {"sent": job.sent, "refused": job.refused, "over": job.is_over, "failure": job.failure}
+def job_frame(job: Job) -> dict[str, Any]:
+    work: Redrive = job.work
+    return {"id": str(job.id), "over": job.is_over, "texts": {"sent": number(work.sent)}}
 
 
 async def show_done(console: Console, request: web.Request) -> web.StreamResponse:
@@ -227,15 +225,15 @@ async def show_done(console: Console, request: web.Request) -> web.StreamRespons
     )
 
 
-def _selection(places: list[str] | None = None, *, error: str, key: str) -> Selection:
+def _selection(letter_ids: list[str] | None = None, *, error: str, key: str) -> Selection:
     return Selection(
-        places=frozenset(_place(each) for each in places) if places else None,
+        letter_ids=frozenset(_letter_id(each) for each in letter_ids) if letter_ids else None,
         error=error or None,
         key=key.encode() if key else None,
     )
 
 
-def _place(said: str) -> Place:
+def _letter_id(said: str) -> LetterId:
     partition, _, offset = said.partition("/")
     given = {"partition": partition, "offset": offset}
     if not partition or not offset:

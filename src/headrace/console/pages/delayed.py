@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from headrace.client.connection import Connection
-from headrace.client.schedules import When
+from headrace.client.connection import ClientSettings
+from headrace.client.delay.schedules import When
 from headrace.console.access import delayed as access
 from headrace.console.console import Console
 from headrace.console.query import Unreadable, moment_ms, needed, text_in, whole
-from headrace.console.rendering import link
+from headrace.console.renderer import link
 from headrace.console.views.commands import Name
 from headrace.console.views.delayed import delayed_row, histogram, lateness_words
 from headrace.console.views.draft import when_from, when_words
@@ -98,7 +98,7 @@ async def reschedule(console: Console, request: web.Request) -> web.StreamRespon
 
 
 async def _reschedule(console: Console, topic: str, id: str, partition: int, when: When) -> None:
-    def send(connection: Connection) -> None:
+    def send(connection: ClientSettings) -> None:
         with console.access.sender() as producer:
             access.reschedule(connection, producer, topic, id, partition, when)
 

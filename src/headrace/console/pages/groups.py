@@ -27,10 +27,10 @@ from headrace.console.history.lag_store import TIERS
 from headrace.console.history.pace import LOOKED_AT_S
 from headrace.console.history.sampler import Sampler
 from headrace.console.query import Unreadable, moment_ms, needed, text_in, whole
-from headrace.console.rendering import link
+from headrace.console.renderer import link
 from headrace.console.views.groups import group_page, group_rows, move_rows, way_words
 from headrace.console.views.lag_history import LagHistory, lag_history, range_named
-from headrace.console.views.paging import Paging
+from headrace.console.views.list_pages import Paging
 
 WAYS = {
     BEGINNING: "the first message",
@@ -60,7 +60,7 @@ async def show_all(console: Console, request: web.Request) -> web.StreamResponse
 
 
 async def show_one(console: Console, request: web.Request) -> web.StreamResponse:
-    """Whoever may describe the group may see how far it was behind, in topics that they know."""
+    """A person who may describe the group may see its lag, in topics that the person may see."""
     name = text_in(request.query, "name")
     found = await console.access.ask(one_group, name)
     history = None

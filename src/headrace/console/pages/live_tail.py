@@ -1,4 +1,4 @@
-"""What is written to a topic from now on, live: a few frames a second, each bounded.
+"""New records of a topic, live: a few frames a second, each bounded.
 
 A frame has the newest records of each partition and says how many it skipped, so a look at a busy
 topic costs the cluster, the console and the browser no more than one at a quiet one.
@@ -12,8 +12,8 @@ from typing import Any
 
 from aiohttp import web
 
-from headrace.client.browsing import Bounds, Browser, Page
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientSettings
+from headrace.client.lookup.record_pages import Bounds, Browser, Page
 from headrace.console import live
 from headrace.console.console import Console
 from headrace.console.views.messages import MessageRow, message_row
@@ -65,14 +65,14 @@ async def _frames(console: Console, topic: str) -> AsyncIterator[tuple[str, Any]
         browser.close()
 
 
-def _ends(connection: Connection, browser: Browser) -> dict[int, int]:
+def _ends(connection: ClientSettings, browser: Browser) -> dict[int, int]:
     return browser.ends(browser.partitions)
 
 
 def _fresh(
-    connection: Connection, browser: Browser, at: dict[int, int]
+    connection: ClientSettings, browser: Browser, at: dict[int, int]
 ) -> tuple[Page, list[dict[str, Any]]]:
-    """What is new, and what is shown of it; made on a thread, since values may be large."""
+    """The new records, and their form on the page; made on a thread, since values may be large."""
     each = max(MOST_IN_A_FRAME // max(len(browser.partitions), 1), LEAST_OF_A_PARTITION)
     page = browser.fresh(at, most=each, bounds=BOUNDS)
     found = [seen for seen in page.found if seen.is_data]

@@ -11,13 +11,13 @@ import time
 
 from aiohttp import web
 
-from headrace.client.connection import Connection, addresses
+from headrace.client.connection import ClientSettings, addresses
 from headrace.client.errors import ClientError, LoginRefused
 from headrace.client.wire import Wire
 from headrace.console.access.cluster_access import PERSONAL_THREADS, ClusterAccess
 from headrace.console.console import SEE_OTHER, Console
 from headrace.console.query import needed, text_in
-from headrace.console.security.guard import Refused
+from headrace.console.security.guard import RequestRefused
 from headrace.console.security.logins import Person
 
 LONGEST_NAME, LONGEST_PASSWORD = 1_000, 4_000
@@ -48,14 +48,16 @@ async def show(console: Console, request: web.Request) -> web.StreamResponse:
 
 async def log_in(console: Console, request: web.Request) -> web.StreamResponse:
     if console.people is None:
-        raise Refused(404, "This console asks nobody to log in.")
+        raise RequestRefused(404, "This console asks nobody to log in.")
     form = await request.post()
     name = needed(form, "user", "The user")[:LONGEST_NAME]
     password = needed(form, "password", "The password")[:LONGEST_PASSWORD]
     to = _local(text_in(form, "to"))
     address, now_s = request.remote or "", time.monotonic()
     if (wait_s := console.login_limits.wait_s(name, address, now_s)) > 0:
-        raise Refused(429, f"Too many failed logins; try again in {wait_s / 60:.0f} minutes.")
+        raise RequestRefused(
+            429, f"Too many failed logins; try again in {wait_s / 60:.0f} minutes."
+        )
     at = personal(console.access.connection, name, password)
     # Counted before it is known to fail: many attempts at once are many attempts.
     console.login_limits.failed(name, address, now_s)
@@ -102,14 +104,14 @@ async def log_out(console: Console, request: web.Request) -> web.StreamResponse:
     return web.Response(status=SEE_OTHER, headers={"Location": "/login"})
 
 
-def personal(own: Connection, name: str, password: str) -> Connection:
+def personal(own: ClientSettings, name: str, password: str) -> ClientSettings:
     """As the console's connection, with a person's login instead of its own."""
     settings = {key: value for key, value in own.settings.items() if key not in OWN_LOGIN}
     settings |= {"sasl.username": name, "sasl.password": password}
-    return Connection(settings, own.timeout_s, quiet=True)
+    return ClientSettings(settings, own.timeout_s, quiet=True)
 
 
-def _knock(at: Connection) -> None:
+def _knock(at: ClientSettings) -> None:
     """Raises `LoginRefused`, or what else the brokers say; the first that answers decides."""
     failure: ClientError | None = None
     for address in addresses(at.bootstrap):

@@ -8,8 +8,8 @@ from typing import Any
 from aiohttp import web
 from multidict import MultiMapping
 
-from headrace.client.browsing import Bounds
-from headrace.console.access.held_connection import HeldConnection
+from headrace.client.lookup.record_pages import Bounds
+from headrace.console.access.held_connection import HeldClientSettings
 from headrace.console.access.messages import (
     AT_OFFSET,
     AT_TIME,
@@ -46,7 +46,7 @@ from headrace.console.views.payloads import AUTO, AVRO, READERS, Reader
 ON_ONE_PAGE = (25, 50, 100, 200)
 MOST_DOWNLOADED = 10_000
 SEARCH = Bounds(records=100_000, bytes=32 << 20, seconds=4.0)
-# What an address says of the page; everything else in it is dropped.
+# The parameters of the page in an address; everything else in it is dropped.
 KEPT = (
     "from", "offset", "time", "partition", "n", "key", "text", "header", "where", "path", "is",
     "latest", "control", "as", "keyas", "schema",
@@ -87,7 +87,7 @@ async def show_all(console: Console, request: web.Request) -> web.StreamResponse
 
 
 def _read_rows(
-    connection: HeldConnection, topic: str, asked: Asked, key_reader: Reader, wanted: Wanted
+    connection: HeldClientSettings, topic: str, asked: Asked, key_reader: Reader, wanted: Wanted
 ) -> tuple[Answered, list[MessageRow]]:
     """On a thread also what is made of the records: large documents take their time."""
     answered = read_page(connection, topic, asked)
@@ -105,7 +105,7 @@ def _start_word(asked: Asked, query: MultiMapping[str]) -> str:
 
 
 async def download(console: Console, request: web.Request) -> web.StreamResponse:
-    """What the page shows and more of it, one JSON object per line."""
+    """The records of the page and more, one JSON object per line."""
     topic = request.match_info["topic"]
     asked = _asked(request.query)
     asked.want = MOST_DOWNLOADED
@@ -121,7 +121,7 @@ async def download(console: Console, request: web.Request) -> web.StreamResponse
     )
 
 
-def _read_lines(connection: HeldConnection, topic: str, asked: Asked) -> tuple[bytes, bool]:
+def _read_lines(connection: HeldClientSettings, topic: str, asked: Asked) -> tuple[bytes, bool]:
     page = read_page(connection, topic, asked).page
     lines = "".join(json.dumps(as_object(seen.record)) + "\n" for seen in page.found)
     return lines.encode(), page.at_the_end and not page.unread

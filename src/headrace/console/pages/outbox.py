@@ -35,7 +35,7 @@ async def show(console: Console, request: web.Request) -> web.StreamResponse:
     )
 
 
-async def settle(console: Console, request: web.Request) -> web.StreamResponse:
+async def retry_or_discard(console: Console, request: web.Request) -> web.StreamResponse:
     if console.person is not None:
         await console.access.ask(require_administrator)
     form = await request.post()
@@ -55,6 +55,6 @@ async def settle(console: Console, request: web.Request) -> web.StreamResponse:
         request,
         "/outbox",
         f"{count(done, 'row')} {'will be ' if action == 'retry' else ''}{verb}.",
-        command=console.commands.settle_outbox(action, access.shown(url), ids),
+        command=console.commands.retry_or_discard_rows(action, access.shown(url), ids),
         good=done == len(ids),
     )

@@ -50,7 +50,7 @@ async def show(console: Console, request: web.Request) -> web.StreamResponse:
 
 
 async def _pipelines(console: Console) -> list[PipelineRow]:
-    """Those that failed first; none for somebody who may not see what lies on this machine."""
+    """Failed pipelines first; none for a person who may not see the files of this machine."""
     if console.person is not None:
         right = await console.access.part(require_observer)
         if right.missing:

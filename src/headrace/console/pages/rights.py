@@ -10,7 +10,7 @@ from aiohttp import web
 from headrace.console.access import rights as access
 from headrace.console.console import Console
 from headrace.console.query import Unreadable, needed, text_in
-from headrace.console.rendering import link
+from headrace.console.renderer import link
 from headrace.console.views.commands import Name
 from headrace.console.views.rights import (
     LONGEST_NAME,

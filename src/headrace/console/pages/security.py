@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from headrace.client.quotas import LIMITS
+from headrace.client.admin.quotas import LIMITS
 from headrace.console.access.security import SecurityFacts, security_facts
 from headrace.console.audit import Change
 from headrace.console.console import Console

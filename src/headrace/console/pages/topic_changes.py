@@ -14,7 +14,7 @@ from headrace.console.access.topics import (
 )
 from headrace.console.console import Console
 from headrace.console.query import Unreadable, needed, text_in, whole
-from headrace.console.rendering import link
+from headrace.console.renderer import link
 from headrace.console.views.new_topic import KEPT_FOR, settings_from
 from headrace.console.views.topics import setting_rows
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
-from headrace.client.group_lags import GroupLag
+from headrace.client.admin.group_lags import GroupLag
 from headrace.console.access.topics import ON_ONE_PAGE, list_topics, one_topic
 from headrace.console.console import Console
 from headrace.console.query import text_in, whole
-from headrace.console.views.paging import Paging
+from headrace.console.views.list_pages import Paging
 from headrace.console.views.topics import topic_page, topic_rows
 
 MOST_PARTITIONS = 500  # that a page lists
@@ -37,7 +37,8 @@ async def show_all(console: Console, request: web.Request) -> web.StreamResponse
 def _sampled(
     console: Console,
 ) -> tuple[Mapping[str, float], Mapping[str, GroupLag] | None]:
-    """What the sampler saw; groups only where nobody logs in: not everybody may see all of them."""
+    """The result of the sampler; groups only without logins: not every person may see all of
+    them."""
     if console.sampler is None:
         return {}, None
     lags = console.sampler.latest if console.person is None else None

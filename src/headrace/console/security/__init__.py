@@ -1,1 +1,2 @@
-"""Who may ask: the browser's own rules (CSP, Host, Origin) and tokens against forged requests."""
+"""Protection of the console: the browser's own rules (CSP, Host, Origin) and tokens against forged
+requests."""

@@ -1,4 +1,4 @@
-"""What every request passes: Host, Origin, token, body limit; and the headers of every answer.
+"""The checks of every request: Host, Origin, token, body limit; and the headers of every answer.
 
 No inline script or style runs (CSP), nothing is loaded from elsewhere, no page may frame us, and
 nothing of what messages hold is cached by the browser.
@@ -48,7 +48,7 @@ HEADERS = {
 }
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """Not asked by a page of ours, or not in its form; `status` is HTTP's."""
 
     def __init__(self, status: int, sentence: str) -> None:
@@ -64,22 +64,22 @@ class Guard:
         self._tokens = tokens
 
     async def check(self, request: web.Request) -> None:
-        """Raises `Refused`. The first thing that a request meets."""
+        """Raises `RequestRefused`. The first thing that a request meets."""
         _new.set(None)
         if refusal := refusal_of_host(request.headers.get("Host"), self.names):
-            raise Refused(421, refusal)
+            raise RequestRefused(421, refusal)
         if request.method in READS:
             if refusal := refusal_of_embedding(request.headers):
-                raise Refused(403, refusal)
+                raise RequestRefused(403, refusal)
             return
         if request.method not in CHANGES:
-            raise Refused(405, f"The console does not know {request.method}.")
+            raise RequestRefused(405, f"The console does not know {request.method}.")
         if refusal := refusal_of_origin(request.headers, self.names):
-            raise Refused(403, refusal)
+            raise RequestRefused(403, refusal)
         if self.read_only and request.path not in OF_SESSIONS:
-            raise Refused(403, "This console is read-only (--read-only).")
+            raise RequestRefused(403, "This console is read-only (--read-only).")
         if request.content_type != "application/x-www-form-urlencoded":
-            raise Refused(415, "The console takes forms only.")
+            raise RequestRefused(415, "The console takes forms only.")
         await _read_body(request)
         form = await request.post()
         given, session = form.get(TOKEN_FIELD), request.cookies.get(self.cookie)
@@ -89,7 +89,7 @@ class Guard:
             and is_session(session)
             and self._tokens.accepts(session, given)
         ):
-            raise Refused(
+            raise RequestRefused(
                 403,
                 "This form is out of date: the console was restarted since, or cookies are off. "
                 "Go back, reload the page and try again. Nothing was changed.",
@@ -134,8 +134,10 @@ async def _read_body(request: web.Request) -> None:
     try:
         body = await asyncio.wait_for(request.read(), LONGEST_BODY_S)
     except web.HTTPRequestEntityTooLarge:
-        raise Refused(413, "What was sent is larger than 4 MB.") from None
+        raise RequestRefused(413, "What was sent is larger than 4 MB.") from None
     except TimeoutError:
-        raise Refused(408, "The form did not arrive in time. Nothing was changed.") from None
+        raise RequestRefused(408, "The form did not arrive in time. Nothing was changed.") from None
     if body.count(b"&") >= MOST_FIELDS:
-        raise Refused(413, f"A form has at most {MOST_FIELDS:,} fields. Nothing was changed.")
+        raise RequestRefused(
+            413, f"A form has at most {MOST_FIELDS:,} fields. Nothing was changed."
+        )

@@ -1,5 +1,6 @@
-"""Who is logged in, and how often one may try. Passwords are in memory only, and gone with the
-session: a person's own connection to the cluster is all that is kept of them.
+"""The sessions of persons who are logged in, and the limit on login attempts. Passwords are in
+memory only, and gone with the session: a person's own connection to the cluster is all that is kept
+of them.
 
 Sessions are bounded in number and in time. Time is an argument.
 """
@@ -54,7 +55,7 @@ class People:
         return len(self._by_session)
 
     def begin(self, session: str, person: Person) -> list[Person]:
-        """Those who had to go for it: over time, or the longest idle of too many."""
+        """The sessions that ended because of it: expired, or the longest idle of too many."""
         gone = self.sweep(person.began_s)
         own = [key for key, each in self._by_session.items() if each.name == person.name]
         gone += [self._by_session.pop(key) for key in own[: max(len(own) + 1 - MOST_OF_ONE, 0)]]

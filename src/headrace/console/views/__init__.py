@@ -1,1 +1,1 @@
-"""What a page shows, as plain data: pure functions from what the cluster said."""
+"""The contents of pages, as plain data: pure functions from the cluster's answers."""

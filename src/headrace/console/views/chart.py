@@ -38,7 +38,7 @@ def line_chart(
     highest = max(value for _, value in points)
     top = nice_top(highest)
 
-    def place(at_s: int, value: int) -> str:
+    def point_at(at_s: int, value: int) -> str:
         x = (at_s - from_s) / max(to_s - from_s, 1) * WIDTH
         return f"{x:.1f},{HEIGHT - value / top * HEIGHT:.1f}"
 
@@ -46,9 +46,9 @@ def line_chart(
     for piece in _pieces(points, slot_s * GAP):
         if len(piece) == 1:  # a point alone is a short dash, or it could not be seen
             piece = [piece[0], (piece[0][0] + slot_s, piece[0][1])]
-        drawn = " ".join(place(*point) for point in piece)
+        drawn = " ".join(point_at(*point) for point in piece)
         lines.append(drawn)
-        areas.append(f"{place(piece[0][0], 0)} {drawn} {place(piece[-1][0], 0)}")
+        areas.append(f"{point_at(piece[0][0], 0)} {drawn} {point_at(piece[-1][0], 0)}")
     step = -(-len(points) // MOST_ROWS)
     rows = [(at_s * 1000, value) for at_s, value in list(points)[::-1][::step]]
     scale = [(share * 100, round(top * (1 - share))) for share in (0.0, 0.5, 1.0)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.client.cluster import LogFolder
+from headrace.client.admin.cluster import LogFolder
 from headrace.console.access.cluster import ClusterFacts
 
 

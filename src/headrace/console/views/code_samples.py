@@ -12,13 +12,13 @@ LONGEST = 4_000  # of a value in the sample
 
 
 def python_to_read(bootstrap: str, record: Record) -> str:
-    place = f"{record.topic!r}, {record.partition}, {record.offset}"
+    record_id = f"{record.topic!r}, {record.partition}, {record.offset}"
     return "\n".join(
         [
             "from confluent_kafka import Consumer, TopicPartition",
             "",
             f"consumer = Consumer({{'bootstrap.servers': {bootstrap!r}, 'group.id': 'a-look'}})",
-            f"consumer.assign([TopicPartition({place})])",
+            f"consumer.assign([TopicPartition({record_id})])",
             "message = consumer.poll(10)",
             "print(message.key(), message.value(), message.headers())",
             "consumer.close()",

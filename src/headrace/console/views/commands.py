@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping
 
-from headrace.client.schedules import When
+from headrace.client.delay.schedules import When
 from headrace.foreign_text import escaped
 
 USUAL_BOOTSTRAP = "localhost:9092"
@@ -13,7 +13,7 @@ LONGEST_VALUE = 500
 
 
 class Name(str):
-    """What others chose, as a word of its own and not behind an option."""
+    """Text of others, as a separate word and not after an option."""
 
     __slots__ = ()
 
@@ -141,14 +141,14 @@ class Commands:
         words = ["dead-letters", "list"] + ([] if topic is None else [Name(topic)])
         return self.headrace(*words, *_given(error=error, key=key))
 
-    def show_letter(self, topic: str, place: str) -> str:
-        return self.headrace("dead-letters", "show", Name(topic), place)
+    def show_letter(self, topic: str, letter_id: str) -> str:
+        return self.headrace("dead-letters", "show", Name(topic), letter_id)
 
     def settle_letters(
         self,
         action: str,
         topic: str,
-        places: Iterable[str],
+        letter_ids: Iterable[str],
         *,
         error: str = "",
         key: str = "",
@@ -157,7 +157,7 @@ class Commands:
     ) -> str:
         """`action` is redrive or discard."""
         named = _given(error=error, key=key, reason=reason, rate=str(rate or ""))
-        return self.headrace("dead-letters", action, Name(topic), *places, *named, "--execute")
+        return self.headrace("dead-letters", action, Name(topic), *letter_ids, *named, "--execute")
 
     def list_delayed(self, topic: str = "", *, key: str = "", id: str = "") -> str:
         return self.headrace("delay", "list", *_given(topic=topic, key=key, id=id))
@@ -187,9 +187,9 @@ class Commands:
         return self.headrace("transactions", "abort", Name(transactional_id), "--execute")
 
     def abort_hanging(self, topic: str, partition: int, start_offset: int) -> str:
-        place = ["--topic", topic, "--partition", str(partition)]
+        partition_of = ["--topic", topic, "--partition", str(partition)]
         return self.headrace(
-            "transactions", "abort", *place, "--start-offset", str(start_offset), "--execute"
+            "transactions", "abort", *partition_of, "--start-offset", str(start_offset), "--execute"
         )
 
     def show_outbox(self) -> str:
@@ -199,7 +199,7 @@ class Commands:
         """`database` is shown without its user and password."""
         return escaped(shlex.join(["headrace", "outbox", "status", database]))
 
-    def settle_outbox(self, action: str, database: str, ids: Iterable[int]) -> str:
+    def retry_or_discard_rows(self, action: str, database: str, ids: Iterable[int]) -> str:
         words = ["headrace", "outbox", action, database, *map(str, ids)]
         return escaped(shlex.join(words + (["--yes"] if action == "discard" else [])))
 

@@ -52,7 +52,7 @@ def short_error(letter: DeadLetter) -> str:
 
 @dataclass(slots=True)
 class LetterRow:
-    place: str  # PARTITION/OFFSET
+    letter_id: str  # PARTITION/OFFSET
     parked_at_ms: int | None
     key: Payload
     value: Payload
@@ -93,11 +93,11 @@ class WholeLetter:
 
 
 def whole_letter(letter: DeadLetter, entry: Settled | None) -> WholeLetter:
-    place = (letter.origin_topic, letter.origin_partition, letter.origin_offset)
-    known = None if None in place else place
+    letter_id = (letter.origin_topic, letter.origin_partition, letter.origin_offset)
+    known = None if None in letter_id else letter_id
     return WholeLetter(
         letter_row(letter, entry),
-        "" if known is None else f"{place[0]}, partition {place[1]}, offset {place[2]}",
+        "" if known is None else f"{letter_id[0]}, partition {letter_id[1]}, offset {letter_id[2]}",
         known,  # type: ignore[arg-type]
         letter.group,
         letter.first_at_ms,

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from headrace.client.delay.schedules import When
 from headrace.client.records import Record
-from headrace.client.schedules import When
 from headrace.console.query import Unreadable, moment_ms, text_in
 from headrace.console.views import words
 

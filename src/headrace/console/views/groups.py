@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import groupby
 
-from headrace.client.groups import GroupDescription, Move
+from headrace.client.admin.groups import GroupDescription, Move
 from headrace.console.access.groups import BEGINNING, END, OFFSET, TIME, GroupList, Reset
 from headrace.console.views.words import moment
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.client.browsing import Seen
+from headrace.client.lookup.record_pages import Seen
 from headrace.client.records import Record
 from headrace.console.access.life import Life, Searched
 from headrace.console.views import words
@@ -42,8 +42,8 @@ def _row(
 ) -> StepRow:
     if record is None:
         return StepRow(at_ms, after, kind, title, details, None, 0, 0, None)
-    place = (record.topic, record.partition, record.offset)
-    return StepRow(at_ms, after, kind, title, details, *place, payload(record.value))
+    record_id = (record.topic, record.partition, record.offset)
+    return StepRow(at_ms, after, kind, title, details, *record_id, payload(record.value))
 
 
 def candidate_rows(life: Life) -> list[tuple[str, MessageRow]]:
@@ -51,7 +51,7 @@ def candidate_rows(life: Life) -> list[tuple[str, MessageRow]]:
 
 
 def limits_in_words(life: Life) -> list[str]:
-    """What this page cannot know; nothing is left out silently."""
+    """The limits of this page's knowledge; nothing is left out silently."""
     said = []
     if life.since_ms is not None:
         said.append(
@@ -81,8 +81,8 @@ def _limits_of(each: Searched) -> list[str]:
         said.append(f"Of {name} only partition {searched} was searched, not {each.left_out} more.")
     if each.unread:
         said += [
-            f"{name}{'' if place < 0 else f', partition {place}'}: {why}"
-            for place, why in each.unread.items()
+            f"{name}{'' if partition < 0 else f', partition {partition}'}: {why}"
+            for partition, why in each.unread.items()
         ]
     elif not each.is_whole:
         looked = words.count(each.looked_at, "message")

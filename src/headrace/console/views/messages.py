@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.app.triggers.filters import Filter
-from headrace.client.browsing import Page, Seen
+from headrace.client.lookup.record_pages import Page, Seen
 from headrace.client.records import Record
 from headrace.console.decoding import json_path
 from headrace.console.views.payloads import Payload, Reader, payload
@@ -169,10 +169,10 @@ def _is_latest() -> Accepts:
     def is_first_seen(seen: Seen) -> bool:
         if not seen.is_data or seen.record.key is None or len(known) >= MOST_KEYS:
             return False
-        place = (seen.record.partition, seen.record.key)
-        if place in known:
+        key_of_partition = (seen.record.partition, seen.record.key)
+        if key_of_partition in known:
             return False
-        known.add(place)
+        known.add(key_of_partition)
         return True
 
     return is_first_seen
@@ -191,7 +191,7 @@ def _has_header(said: str) -> Accepts:
 
 
 def facts_of(record: Record, reader: Reader = AS_IT_LOOKS) -> dict[str, Any]:
-    """What an expression sees, as a trigger's filter does."""
+    """The names that an expression can use, as in a trigger's filter."""
     return {
         "topic": record.topic,
         "partition": record.partition,
@@ -211,7 +211,7 @@ def _text(raw: bytes | None) -> str | None:
 
 
 def summary(page: Page, wanted: Wanted, want: int) -> str:
-    """What was looked at; nothing is left out silently."""
+    """The searched range; nothing is left out silently."""
     shown = f"{len(page.found):,} shown"
     if wanted.narrows:
         shown = f"{len(page.found):,} found among {page.looked_at:,} messages"

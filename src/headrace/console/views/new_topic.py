@@ -7,7 +7,7 @@ from headrace.console.query import Unreadable
 DAY_MS = 86_400_000
 DEFAULT, FOREVER = "", "-1"
 
-# What the form offers: the value of retention.ms and the words for it.
+# The choices of the form: the value of retention.ms and the words for it.
 KEPT_FOR: tuple[tuple[str, str], ...] = (
     (DEFAULT, "as the cluster decides (usually 7 days)"),
     (str(3_600_000), "1 hour"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headrace.client.cluster import ClusterDescription
+from headrace.client.admin.cluster import ClusterDescription
 from headrace.console.access.overview import OverviewFacts, TopicCounts
 from headrace.console.views import words
 from headrace.console.views.groups import state_in_words

@@ -1,6 +1,6 @@
 """Keys, values and headers of records as people read them: JSON, text, numbers, or bytes. Pure.
 
-What others wrote is hostile: here it becomes plain text with everything unprintable as escapes, and
+Text of others is hostile: here it becomes plain text with everything unprintable as escapes, and
 the template escapes that once more for HTML. Long ones are cut, and say so.
 """
 

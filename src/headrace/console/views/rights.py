@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from headrace.client.acl_kits import (
+from headrace.client.admin.acl_kits import (
     ANYTHING,
     CLUSTER,
     FOR_CONSUMERS,
@@ -15,15 +15,15 @@ from headrace.client.acl_kits import (
     operations_of,
     operations_on,
 )
-from headrace.client.acls import Acl
-from headrace.client.quotas import LIMITS, TYPES
+from headrace.client.admin.acls import Acl
+from headrace.client.admin.quotas import LIMITS, TYPES
 from headrace.console.query import Unreadable, needed, text_in
 
 LONGEST_NAME = 255
 SHORTEST_PASSWORD = 8
 PRODUCER, CONSUMER = "producer", "consumer"
 KITS: dict[str, Kit] = {PRODUCER: FOR_PRODUCERS, CONSUMER: FOR_CONSUMERS}
-# What people choose among first; then the single operations.
+# The first choices of people; then the single operations.
 ACCESS = {
     PRODUCER: "write to it, as a producer",
     CONSUMER: "read it, as a consumer",

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from headrace.client.acls import Acl
-from headrace.client.transactional_ids import TransactionDescription
+from headrace.client.admin.acls import Acl
+from headrace.client.admin.transactional_ids import TransactionDescription
 from headrace.console.access.pipelines import PipelineFacts
 from headrace.console.views import words
 from headrace.console.views.groups import spans

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace.client.group_lags import GroupLag
-from headrace.client.topics import Setting
+from headrace.client.admin.group_lags import GroupLag
+from headrace.client.admin.topics import Setting
 from headrace.console.access.topics import TopicFacts, TopicList
 from headrace.console.views.groups import state_in_words
 from headrace.contract import durations
@@ -69,7 +69,7 @@ def _lags_by_topic(lags: Mapping[str, GroupLag], names: set[str]) -> dict[str, l
 
 
 def marks(companions: list[str], *, internal: bool) -> list[str]:
-    """What is special about a topic, from the ends of its companions' names."""
+    """The special features of a topic, from the suffixes of its companions' names."""
     found = ["internal"] if internal else []
     if ".delay" in companions:
         found.append("delayed")
@@ -203,7 +203,7 @@ class SettingRow:
 def setting_rows(
     settings: dict[str, Setting], words: dict[str, str], contains: str
 ) -> list[SettingRow]:
-    """Those of this topic first, then by name."""
+    """The entries of this topic first, then by name."""
     rows = [
         SettingRow(name, found.value, found.source, words.get(name, ""))
         for name, found in settings.items()

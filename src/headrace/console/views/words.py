@@ -85,6 +85,12 @@ def count(given: int, word: str) -> str:
     return f"{number(given)} {word}" + ("" if given == 1 else "s")
 
 
+def counted(given: int, word: str) -> str:
+    """`12,345 records`: for a sentence that names what others wrote, and is shown by `text`."""
+    return f"{given:,} {word}" + ("" if given == 1 else "s")
+
+
 def text(foreign: str | None) -> str:
-    """What others wrote, in one line: signs that steer or reverse the writing show as escapes."""
+    """Text of others, in one line: characters that control or reverse the writing show as
+    escapes."""
     return NOTHING if foreign is None else escaped(foreign, keep="\t")

@@ -1,4 +1,4 @@
-"""What the controller answers: one module per API, listed here by hand.
+"""The APIs of the controller: one module per API, listed here by hand.
 
 Forgetting a line fails a test that compares this list with the files beside it.
 """

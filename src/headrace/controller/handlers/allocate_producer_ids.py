@@ -14,13 +14,13 @@ from headrace.protocol.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
 )
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, WaitingRequest
 from headrace.serving.rights import require_on_cluster
 
 
 def handle(
     controller: Controller, request: AllocateProducerIdsRequest, call: Call
-) -> AllocateProducerIdsResponse | Parked:
+) -> AllocateProducerIdsResponse | WaitingRequest:
     require_on_cluster(controller, call, Operation.CLUSTER_ACTION)
     block = controller.allocate_producer_ids(request.broker_id, request.broker_epoch, call.now)
     response = AllocateProducerIdsResponse(

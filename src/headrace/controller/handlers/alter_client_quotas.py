@@ -1,7 +1,7 @@
 """AlterClientQuotas, v0-1: set and remove limits of users, clients and addresses (KIP-546).
 
 Each entity is answered with its own code. `validate_only` writes nothing. The limits hold when the
-answer leaves. Who asks may alter the cluster's settings. v1 flexible.
+answer leaves. Needs ALTER_CONFIGS on the cluster. v1 flexible.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from headrace.protocol.messages.alter_client_quotas import (
     AlterClientQuotasResponse,
     ResponseEntryData,
 )
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, WaitingRequest
 from headrace.serving.rights import require_on_cluster
 
 
 def handle(
     controller: Controller, request: AlterClientQuotasRequest, call: Call
-) -> AlterClientQuotasResponse | Parked:
+) -> AlterClientQuotasResponse | WaitingRequest:
     try:
         require_on_cluster(controller, call, Operation.ALTER_CONFIGS)
         decision = alter_client_quotas(controller.image, request)

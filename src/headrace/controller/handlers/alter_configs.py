@@ -7,24 +7,9 @@ rights as that.
 
 from __future__ import annotations
 
-from typing import Any
-
-from headrace.controller.configurations import (
-    Alteration,
-    Alterations,
-    Operation,
-    Outcome,
-    Resource,
-    alter,
-    is_large,
-    late,
-    refuse_all,
-    refused_by_this_broker,
-    replaced,
-)
+from headrace.controller.config_requests import Kind
+from headrace.controller.configurations import Alteration, Operation, Outcome, Resource, replaced
 from headrace.controller.controller import Controller
-from headrace.controller.handlers.incremental_alter_configs import judge_of
-from headrace.protocol.errors import KafkaError
 from headrace.protocol.messages import alter_configs as messages
 from headrace.protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -32,56 +17,13 @@ from headrace.protocol.messages.alter_configs import (
     AlterConfigsResponse,
 )
 from headrace.protocol.steps import Steps
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, WaitingRequest
 
 
 def handle(
     controller: Controller, request: AlterConfigsRequest, call: Call
-) -> AlterConfigsResponse | Parked | Steps:
-    resources, judge = _resources(request), judge_of(controller, call)
-    arguments = controller.settings.given, resources, replaced, judge, request.validate_only
-    if is_large(resources):
-        return _handle_large(controller, resources, call, arguments)
-    try:
-        decided = alter(controller.image, *arguments)
-        controller.append(decided.records, call.now)
-    except KafkaError as refusal:
-        return _response(refuse_all(resources, refusal))
-    return _answer(controller, decided, call)
-
-
-def _handle_large(
-    controller: Controller, resources: list[Resource], call: Call, arguments: tuple[Any, ...]
-) -> Steps:
-    try:
-        decided = yield from controller.decide_in_slices(alter, call.now, *arguments)
-    except KafkaError as refusal:
-        return _response(refuse_all(resources, refusal))
-    return _answer(controller, decided, call)
-
-
-def _answer(
-    controller: Controller, decided: Alterations, call: Call
-) -> AlterConfigsResponse | Parked:
-    return controller.answer(
-        _response(decided.outcomes),
-        call.now,
-        late=lambda _: _response(late(decided.outcomes)),
-    )
-
-
-def refused_ahead(
-    controller: Controller, request: AlterConfigsRequest, call: Call
-) -> AlterConfigsResponse | None:
-    """What the broker that was asked refuses by itself, before the active controller decides."""
-    outcomes = refused_by_this_broker(
-        controller.image,
-        controller.settings.given,
-        _resources(request),
-        replaced,
-        judge_of(controller, call),
-    )
-    return None if outcomes is None else _response(outcomes)
+) -> AlterConfigsResponse | WaitingRequest | Steps:
+    return KIND.handle(controller, request, call, validate_only=request.validate_only)
 
 
 def _resources(request: AlterConfigsRequest) -> list[Resource]:
@@ -109,4 +51,6 @@ def _response(outcomes: list[Outcome]) -> AlterConfigsResponse:
     )
 
 
+KIND = Kind(replaced, _resources, _response)
+refused_ahead = KIND.refused_ahead
 API = Api(messages=messages, handle=handle, versions=range(0, 3), owner="controller")

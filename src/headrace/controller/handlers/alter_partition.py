@@ -1,13 +1,13 @@
 """AlterPartition, v2-3: a leader says which replicas of its partitions are in sync.
 
-v3 names the broker epoch of each (KIP-903). Needs CLUSTER_ACTION. What counts and what does not is
-in `in_sync_changes.py`; the answer leaves when the change is committed.
+v3 names the broker epoch of each (KIP-903). Needs CLUSTER_ACTION. The rules are in
+`in_sync_changes.py`; the answer leaves when the change is committed.
 """
 
 from __future__ import annotations
 
 from headrace.controller.controller import Controller
-from headrace.controller.in_sync_changes import alter_partition
+from headrace.controller.partitions.in_sync_changes import alter_partition
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import alter_partition as messages
@@ -15,13 +15,13 @@ from headrace.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
 )
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, WaitingRequest
 from headrace.serving.rights import require_on_cluster
 
 
 def handle(
     controller: Controller, request: AlterPartitionRequest, call: Call
-) -> AlterPartitionResponse | Parked:
+) -> AlterPartitionResponse | WaitingRequest:
     try:
         require_on_cluster(controller, call, Operation.CLUSTER_ACTION)
         minimum = controller.settings.min_in_sync_replicas

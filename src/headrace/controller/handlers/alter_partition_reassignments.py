@@ -8,7 +8,7 @@ nothing.
 from __future__ import annotations
 
 from headrace.controller.controller import Controller
-from headrace.controller.reassignments import Rules, alter_reassignments
+from headrace.controller.partitions.reassignments import Rules, alter_reassignments
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import alter_partition_reassignments as messages
@@ -18,13 +18,13 @@ from headrace.protocol.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
-from headrace.serving.api import Api, Call, Parked, require_few_partitions
+from headrace.serving.api import Api, Call, WaitingRequest, require_few_partitions
 from headrace.serving.rights import require_on_cluster
 
 
 def handle(
     controller: Controller, request: AlterPartitionReassignmentsRequest, call: Call
-) -> AlterPartitionReassignmentsResponse | Parked:
+) -> AlterPartitionReassignmentsResponse | WaitingRequest:
     named = sum(len(topic.partitions) for topic in request.topics)
     require_few_partitions(messages.NAME, named)
     try:

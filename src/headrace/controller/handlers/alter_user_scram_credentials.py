@@ -14,13 +14,13 @@ from headrace.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
 )
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, WaitingRequest
 from headrace.serving.rights import CLUSTER, REFUSAL_OF, may_on_cluster
 
 
 def handle(
     controller: Controller, request: AlterUserScramCredentialsRequest, call: Call
-) -> AlterUserScramCredentialsResponse | Parked:
+) -> AlterUserScramCredentialsResponse | WaitingRequest:
     if not may_on_cluster(controller, call, Operation.ALTER):
         return _refused(request)
     from headrace.controller import scram  # a node without users starts sooner without it

@@ -6,7 +6,7 @@ KIP-858. Needs CLUSTER_ACTION; what follows is in `replica_directories.py`.
 from __future__ import annotations
 
 from headrace.controller.controller import Controller
-from headrace.controller.replica_directories import assign_replicas
+from headrace.controller.partitions.replica_directories import assign_replicas
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import assign_replicas_to_dirs as messages
@@ -14,13 +14,13 @@ from headrace.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsResponse,
 )
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, WaitingRequest
 from headrace.serving.rights import require_on_cluster
 
 
 def handle(
     controller: Controller, request: AssignReplicasToDirsRequest, call: Call
-) -> AssignReplicasToDirsResponse | Parked:
+) -> AssignReplicasToDirsResponse | WaitingRequest:
     try:
         require_on_cluster(controller, call, Operation.CLUSTER_ACTION)
         minimum = controller.settings.min_in_sync_replicas

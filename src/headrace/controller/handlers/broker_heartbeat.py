@@ -1,7 +1,7 @@
 """BrokerHeartbeat, v0-2: a broker is alive, and wants to be fenced, unfenced or to stop.
 
 v1 data folders that have failed (KIP-858). v2 folders that take no new replicas, which are not
-looked at. Needs CLUSTER_ACTION. The answer leaves when what followed from it is committed.
+looked at. Needs CLUSTER_ACTION. The answer leaves when its consequences are committed.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from headrace.protocol.messages.broker_heartbeat import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
 )
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, WaitingRequest
 from headrace.serving.rights import require_on_cluster
 
 
 def handle(
     controller: Controller, request: BrokerHeartbeatRequest, call: Call
-) -> BrokerHeartbeatResponse | Parked:
+) -> BrokerHeartbeatResponse | WaitingRequest:
     try:
         require_on_cluster(controller, call, Operation.CLUSTER_ACTION)
         answer = heartbeat(controller, request, call.now)
@@ -34,7 +34,7 @@ def handle(
 
 def heartbeat(
     controller: Controller, request: BrokerHeartbeatRequest, now: Now
-) -> BrokerHeartbeatResponse | Parked:
+) -> BrokerHeartbeatResponse | WaitingRequest:
     """Of any broker, also of the one in this process; raises KafkaError."""
     minimum = controller.settings.min_in_sync_replicas
     decision = controller.sessions.heartbeat(

@@ -7,8 +7,8 @@ the epoch in it is the broker's from then on.
 
 from __future__ import annotations
 
-from headrace.controller.broker_registrations import register
 from headrace.controller.controller import Controller
+from headrace.controller.members.broker_registrations import register
 from headrace.environment import Now
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
@@ -17,13 +17,13 @@ from headrace.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
 )
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, WaitingRequest
 from headrace.serving.rights import require_on_cluster
 
 
 def handle(
     controller: Controller, request: BrokerRegistrationRequest, call: Call
-) -> BrokerRegistrationResponse | Parked:
+) -> BrokerRegistrationResponse | WaitingRequest:
     try:
         require_on_cluster(controller, call, Operation.CLUSTER_ACTION)
         known = controller.image.brokers.get(request.broker_id)
@@ -43,7 +43,7 @@ def register_broker(
     now: Now,
     *,
     has_session: bool,
-) -> BrokerRegistrationResponse | Parked:
+) -> BrokerRegistrationResponse | WaitingRequest:
     """`has_session`: a broker of this id was heard of lately. Raises KafkaError."""
     decision = register(
         controller.image,

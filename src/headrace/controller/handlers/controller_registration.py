@@ -6,7 +6,7 @@ Needs CLUSTER_ACTION. The answer leaves when the registration is committed.
 from __future__ import annotations
 
 from headrace.controller.controller import Controller
-from headrace.controller.controller_registrations import register
+from headrace.controller.members.controller_registrations import register
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import controller_registration as messages
@@ -14,13 +14,13 @@ from headrace.protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
 )
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, WaitingRequest
 from headrace.serving.rights import require_on_cluster
 
 
 def handle(
     controller: Controller, request: ControllerRegistrationRequest, call: Call
-) -> ControllerRegistrationResponse | Parked:
+) -> ControllerRegistrationResponse | WaitingRequest:
     require_on_cluster(controller, call, Operation.CLUSTER_ACTION)
     records = register(controller.image, request)
     return controller.commit(records, ControllerRegistrationResponse(), call.now, late=_late)

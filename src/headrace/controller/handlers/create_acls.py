@@ -17,15 +17,15 @@ from headrace.protocol.messages.create_acls import (
     CreateAclsRequest,
     CreateAclsResponse,
 )
-from headrace.serving.api import Api, Call, Parked, Refused
+from headrace.serving.api import Api, Call, ClosesConnection, WaitingRequest
 from headrace.serving.rights import require_on_cluster
 
 
 def handle(
     controller: Controller, request: CreateAclsRequest, call: Call
-) -> CreateAclsResponse | Parked:
+) -> CreateAclsResponse | WaitingRequest:
     if any(map(_has_unknown, request.creations)):
-        raise Refused("a CreateAcls with an element of the type UNKNOWN")
+        raise ClosesConnection("a CreateAcls with an element of the type UNKNOWN")
     try:
         require_on_cluster(controller, call, Operation.ALTER)
         if controller.authorizer is None:

@@ -20,7 +20,7 @@ from headrace.protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 from headrace.protocol.steps import Steps
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, WaitingRequest
 from headrace.serving.quotas import admission
 from headrace.serving.rights import TOPIC, may
 
@@ -29,7 +29,7 @@ FIRST_VERSION_WITH_QUOTAS = 3  # KIP-599
 
 def handle(
     controller: Controller, request: CreatePartitionsRequest, call: Call
-) -> CreatePartitionsResponse | Parked | Steps:
+) -> CreatePartitionsResponse | WaitingRequest | Steps:
     denied = _take_out_denied(controller, request, call)
     admit = admission(call, strict_from=FIRST_VERSION_WITH_QUOTAS)
     # A quota is asked once for each topic, so it must be decided once.
@@ -69,7 +69,7 @@ def _answer(
     request: CreatePartitionsRequest,
     call: Call,
     response: CreatePartitionsResponse,
-) -> CreatePartitionsResponse | Parked:
+) -> CreatePartitionsResponse | WaitingRequest:
     return controller.answer(
         response, call.now, timeout_ms=request.timeout_ms, late=_late, with_files=True
     )

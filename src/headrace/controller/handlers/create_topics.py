@@ -22,7 +22,7 @@ from headrace.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from headrace.protocol.steps import Steps
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, WaitingRequest
 from headrace.serving.quotas import admission
 from headrace.serving.rights import TOPIC, may, may_on_cluster
 
@@ -33,7 +33,7 @@ TIMED_OUT = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
 
 def handle(
     controller: Controller, request: CreateTopicsRequest, call: Call
-) -> CreateTopicsResponse | Parked | Steps:
+) -> CreateTopicsResponse | WaitingRequest | Steps:
     if request.timeout_ms <= 0:
         return _refused(request, TIMED_OUT)
     denied = _take_out_denied(controller, request, call)
@@ -75,7 +75,7 @@ def _answer(
     call: Call,
     response: CreateTopicsResponse,
     denied: list[CreatableTopicResult],
-) -> CreateTopicsResponse | Parked:
+) -> CreateTopicsResponse | WaitingRequest:
     if controller.authorizer is not None:
         _hide_settings(controller, response, call)
     response.topics += denied

@@ -17,15 +17,15 @@ from headrace.protocol.messages.delete_acls import (
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
-from headrace.serving.api import Api, Call, Parked, Refused
+from headrace.serving.api import Api, Call, ClosesConnection, WaitingRequest
 from headrace.serving.rights import require_on_cluster
 
 
 def handle(
     controller: Controller, request: DeleteAclsRequest, call: Call
-) -> DeleteAclsResponse | Parked:
+) -> DeleteAclsResponse | WaitingRequest:
     if any(Filter.of(wanted).has_unknown for wanted in request.filters):
-        raise Refused("a DeleteAcls with an element of the type UNKNOWN")
+        raise ClosesConnection("a DeleteAcls with an element of the type UNKNOWN")
     try:
         require_on_cluster(controller, call, Operation.ALTER)
         if controller.authorizer is None:

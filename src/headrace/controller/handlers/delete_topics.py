@@ -21,7 +21,7 @@ from headrace.protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 from headrace.protocol.primitives import ZERO_ID
-from headrace.serving.api import Api, Call, Parked, require_few
+from headrace.serving.api import Api, Call, WaitingRequest, require_few
 from headrace.serving.quotas import admission
 from headrace.serving.rights import REFUSAL_OF, TOPIC, may, may_on_cluster
 
@@ -31,7 +31,7 @@ FIRST_VERSION_WITH_QUOTAS = 5  # KIP-599
 
 def handle(
     controller: Controller, request: DeleteTopicsRequest, call: Call
-) -> DeleteTopicsResponse | Parked:
+) -> DeleteTopicsResponse | WaitingRequest:
     require_few(messages.NAME, len(request.topics) + len(request.topic_names), "topics")
     denied = _take_out_denied(controller, request, call)
     decision = topics.delete_topics(
@@ -57,7 +57,7 @@ def _take_out_denied(
 ) -> list[DeletableTopicResult]:
     """Topics that the client may not delete leave the request, for refusals in the answer.
 
-    Who may not describe a topic does not learn whether it is there, nor which name an id has.
+    A client that may not describe a topic does not learn whether it exists, nor the name of an id.
     """
     if (
         controller.authorizer is None

@@ -2,8 +2,8 @@
 
 Only partition 0 of `__cluster_metadata` can be asked for. v1 adds times of the last fetch, v2 the
 directories of the voters and where they listen (KIP-853). Only the leader knows it; others answer
-NOT_LEADER_OR_FOLLOWER. A cluster of one has an address in its records, which Apache Kafka needs; it
-is told only if somebody listens there. Needs DESCRIBE on the cluster.
+NOT_LEADER_OR_FOLLOWER. A cluster of one has an address in its records, which Apache Kafka needs;
+the answer has it only if a listener is open there. Needs DESCRIBE on the cluster.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ one has nothing to elect: ELECTION_NOT_NEEDED for each partition that is named.
 from __future__ import annotations
 
 from headrace.controller.controller import Controller
-from headrace.controller.partition_elections import elect_leaders
+from headrace.controller.partitions.partition_elections import elect_leaders
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import elect_leaders as messages
@@ -18,13 +18,13 @@ from headrace.protocol.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
-from headrace.serving.api import Api, Call, Parked, require_few_partitions
+from headrace.serving.api import Api, Call, WaitingRequest, require_few_partitions
 from headrace.serving.rights import require_on_cluster
 
 
 def handle(
     controller: Controller, request: ElectLeadersRequest, call: Call
-) -> ElectLeadersResponse | Parked:
+) -> ElectLeadersResponse | WaitingRequest:
     named = sum(len(topic.partitions) for topic in request.topic_partitions or ())
     require_few_partitions(messages.NAME, named)
     try:

@@ -1,13 +1,13 @@
 """ListPartitionReassignments, v0: which partitions are on their way to other brokers (KIP-455).
 
-Null topics ask for all. What is not reassigned, or not there, is left out. Needs DESCRIBE on the
-cluster.
+Null topics ask for all. Partitions that are not being reassigned, or do not exist, are left out.
+Needs DESCRIBE on the cluster.
 """
 
 from __future__ import annotations
 
 from headrace.controller.controller import Controller
-from headrace.controller.reassignments import list_reassignments
+from headrace.controller.partitions.reassignments import list_reassignments
 from headrace.protocol.acls import Operation
 from headrace.protocol.messages import list_partition_reassignments as messages
 from headrace.protocol.messages.list_partition_reassignments import (

@@ -7,8 +7,8 @@ process cannot be given up: it is alive.
 
 from __future__ import annotations
 
-from headrace.controller.broker_registrations import unregister
 from headrace.controller.controller import Controller
+from headrace.controller.members.broker_registrations import unregister
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import unregister_broker as messages
@@ -16,13 +16,13 @@ from headrace.protocol.messages.unregister_broker import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, WaitingRequest
 from headrace.serving.rights import require_on_cluster
 
 
 def handle(
     controller: Controller, request: UnregisterBrokerRequest, call: Call
-) -> UnregisterBrokerResponse | Parked:
+) -> UnregisterBrokerResponse | WaitingRequest:
     require_on_cluster(controller, call, Operation.ALTER)
     own = controller.settings.node_id
     if request.broker_id == own:

@@ -20,13 +20,13 @@ from headrace.protocol.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
-from headrace.serving.api import Api, Call, Parked
+from headrace.serving.api import Api, Call, WaitingRequest
 from headrace.serving.rights import require_on_cluster
 
 
 def handle(
     controller: Controller, request: UpdateFeaturesRequest, call: Call
-) -> UpdateFeaturesResponse | Parked:
+) -> UpdateFeaturesResponse | WaitingRequest:
     records: list[Any] = []
     try:
         require_on_cluster(controller, call, Operation.ALTER)

@@ -1,14 +1,13 @@
-"""The classic group protocol: join, sync, heartbeat, leave, and what happens when time runs out.
+"""The classic group protocol: join, sync, heartbeat, leave, and timeouts.
 
 A rebalance has two halves. Members join and wait until all are there (or time is up): a generation
-begins, one member leads. Then all sync and wait until the leader has said who gets what; that is
-recorded, and each learns its part. Whoever names another generation is refused.
+begins, one member leads. Then all sync and wait until the leader has sent the assignment; that is
+recorded, and each member gets its part. A request that names another generation is refused.
 
-Requests of members wait as `Later`s, which these functions settle. What is kept in the log is only
-the outcome, so decisions here change the group at once except where the outcome is recorded.
-Member ids are given out by the first JoinGroup and asked for in the second (KIP-394); static
-members (KIP-345) keep their place over a restart; a rejoining static leader may skip the
-assignment (KIP-814).
+Requests of members wait as `Later`s, which these functions answer. The log keeps only the outcome,
+so decisions here change the group at once except where the outcome is recorded. Member ids are
+given out by the first JoinGroup and asked for in the second (KIP-394); static members (KIP-345)
+keep their place over a restart; a rejoining static leader may skip the assignment (KIP-814).
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from headrace.coordination.group.classic_answers import (
     sync_refused,
     synced,
 )
-from headrace.coordination.group.classic_group import ClassicGroup, ClassicMember, State
+from headrace.coordination.group.classic_group import ClassicGroup, ClassicGroupState, ClassicMember
 from headrace.coordination.group.promised_ids import PromisedIds
 from headrace.coordination.group.settings import GroupSettings
 from headrace.coordination.shard import Decision, Later
@@ -59,19 +58,19 @@ FIRST_VERSION_WITH_REQUIRED_ID = 4
 class ClassicGroups:
     """The decisions about classic groups; `groups` is shared with whoever keeps other kinds."""
 
-    __slots__ = ("groups", "deadlines", "settled", "_settings", "_new_id", "_promised")
+    __slots__ = ("groups", "deadlines", "answered", "_settings", "_new_id", "_promised")
 
     def __init__(
         self,
         groups: dict[str, Any],
         deadlines: Deadlines,
-        settled: list[Later],
+        answered: list[Later],
         settings: Callable[[], GroupSettings],
         new_id: Callable[[], str],
     ) -> None:
         self.groups = groups
         self.deadlines = deadlines
-        self.settled = settled
+        self.answered = answered
         self._settings = settings
         self._new_id = new_id
         self._promised = PromisedIds(deadlines)
@@ -142,7 +141,10 @@ class ClassicGroups:
             protocols,
         )
         member.is_new = True
-        if group.state is State.PREPARING_REBALANCE and group.previous_state is State.EMPTY:
+        if (
+            group.state is ClassicGroupState.PREPARING_REBALANCE
+            and group.previous_state is ClassicGroupState.EMPTY
+        ):
             group.members_joined = True
         group.add(member, request.protocol_type)
         waits = self._await_join(group, member)
@@ -159,12 +161,12 @@ class ClassicGroups:
     ) -> Decision:
         member = group.require_member(request.member_id, request.group_instance_id)
         unchanged = list(member.protocols.items()) == list(protocols.items())
-        if group.state is State.EMPTY:
+        if group.state is ClassicGroupState.EMPTY:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        if group.state is State.COMPLETING_REBALANCE and unchanged:
+        if group.state is ClassicGroupState.COMPLETING_REBALANCE and unchanged:
             # It has not got our answer: say it again.
             return Decision(response=joined(group, member.id))
-        if group.state is State.STABLE and unchanged and group.leader != member.id:
+        if group.state is ClassicGroupState.STABLE and unchanged and group.leader != member.id:
             return Decision(response=joined(group, member.id))
         self._update(group, member, request, protocols, client)
         waits = self._await_join(group, member)
@@ -188,7 +190,7 @@ class ClassicGroups:
         self.deadlines.drop((SESSION, group.id, old_id))
         self._update(group, member, request, protocols, client)
         self._expect(group.id, new_id, member.session_timeout_ms, now)
-        if group.state is State.STABLE and group.protocol == group.choose_protocol():
+        if group.state is ClassicGroupState.STABLE and group.protocol == group.choose_protocol():
 
             def put_back(_: KafkaError) -> None:
                 group.put_back(old, new_id)
@@ -218,31 +220,31 @@ class ClassicGroups:
         if member.joining is None:
             group.joining += 1
         else:
-            self._settle(member.joining, join_refused(member.id, ErrorCode.UNKNOWN_MEMBER_ID))
+            self._answer_later(member.joining, join_refused(member.id, ErrorCode.UNKNOWN_MEMBER_ID))
         member.joining = Later(join_refused(member.id, ErrorCode.NOT_COORDINATOR))
         return member.joining
 
     # --- rebalance
 
     def _rebalance_or_complete(self, group: ClassicGroup, now: Now) -> Decision:
-        if group.state is State.PREPARING_REBALANCE:
+        if group.state is ClassicGroupState.PREPARING_REBALANCE:
             return self._complete_if_all_joined(group, now)
         return self._prepare_rebalance(group, now)
 
     def _complete_if_all_joined(self, group: ClassicGroup, now: Now) -> Decision:
         """The first rebalance of a group is not cut short: it waits for others to appear."""
-        if group.previous_state is State.EMPTY or not group.all_have_joined:
+        if group.previous_state is ClassicGroupState.EMPTY or not group.all_have_joined:
             return NOTHING
         return self._complete_join(group, now)
 
     def _prepare_rebalance(self, group: ClassicGroup, now: Now) -> Decision:
-        if group.state is State.COMPLETING_REBALANCE:
+        if group.state is ClassicGroupState.COMPLETING_REBALANCE:
             for member in group.members.values():
                 member.assignment = b""
                 self._answer_sync(group, member, ErrorCode.REBALANCE_IN_PROGRESS, now)
         self._no_sync_owed(group)
-        first = group.state is State.EMPTY
-        group.become(State.PREPARING_REBALANCE, now.wall_ms)
+        first = group.state is ClassicGroupState.EMPTY
+        group.become(ClassicGroupState.PREPARING_REBALANCE, now.wall_ms)
         if first:
             group.members_joined = False
             delay_ms = self._settings().initial_rebalance_delay_ms
@@ -258,7 +260,10 @@ class ClassicGroups:
 
     def first_join_is_due(self, group: ClassicGroup, now: Now) -> Decision:
         """The delay is over; once more of it, if members came meanwhile and there is time left."""
-        if group.state is not State.PREPARING_REBALANCE or group.previous_state is not State.EMPTY:
+        if (
+            group.state is not ClassicGroupState.PREPARING_REBALANCE
+            or group.previous_state is not ClassicGroupState.EMPTY
+        ):
             return NOTHING
         if group.members_joined and group.delay_left_ms:
             group.members_joined = False
@@ -270,7 +275,7 @@ class ClassicGroups:
 
     def join_is_due(self, group: ClassicGroup, now: Now) -> Decision:
         """The members that have not joined by now are left behind."""
-        if group.state is not State.PREPARING_REBALANCE:
+        if group.state is not ClassicGroupState.PREPARING_REBALANCE:
             return NOTHING
         return self._complete_join(group, now)
 
@@ -285,7 +290,7 @@ class ClassicGroups:
             self.deadlines.set((JOIN, group.id), now.monotonic_ms + group.rebalance_timeout_ms)
             return NOTHING
         group.begin_generation(now.wall_ms)
-        if group.state is State.EMPTY:
+        if group.state is ClassicGroupState.EMPTY:
             return Decision([records.group_metadata(group.id, group.as_record({}))])
         for member in group.members.values():
             self._answer_join(group, member, joined(group, member.id))
@@ -300,7 +305,7 @@ class ClassicGroups:
     def sync_is_due(self, group: ClassicGroup, generation: int, now: Now) -> Decision:
         """Members that were told of the generation and never asked for their part are out."""
         silent = [member for member in group.members.values() if member.owes_sync]
-        in_time = group.state in (State.COMPLETING_REBALANCE, State.STABLE)
+        in_time = group.state in (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE)
         if generation != group.generation or not in_time or not silent:
             return NOTHING
         for member in silent:
@@ -317,13 +322,13 @@ class ClassicGroups:
             request.protocol_name, group.protocol
         ):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        if group.state is State.PREPARING_REBALANCE:
+        if group.state is ClassicGroupState.PREPARING_REBALANCE:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
-        if group.state is State.STABLE:
+        if group.state is ClassicGroupState.STABLE:
             self._synced(group, member)
             return Decision(response=synced(group, member))
         if member.syncing is not None:
-            self._settle(member.syncing, sync_refused(ErrorCode.UNKNOWN_MEMBER_ID))
+            self._answer_later(member.syncing, sync_refused(ErrorCode.UNKNOWN_MEMBER_ID))
         waits = member.syncing = Later(sync_refused(ErrorCode.NOT_COORDINATOR))
         self._synced(group, member)
         if group.leader != member.id:
@@ -337,7 +342,7 @@ class ClassicGroups:
         assignments = {one.member_id: bytes(one.assignment) for one in request.assignments}
 
         def tell() -> None:
-            group.become(State.STABLE, now.wall_ms)
+            group.become(ClassicGroupState.STABLE, now.wall_ms)
             for member in group.members.values():
                 self._answer_sync(group, member, ErrorCode.NONE, now)
 
@@ -366,7 +371,7 @@ class ClassicGroups:
         if request.generation_id != group.generation:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
         self.keep_session(group, member, now)
-        if group.state is State.PREPARING_REBALANCE:
+        if group.state is ClassicGroupState.PREPARING_REBALANCE:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         return Decision(response=HeartbeatResponse())
 
@@ -379,16 +384,16 @@ class ClassicGroups:
             group.promised.discard(member_id)
             self._promised.given_back((SESSION, group.id, member_id))
             self._drop_if_nothing_is_left(group)
-            if group.state is State.PREPARING_REBALANCE and group.all_have_joined:
+            if group.state is ClassicGroupState.PREPARING_REBALANCE and group.all_have_joined:
                 return self._complete_join(group, now)
             return NOTHING
         if member.keeps_session_by_waiting:
             self.keep_session(group, member, now)
             return NOTHING
         self._forget_member(group, member)
-        if group.state in (State.STABLE, State.COMPLETING_REBALANCE):
+        if group.state in (ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE):
             return self._prepare_rebalance(group, now)
-        if group.state is State.PREPARING_REBALANCE and group.all_have_joined:
+        if group.state is ClassicGroupState.PREPARING_REBALANCE and group.all_have_joined:
             return self._complete_join(group, now)
         return NOTHING
 
@@ -402,9 +407,9 @@ class ClassicGroups:
         response = LeaveGroupResponse(members=answers)
         if all(answer.error_code for answer in answers):
             return Decision(response=response)
-        if group.state in (State.STABLE, State.COMPLETING_REBALANCE):
+        if group.state in (ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE):
             decision = self._prepare_rebalance(group, now)
-        elif group.state is State.PREPARING_REBALANCE:
+        elif group.state is ClassicGroupState.PREPARING_REBALANCE:
             decision = self._complete_if_all_joined(group, now)
         else:
             decision = NOTHING
@@ -436,7 +441,7 @@ class ClassicGroups:
     def _drop_if_nothing_is_left(self, group: ClassicGroup) -> None:
         """A group that was only asked for leaves nothing behind: ids cost nothing to make up."""
         nothing_left = not group.members and not group.promised
-        if nothing_left and not group.is_recorded and group.state is State.EMPTY:
+        if nothing_left and not group.is_recorded and group.state is ClassicGroupState.EMPTY:
             self.groups.pop(group.id, None)
 
     # --- answers to those who wait
@@ -445,7 +450,7 @@ class ClassicGroups:
         self, group: ClassicGroup, member: ClassicMember, answer: JoinGroupResponse
     ) -> None:
         if member.joining is not None:
-            self._settle(member.joining, answer)
+            self._answer_later(member.joining, answer)
             member.joining = None
             group.joining -= 1
 
@@ -454,7 +459,7 @@ class ClassicGroups:
     ) -> None:
         if member.syncing is not None:
             answer = sync_refused(code) if code else synced(group, member)
-            self._settle(member.syncing, answer)
+            self._answer_later(member.syncing, answer)
             member.syncing = None
             self.keep_session(group, member, now)
 
@@ -462,7 +467,7 @@ class ClassicGroups:
         said_id = UNKNOWN if code == ErrorCode.UNKNOWN_MEMBER_ID else member.id
         self._answer_join(group, member, join_refused(said_id, code))
         if member.syncing is not None:
-            self._settle(member.syncing, sync_refused(code))
+            self._answer_later(member.syncing, sync_refused(code))
             member.syncing = None
 
     def end(self, group: ClassicGroup, code: ErrorCode) -> None:
@@ -483,6 +488,6 @@ class ClassicGroups:
         if rebalances or len(group.members) > self._settings().max_size:
             self._prepare_rebalance(group, now)
 
-    def _settle(self, later: Later, answer: JoinGroupResponse | SyncGroupResponse) -> None:
+    def _answer_later(self, later: Later, answer: JoinGroupResponse | SyncGroupResponse) -> None:
         later.answer = answer
-        self.settled.append(later)
+        self.answered.append(later)

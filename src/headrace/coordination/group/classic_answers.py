@@ -1,4 +1,4 @@
-"""What members of a classic group are told, and the keys of the deadlines that are theirs."""
+"""The answers to members of a classic group, and the keys of their deadlines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KINDS = frozenset({SESSION, FIRST_JOIN, JOIN, SYNC})
 
 
 class Client(NamedTuple):
-    """Who asks."""
+    """The client of a request."""
 
     id: str
     host: str

@@ -1,8 +1,8 @@
 """A group of the classic protocol: its members, its generation, and the states it may be in.
 
-What of it survives a restart is one record, `GroupMetadataValue`, written whenever the leader has
-said who gets what and when the last member has gone. Who waits for whom does not survive: members
-of a freshly loaded group go on with their generation, or join anew. Decides nothing: `classic.py`.
+One record survives a restart, `GroupMetadataValue`, written whenever the leader has sent the
+assignment and when the last member has left. Waiting requests do not survive: members of a freshly
+loaded group continue with their generation, or join again. Decides nothing: `classic.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headrace.protocol.messages.join_group import JoinGroupResponseMember
 CONSUMER = "consumer"  # the protocol type of all groups that share out partitions of topics
 
 
-class State(Enum):
+class ClassicGroupState(Enum):
     """The values are the names that clients see."""
 
     EMPTY = "Empty"  # no members; offsets may be there
@@ -29,12 +29,20 @@ class State(Enum):
     DEAD = "Dead"  # not there, or not there any more
 
 
-NEXT_STATES: dict[State, frozenset[State]] = {
-    State.EMPTY: frozenset({State.PREPARING_REBALANCE, State.DEAD}),
-    State.PREPARING_REBALANCE: frozenset({State.COMPLETING_REBALANCE, State.EMPTY, State.DEAD}),
-    State.COMPLETING_REBALANCE: frozenset({State.STABLE, State.PREPARING_REBALANCE, State.DEAD}),
-    State.STABLE: frozenset({State.PREPARING_REBALANCE, State.DEAD}),
-    State.DEAD: frozenset(),
+NEXT_STATES: dict[ClassicGroupState, frozenset[ClassicGroupState]] = {
+    ClassicGroupState.EMPTY: frozenset(
+        {ClassicGroupState.PREPARING_REBALANCE, ClassicGroupState.DEAD}
+    ),
+    ClassicGroupState.PREPARING_REBALANCE: frozenset(
+        {ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.EMPTY, ClassicGroupState.DEAD}
+    ),
+    ClassicGroupState.COMPLETING_REBALANCE: frozenset(
+        {ClassicGroupState.STABLE, ClassicGroupState.PREPARING_REBALANCE, ClassicGroupState.DEAD}
+    ),
+    ClassicGroupState.STABLE: frozenset(
+        {ClassicGroupState.PREPARING_REBALANCE, ClassicGroupState.DEAD}
+    ),
+    ClassicGroupState.DEAD: frozenset(),
 }
 
 
@@ -81,8 +89,8 @@ class ClassicGroup:
 
     def __init__(self, group_id: str, since_ms: int = -1) -> None:
         self.id = group_id
-        self.state = State.EMPTY
-        self.previous_state = State.DEAD
+        self.state = ClassicGroupState.EMPTY
+        self.previous_state = ClassicGroupState.DEAD
         self.since_ms = since_ms  # wall clock: when this state began, for the expiry of offsets
         self.generation = 0
         self.protocol_type: str | None = None
@@ -184,10 +192,10 @@ class ClassicGroup:
 
     def has_room_for(self, member_id: str, most: int) -> bool:
         """`most` members, or in a rebalance as many that have come to it."""
-        if self.state is State.EMPTY:
+        if self.state is ClassicGroupState.EMPTY:
             return True
         member = self.members.get(member_id)
-        if self.state is State.PREPARING_REBALANCE:
+        if self.state is ClassicGroupState.PREPARING_REBALANCE:
             return (member is not None and member.joining is not None) or self.joining < most
         return member is not None or len(self.members) < most
 
@@ -203,7 +211,7 @@ class ClassicGroup:
 
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
         """Whether a member with these could be in one group with all others."""
-        if self.state is State.EMPTY:
+        if self.state is ClassicGroupState.EMPTY:
             return bool(protocol_type) and any(True for _ in names)
         everybody = len(self.members)
         return self.protocol_type == protocol_type and any(
@@ -221,7 +229,8 @@ class ClassicGroup:
         return max(votes, key=votes.__getitem__)
 
     def find_subscribed_topics(self) -> frozenset[str] | None:
-        """What the members read, if the group is one of consumers and all say so readably."""
+        """The topics of the members, if this is a group of consumers and all subscriptions can be
+        read."""
         if self.protocol_type != CONSUMER:
             return None
         if not self.members:
@@ -244,7 +253,7 @@ class ClassicGroup:
 
     # --- states
 
-    def become(self, state: State, wall_ms: int) -> None:
+    def become(self, state: ClassicGroupState, wall_ms: int) -> None:
         assert state in NEXT_STATES[self.state], f"{self.id}: {self.state} -> {state}"
         self.previous_state, self.state = self.state, state
         self.since_ms = wall_ms
@@ -253,7 +262,10 @@ class ClassicGroup:
         self.generation += 1
         self.protocol = self.choose_protocol() if self.members else None
         self.subscribed_topics = self.find_subscribed_topics()
-        self.become(State.COMPLETING_REBALANCE if self.members else State.EMPTY, wall_ms)
+        self.become(
+            ClassicGroupState.COMPLETING_REBALANCE if self.members else ClassicGroupState.EMPTY,
+            wall_ms,
+        )
 
     def elect_leader_who_joined(self) -> bool:
         """False: nobody has joined, so nobody can lead."""
@@ -321,7 +333,7 @@ class ClassicGroup:
         group.protocol_type = value.protocol_type or None
         group.protocol = value.protocol if group.members else None
         group.leader = value.leader if value.leader in group.members else group.leader
-        group.state = State.STABLE if group.members else State.EMPTY
+        group.state = ClassicGroupState.STABLE if group.members else ClassicGroupState.EMPTY
         group.subscribed_topics = group.find_subscribed_topics()
         return group
 

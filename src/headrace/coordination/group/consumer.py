@@ -120,7 +120,7 @@ class ConsumerGroups:
         return Decision(change.records, response, then)
 
     def note_topics(self, group_id: str, change: Change) -> None:
-        """What was looked at need not be looked at again until topics change."""
+        """A checked request need not be checked again until topics change."""
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             group.topics_seen = change.topics_seen
@@ -161,7 +161,7 @@ class ConsumerGroups:
 
     def step_aside(self, group: ConsumerGroup, member: ConsumerMember) -> Decision:
         """A static member goes for a moment: its partitions wait for it, until its session is
-        over. What it had to give up it has given up by going."""
+        over. By leaving it has also given up the partitions that it had to give up."""
         away = member.copy(
             epoch=LEFT_FOR_A_MOMENT,
             state=MemberState.STABLE,
@@ -231,7 +231,7 @@ class ConsumerGroups:
 
 
 def _take_over(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest) -> None:
-    """What the request says; what it leaves out stays."""
+    """The fields of the request; missing fields keep their values."""
     if request.instance_id is not None:
         member.instance_id = request.instance_id
     if request.rack_id is not None:
@@ -253,7 +253,7 @@ def _as_answer(assigned: Assignment) -> messages.Assignment:
 
 
 def require_sensible(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
-    """What can be said of a request without looking at its group."""
+    """Checks of a request that do not need its group."""
 
     def require(holds: bool, otherwise: str) -> None:
         if not holds:

@@ -1,4 +1,4 @@
-"""What one member's request changes in a consumer group: the records, and the group after them.
+"""The changes of one member's request in a consumer group: the records, and the group after them.
 
 A change is made up before anything is recorded, so it works on the group as it will be: members,
 targets and patterns here are the group's own until something differs, then copies.

@@ -1,10 +1,10 @@
-"""A group of the consumer protocol (KIP-848): what is kept of it, and how records change it.
+"""A group of the consumer protocol (KIP-848): its state, and how records change it.
 
-Three numbers drive it. The *group epoch* rises with every change of who reads what; the *target
-epoch* is the group epoch for which partitions were last shared out; a *member epoch* is the target
-that member has reached. A member goes from its present partitions to its target on its own: it
-gives up first, and gets what is new once the former owners have given it up. So no partition has
-two owners at one moment, and a member that stalls keeps only its own partitions from others.
+Three numbers drive it. The *group epoch* rises with every change of members or subscriptions; the
+*target epoch* is the group epoch of the last assignment; a *member epoch* is the target that the
+member has reached. A member moves from its present partitions to its target on its own: it first
+gives partitions up, and gets new ones once the former owners have given them up. So no partition
+has two owners at one moment, and a member that stalls keeps only its own partitions from others.
 
 Everything here changes by `replay` alone. Decides nothing: `consumer.py`.
 """
@@ -58,7 +58,7 @@ class MemberState(IntEnum):
 
 
 class Wish(NamedTuple):
-    """What a member asks for. Most of a group ask for the same, so wishes are counted."""
+    """The subscription of a member. Most of a group ask for the same, so wishes are counted."""
 
     topics: tuple[str, ...]
     regex: str | None

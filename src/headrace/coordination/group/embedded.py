@@ -1,4 +1,5 @@
-"""What classic members of consumer groups carry inside their requests: subscription, assignment.
+"""The data that classic members carry inside their requests to consumer groups: subscription,
+assignment.
 
 Two bytes of version, then a body. Topics travel by name here and by id in the newer protocol; names
 that are not there any more are left out. Bytes that cannot be read are refused by MalformedMessage.

@@ -1,4 +1,4 @@
-"""Which member of a consumer group speaks, and whether what it says is up to date."""
+"""Checks which member of a consumer group sends a request, and whether its epoch is current."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """All groups of one partition of `__consumer_offsets`: the state machine behind a shard.
 
-Finds the group a request speaks of and lets its kind decide; who may do what with offsets is in
-`offset_rules.py`, what others may see in `views.py`. A group that has nothing but offsets (a
+Finds the group of a request and lets its kind decide; the rules for offsets are in
+`offset_rules.py`, the views of groups in `views.py`. A group that has nothing but offsets (a
 consumer that assigns itself, an admin's commit) is not kept as an object of its own: it is there as
 long as its offsets are, so 100,000 such names cost only their offsets.
 """
@@ -17,7 +17,7 @@ from headrace.coordination.group import consumer, consumer_group, offset_rules, 
 from headrace.coordination.group import consumer_records as kept
 from headrace.coordination.group.classic import ClassicGroups
 from headrace.coordination.group.classic_answers import Client
-from headrace.coordination.group.classic_group import ClassicGroup, State
+from headrace.coordination.group.classic_group import ClassicGroup, ClassicGroupState
 from headrace.coordination.group.consumer import ConsumerGroups
 from headrace.coordination.group.consumer_group import (
     LEFT_FOR_A_MOMENT,
@@ -56,7 +56,7 @@ class GroupMachine:
 
     def __init__(
         self,
-        settled: list[Later],
+        answered: list[Later],
         settings: Callable[[], GroupSettings],
         new_id: Callable[[], str],
         image: Callable[[], MetadataImage],
@@ -68,7 +68,7 @@ class GroupMachine:
         self.offsets = Offsets()
         self.deadlines = Deadlines()
         self.settings = settings
-        self.classic = ClassicGroups(self.groups, self.deadlines, settled, settings, new_id)
+        self.classic = ClassicGroups(self.groups, self.deadlines, answered, settings, new_id)
         self.consumer = ConsumerGroups(self.groups, self.deadlines, image, settings, new_id)
         self.migration = Migration(self.classic, self.consumer, settings, new_id)
 
@@ -197,7 +197,7 @@ class GroupMachine:
             raise KafkaError(
                 ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group."
             )
-        if found is None or found.state is State.EMPTY:
+        if found is None or found.state is ClassicGroupState.EMPTY:
             new = ConsumerGroup(request.group_id)
             before = [] if found is None else [records.forgotten_group(request.group_id)]
         elif self.migration.may_upgrade(found):

@@ -1,11 +1,11 @@
 """The number by which a consumer group sees that its topics have changed: Apache Kafka 4.3's own.
 
-It is recorded with the group's epoch, and while it stays the same nothing is shared out anew. As
-both brokers compute the same one, a data folder can change hands and nobody is moved. A topic's
-number is the XXH3 (64 bits) of a zero byte, its id in two halves, its name, how many partitions it
-has, and of each the index and the racks of its replicas; a group's is that of its topics' numbers
-in the order of their names. All in little-endian: a text is its UTF-16, then its length; a rack
-has its length before it, too.
+It is recorded with the group's epoch, and while it stays the same there is no new assignment. As
+both brokers compute the same hash, a data folder can move between them without a rebalance. A
+topic's number is the XXH3 (64 bits) of a zero byte, its id in two halves, its name, how many
+partitions it has, and of each the index and the racks of its replicas; a group's is that of its
+topics' numbers in the order of their names. All in little-endian: a text is its UTF-16, then its
+length; a rack has its length before it, too.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Between the two protocols: live groups change from one to the other, member by member.
 
 A member of the consumer protocol that joins a classic group of consumers turns it into a consumer
-group; the others go on speaking the classic protocol in it: JoinGroup takes one step towards their
-target, SyncGroup tells them what they have. When the last member of the consumer protocol has
-gone, the group turns back. `group.consumer.migration.policy` allows either direction.
+group; the others continue with the classic protocol in it: JoinGroup takes one step towards their
+target, SyncGroup returns their partitions. When the last member of the consumer protocol has gone,
+the group turns back. `group.consumer.migration.policy` allows either direction.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from headrace.coordination.group.classic_answers import (
 from headrace.coordination.group.classic_group import (
     CONSUMER,
     ClassicGroup,
+    ClassicGroupState,
     ClassicMember,
-    State,
 )
 from headrace.coordination.group.consumer import REJOIN, SYNC, ConsumerGroups
 from headrace.coordination.group.consumer_change import Change
@@ -165,7 +165,7 @@ class Migration:
         now: Now,
     ) -> ClassicGroup:
         classic = ClassicGroup(group.id, now.wall_ms)
-        classic.state = State.STABLE
+        classic.state = ClassicGroupState.STABLE
         classic.generation = group.epoch
         classic.is_recorded = True
         image = self.consumer.image()

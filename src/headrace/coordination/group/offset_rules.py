@@ -1,4 +1,4 @@
-"""Who may commit, fetch and delete offsets of a group, and when they are forgotten.
+"""The rules for committing, fetching and deleting offsets of a group, and for their expiration.
 
 Functions that a shard runs: the machine comes first, a Decision comes out.
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.coordination.group import consumer_records as kept
 from headrace.coordination.group import records
-from headrace.coordination.group.classic_group import CONSUMER, ClassicGroup, State
+from headrace.coordination.group.classic_group import CONSUMER, ClassicGroup, ClassicGroupState
 from headrace.coordination.group.consumer_group import ConsumerGroup, ConsumerMember
 from headrace.coordination.group.offsets import Place, is_expired
 from headrace.coordination.records import Record
@@ -92,7 +92,7 @@ def require_may_commit(
     member = group.require_member(member_id, instance_id)
     if generation != group.generation:
         raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-    if group.state is State.COMPLETING_REBALANCE:
+    if group.state is ClassicGroupState.COMPLETING_REBALANCE:
         raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
     machine.classic.keep_session(group, member, now)
 
@@ -155,7 +155,9 @@ def forget_topics(machine: GroupMachine, topics: frozenset[str]) -> Decision:
 
 def delete_group(machine: GroupMachine, group_id: str) -> Decision:
     group = machine.require(group_id)
-    if group.members or (isinstance(group, ClassicGroup) and group.state is not State.EMPTY):
+    if group.members or (
+        isinstance(group, ClassicGroup) and group.state is not ClassicGroupState.EMPTY
+    ):
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
     return Decision([*machine.offsets.forget_all(group_id), *_forgotten(group)], True)
 
@@ -183,7 +185,7 @@ def _expire_group(machine: GroupMachine, group: Group, now: Now) -> list[Record]
     tombstones = list(machine.offsets.forget(group.id, expired))
     busy = bool(group.members) or machine.offsets.has_open_transaction(group.id)
     if isinstance(group, ClassicGroup):
-        busy = busy or bool(group.promised) or group.state is not State.EMPTY
+        busy = busy or bool(group.promised) or group.state is not ClassicGroupState.EMPTY
     if len(expired) == len(offsets) and not busy:
         tombstones += _forgotten(group)
     return tombstones
@@ -195,9 +197,9 @@ def _is_expired(machine: GroupMachine, group: Group, place: Place, now: Now) -> 
     if group.members and group.reads(place[0]):
         return False
     if isinstance(group, ClassicGroup) and group.protocol_type is not None:
-        if group.state is State.EMPTY:
+        if group.state is ClassicGroupState.EMPTY:
             base_ms = group.since_ms if group.since_ms >= 0 else base_ms
-        elif group.state is not State.STABLE or group.subscribed_topics is None:
+        elif group.state is not ClassicGroupState.STABLE or group.subscribed_topics is None:
             return False
     if machine.offsets.is_unstable(group.id, place):
         return False

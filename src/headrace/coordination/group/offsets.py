@@ -1,8 +1,8 @@
-"""Committed offsets: where each group is in each partition, and when that is forgotten.
+"""Committed offsets of each group and partition, and their expiration.
 
 Kept as the values of their records, by group and then by (topic, partition). Offsets of an open
 transaction wait per producer until its marker comes; an offset that was committed later than the
-transaction's own is not taken back by it. Who may commit: `offset_rules.py`.
+transaction's own is not taken back by it. The rules for commits are in `offset_rules.py`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Member ids that were given out and not used yet: only so many are kept.
+"""Member ids that were given out and not used yet: a bounded number is kept.
 
-A new member of the classic protocol is told its id first and joins with it then, milliseconds
-later. Whoever asks for ids and never comes back (a client that makes up group names, say) would
-leave a group behind for each, until its session is over: up to half an hour. So the oldest ids are
-forgotten early when there are many, or few whose names are long; who comes late with one gets
-UNKNOWN_MEMBER_ID and, as any client does then, asks for another.
+A new member of the classic protocol first gets its id and joins with it then, milliseconds later. A
+client that asks for ids and never comes back (with invented group names, for example) would leave a
+group for each, until its session ends: up to half an hour. So the oldest ids are dropped early when
+there are many, or few with long names; a member that comes late with one gets UNKNOWN_MEMBER_ID
+and, as any client does then, asks for another.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""How one member goes from what it has to what it shall have: one step per heartbeat.
+"""Moves one member from its present to its target assignment: one step per heartbeat.
 
-Pure: a member, its target and who owns what in; the member after the step out. Partitions that it
-has to give up come first, and its epoch stays until it has; then it gets what is free of its
-target; what others still hold is left for later steps. This is KIP-848's member state machine.
+Pure: a member, its target and the owners of partitions in; the member after the step out.
+Partitions that it has to give up come first, and its epoch stays until it has; then it gets what is
+free of its target; what others still hold is left for later steps. This is KIP-848's member state
+machine.
 """
 
 from __future__ import annotations
@@ -102,7 +103,8 @@ def _stepped(
 def _since(
     member: ConsumerMember, epoch: int, assigned: Assignment, revoking: Assignment
 ) -> Epochs:
-    """What it keeps or has to give up keeps its epoch; what it gets has the one it gets it in."""
+    """A partition that a member keeps or has to give up keeps its epoch; a new one has the epoch in
+    which the member gets it."""
     found: dict[bytes, dict[int, int]] = {}
     for topic, indexes in assigned.items():
         had, known = member.assigned.get(topic, frozenset()), member.since.get(topic, {})
@@ -114,7 +116,7 @@ def _since(
 
 
 def _still_has(owned: Assignment | None, given_up: Assignment) -> bool:
-    """Who does not say what it has is taken to have all of it still."""
+    """A member that does not report its partitions is assumed to have all of them still."""
     if owned is None:
         return True
     return any(owned.get(topic, frozenset()) & found for topic, found in given_up.items())

@@ -1,4 +1,4 @@
-"""The settings of groups, by Kafka's names; read anew when an operator changes one."""
+"""The settings of groups, by Kafka's names; read again when an operator changes one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MINUTE_MS = 60_000
-# What a consumer group may set for itself, after "consumer."; the broker's come after
+# The settings of a single consumer group, after "consumer."; the broker's come after
 # "group.consumer.", as do the bounds.
 SESSION_TIMEOUT = "session.timeout.ms"
 HEARTBEAT_INTERVAL = "heartbeat.interval.ms"
@@ -38,7 +38,7 @@ class GroupSettings:
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     consumer_migration_policy: str = "bidirectional"
     protocols: tuple[str, ...] = ("classic", "consumer")
-    # What is set for one group, typed: "consumer.session.timeout.ms" and its like.
+    # The settings of one group, typed: "consumer.session.timeout.ms" and others.
     of_group: Callable[[str], Mapping[str, Any]] = _nothing_of_its_own
 
     @classmethod

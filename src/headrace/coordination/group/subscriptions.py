@@ -1,4 +1,4 @@
-"""What members read by pattern: which topics it matches, of those that its client may know of.
+"""The topics that a member's pattern matches, among those that its client may describe.
 
 Patterns are RE2: they take time in proportion to the names they are tried on, whatever they say, so
 a hostile one cannot stall the broker. A pattern must match the whole name, as in Apache Kafka.

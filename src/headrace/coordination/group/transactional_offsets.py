@@ -1,4 +1,4 @@
-"""Offsets committed in a transaction: who may, and the records that wait for its marker.
+"""Offsets committed in a transaction: the checks, and the records that wait for its marker.
 
 A producer that says nothing of its membership may commit at any time; one that does is held to its
 generation, so that a member whose partitions went to another cannot commit for them (KIP-447).

@@ -1,11 +1,11 @@
-"""What others may see of groups: lists and descriptions, as the answers say them."""
+"""The public view of groups: lists and descriptions, as in the responses."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from headrace.coordination.group.assignors import Assignment
-from headrace.coordination.group.classic_group import CONSUMER, ClassicGroup, State
+from headrace.coordination.group.classic_group import CONSUMER, ClassicGroup, ClassicGroupState
 from headrace.coordination.group.consumer_group import ConsumerGroup, ConsumerMember
 from headrace.metadata.image import MetadataImage
 from headrace.protocol.errors import ErrorCode, KafkaError
@@ -34,7 +34,7 @@ def describe_classic(machine: GroupMachine, group_id: str) -> classic.DescribedG
     group = machine.require(group_id)
     if not isinstance(group, ClassicGroup):
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a classic group.")
-    stable = group.state is State.STABLE
+    stable = group.state is ClassicGroupState.STABLE
     return classic.DescribedGroup(
         group_id=group.id,
         group_state=group.state.value,
@@ -86,7 +86,7 @@ def _member(group: ConsumerGroup, member: ConsumerMember, image: MetadataImage) 
 
 
 def _held(member: ConsumerMember) -> Assignment:
-    """What it has to give up it still has, until it says that it has not."""
+    """A member still has a partition that it must give up, until it reports that it has not."""
     if not member.revoking:
         return member.assigned
     return {

@@ -1,14 +1,13 @@
 """All transactional ids of one partition of `__transaction_state`: the machine behind a shard.
 
-Who may do what in which state, in Apache Kafka's order of checks and with its codes. Refusals are
-raised. Two generations of clients are told apart by the version of their request: older ones end a
-transaction and keep their epoch; those of KIP-890 get a new epoch with each end, so that a late
-message of an old transaction is refused wherever it arrives, and an end that is sent again can be
-told from the next one.
-Writing the markers is the broker's part: `prepared` names what waits for them, `complete` is called
-when all are there. Producer ids come from outside: `wants_producer_id` says when a request needs
-one, and `fresh_id` gives those for what time decides (None: there is none now).
-Not done: two-phase commit (KIP-939).
+The rules for each state of a transaction, in Apache Kafka's order of checks and with its codes.
+Refusals are raised. Two generations of clients are told apart by the version of their request:
+older ones end a transaction and keep their epoch; those of KIP-890 get a new epoch with each end,
+so that a late message of an old transaction is refused wherever it arrives, and an end that is sent
+again can be told from the next one. Writing the markers is the broker's part: `prepared` names the
+transactions that wait for them, `complete` is called when all are written. Producer ids come from
+outside: `wants_producer_id` says when a request needs one, and `fresh_id` gives those for what time
+decides (None: there is none now). Not done: two-phase commit (KIP-939).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from headrace.coordination.deadlines import Deadlines
 from headrace.coordination.records import Record
 from headrace.coordination.shard import Decision
 from headrace.coordination.transaction import transaction as steps
-from headrace.coordination.transaction.states import AT_REST, PREPARED, State
+from headrace.coordination.transaction.states import AT_REST, PREPARED, TransactionState
 from headrace.coordination.transaction.transaction import (
     CODEC,
     EXHAUSTED_EPOCH,
@@ -43,7 +42,7 @@ AGAIN_AFTER_REFUSAL_MS = 1_000
 
 @dataclass(slots=True)
 class TransactionSettings:
-    """What the broker's settings and features say now."""
+    """The broker's present settings and features."""
 
     expiration_ms: int  # of an id that is not used
     abort_interval_ms: int  # how often it is looked for transactions whose time is over
@@ -58,6 +57,9 @@ class Producer(NamedTuple):
     epoch: int
 
 
+NOT_SEEN = -2, 0  # -1 is the start of a transaction that was not begun
+
+
 class TransactionMachine:
     codec = CODEC
 
@@ -69,6 +71,8 @@ class TransactionMachine:
         self.transactions: dict[str, Transaction] = {}
         self.prepared: dict[str, None] = {}  # ids whose markers are to be written
         self._ongoing: dict[str, None] = {}
+        # Of those: when it had begun by the wall clock, and when it was first seen (monotonic).
+        self._seen: dict[str, tuple[int, int]] = {}
         self.deadlines = Deadlines()  # none: it is looked for what is over once in a while
         self._settings = settings
         self._fresh_id = fresh_id
@@ -100,7 +104,7 @@ class TransactionMachine:
         self.transactions[transactional_id] = found
         if found.state in PREPARED:
             self.prepared[transactional_id] = None
-        elif found.state is State.ONGOING:
+        elif found.state is TransactionState.ONGOING:
             self._ongoing[transactional_id] = None
 
     def replay_pending(self, producer_id: int, record: Record) -> None:
@@ -132,10 +136,11 @@ class TransactionMachine:
 
     def _abort_forgotten(self, now: Now) -> Decision:
         settings = self._settings()
+        self._see_ongoing(now)
         late = [
             aborted
             for found in self._ongoing
-            if self._is_late(self.transactions[found], now.wall_ms)
+            if self._is_late(self.transactions[found], now)
             and (aborted := self._aborted(self.transactions[found], now)) is not None
         ]
 
@@ -162,9 +167,19 @@ class TransactionMachine:
             found, client_version=version, next_producer_id=next_id, wall_ms=now.wall_ms
         )
 
-    @staticmethod
-    def _is_late(found: Transaction, wall_ms: int) -> bool:
-        return found.started_ms + found.timeout_ms < wall_ms
+    def _see_ongoing(self, now: Now) -> None:
+        seen, self._seen = self._seen, {}
+        for each in self._ongoing:
+            started_ms = self.transactions[each].started_ms
+            before = seen.get(each, NOT_SEEN)
+            is_same = before[0] == started_ms
+            self._seen[each] = before if is_same else (started_ms, now.monotonic_ms)
+
+    def _is_late(self, found: Transaction, now: Now) -> bool:
+        """By the wall clock, as in Apache Kafka; or since this coordinator has seen it, whose clock
+        may be far behind that of the one before it, or was set back."""
+        waited_ms = now.monotonic_ms - self._seen[found.id][1]
+        return found.started_ms + found.timeout_ms < now.wall_ms or found.timeout_ms < waited_ms
 
     def _expire(self, now: Now) -> Decision:
         settings = self._settings()
@@ -201,12 +216,13 @@ class TransactionMachine:
         fresh_id: int,
         now: Now,
     ) -> Decision:
-        """A Producer as answer. Whoever had this id before is fenced, what it left open aborted."""
+        """A Producer as answer. The producer that had this id before is fenced, and its open
+        transaction is aborted."""
         found = self.transactions.get(transactional_id) or steps.unused(transactional_id, fresh_id)
         _require_no_end_under_way(found)
         if expected is not None and not _is_known(found, expected):
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
-        if found.state is State.ONGOING:
+        if found.state is TransactionState.ONGOING:
             version = self._settings().server_version
             rotates = version >= steps.BUMPS_EPOCH and found.epoch_is_exhausted
             aborted = steps.fenced(
@@ -234,7 +250,7 @@ class TransactionMachine:
         if known is not None:
             _require_no_end_under_way(known)
         found = self._of(transactional_id, producer)
-        if found.state is State.ONGOING and added <= found.partitions:
+        if found.state is TransactionState.ONGOING and added <= found.partitions:
             return Decision(response=ErrorCode.NONE)
         after = steps.with_partitions(
             found, added, client_version=client_version, wall_ms=now.wall_ms
@@ -379,9 +395,11 @@ def _may_end(found: Transaction, producer: Producer, commit: bool) -> bool:
     if found.epoch != producer.epoch:
         raise KafkaError(ErrorCode.PRODUCER_FENCED)
     _require_no_end_under_way(found)
-    if found.state is State.ONGOING:
+    if found.state is TransactionState.ONGOING:
         return True
-    if found.state is (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT):
+    if found.state is (
+        TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
+    ):
         return False
     raise KafkaError(ErrorCode.INVALID_TXN_STATE)
 
@@ -398,17 +416,21 @@ def _may_end_and_bump(found: Transaction, producer: Producer, commit: bool) -> b
     if found.producer_id != producer.id and not rotated:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     current = producer.epoch == found.epoch
-    if found.state in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT):
+    if found.state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT):
         in_time = again or current
     else:
         in_time = current
     if not in_time:
         raise KafkaError(ErrorCode.PRODUCER_FENCED)
-    if found.state is State.ONGOING:
+    if found.state is TransactionState.ONGOING:
         return True
     if found.state in AT_REST and not commit and not again:
         return True  # nothing was written, but what is late is fenced by the new epoch
-    if found.state is (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT) and again:
+    if (
+        found.state
+        is (TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT)
+        and again
+    ):
         # Aborted over its head with the last epoch but one: nobody is ever given the last one, in
         # which no marker could end a transaction. Ended once more, it gets another id.
         return found.epoch == LAST_EPOCH and not commit

@@ -1,4 +1,4 @@
-"""The states of a transactional id, as a table: what may follow what.
+"""The states of a transactional id, as a table of allowed transitions.
 
     Empty ------> Ongoing ------> PrepareCommit ------> CompleteCommit
       ^             ^   |                                 |   |
@@ -17,7 +17,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 
-class State(IntEnum):
+class TransactionState(IntEnum):
     EMPTY = 0
     ONGOING = 1
     PREPARE_COMMIT = 2
@@ -33,33 +33,54 @@ class State(IntEnum):
 
 
 TITLES = {
-    State.EMPTY: "Empty",
-    State.ONGOING: "Ongoing",
-    State.PREPARE_COMMIT: "PrepareCommit",
-    State.PREPARE_ABORT: "PrepareAbort",
-    State.COMPLETE_COMMIT: "CompleteCommit",
-    State.COMPLETE_ABORT: "CompleteAbort",
-    State.DEAD: "Dead",
-    State.PREPARE_EPOCH_FENCE: "PrepareEpochFence",
+    TransactionState.EMPTY: "Empty",
+    TransactionState.ONGOING: "Ongoing",
+    TransactionState.PREPARE_COMMIT: "PrepareCommit",
+    TransactionState.PREPARE_ABORT: "PrepareAbort",
+    TransactionState.COMPLETE_COMMIT: "CompleteCommit",
+    TransactionState.COMPLETE_ABORT: "CompleteAbort",
+    TransactionState.DEAD: "Dead",
+    TransactionState.PREPARE_EPOCH_FENCE: "PrepareEpochFence",
 }
 BY_TITLE = {title: state for state, title in TITLES.items()}
 
-NEXT_STATES: dict[State, frozenset[State]] = {
-    State.EMPTY: frozenset({State.EMPTY, State.ONGOING, State.PREPARE_ABORT, State.DEAD}),
-    State.ONGOING: frozenset({State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT}),
-    State.PREPARE_COMMIT: frozenset({State.COMPLETE_COMMIT}),
-    State.PREPARE_ABORT: frozenset({State.COMPLETE_ABORT}),
-    State.COMPLETE_COMMIT: frozenset(
-        {State.EMPTY, State.ONGOING, State.PREPARE_ABORT, State.DEAD},
+NEXT_STATES: dict[TransactionState, frozenset[TransactionState]] = {
+    TransactionState.EMPTY: frozenset(
+        {
+            TransactionState.EMPTY,
+            TransactionState.ONGOING,
+            TransactionState.PREPARE_ABORT,
+            TransactionState.DEAD,
+        }
     ),
-    State.COMPLETE_ABORT: frozenset(
-        {State.EMPTY, State.ONGOING, State.PREPARE_ABORT, State.DEAD},
+    TransactionState.ONGOING: frozenset(
+        {TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT}
     ),
-    State.DEAD: frozenset(),
-    State.PREPARE_EPOCH_FENCE: frozenset(),
+    TransactionState.PREPARE_COMMIT: frozenset({TransactionState.COMPLETE_COMMIT}),
+    TransactionState.PREPARE_ABORT: frozenset({TransactionState.COMPLETE_ABORT}),
+    TransactionState.COMPLETE_COMMIT: frozenset(
+        {
+            TransactionState.EMPTY,
+            TransactionState.ONGOING,
+            TransactionState.PREPARE_ABORT,
+            TransactionState.DEAD,
+        },
+    ),
+    TransactionState.COMPLETE_ABORT: frozenset(
+        {
+            TransactionState.EMPTY,
+            TransactionState.ONGOING,
+            TransactionState.PREPARE_ABORT,
+            TransactionState.DEAD,
+        },
+    ),
+    TransactionState.DEAD: frozenset(),
+    TransactionState.PREPARE_EPOCH_FENCE: frozenset(),
 }
 
 # Decided, but not every partition has its marker yet.
-PREPARED = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
+PREPARED = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
 # Nothing is open: the id may be taken by a new producer, or forgotten after a time.
-AT_REST = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
+AT_REST = frozenset(
+    {TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
+)

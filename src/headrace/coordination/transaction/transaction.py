@@ -1,4 +1,4 @@
-"""What is known of one transactional id, and how it changes: pure values, one function per step.
+"""The state of one transactional id, and its changes: pure values, one function per step.
 
 A step gives a new Transaction and changes none; only what a record of `__transaction_state` says is
 kept. `last_epoch` alone is not in the record, as in Apache Kafka: after a restart a producer that
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from headrace.coordination.records import Record, RecordCodec
-from headrace.coordination.transaction.states import NEXT_STATES, State
+from headrace.coordination.transaction.states import NEXT_STATES, TransactionState
 from headrace.protocol.errors import MalformedMessage
 from headrace.protocol.messages import transaction_log_key, transaction_log_value
 from headrace.protocol.messages.transaction_log_key import TransactionLogKey
@@ -37,7 +37,7 @@ class Transaction:
     producer_id: int
     epoch: int
     timeout_ms: int
-    state: State
+    state: TransactionState
     partitions: frozenset[Partition]
     started_ms: int  # wall clock; -1: nothing was begun since the producer came
     updated_ms: int  # wall clock
@@ -58,7 +58,7 @@ class Transaction:
 def unused(transactional_id: str, producer_id: int) -> Transaction:
     """An id that nobody has used before."""
     return Transaction(
-        transactional_id, producer_id, NO_EPOCH, 0, State.EMPTY, frozenset(), -1, -1, 0
+        transactional_id, producer_id, NO_EPOCH, 0, TransactionState.EMPTY, frozenset(), -1, -1, 0
     )
 
 
@@ -74,7 +74,7 @@ def with_producer(
     """A producer has come, or has asked for a new epoch: nothing is open."""
     return _next(
         before,
-        State.EMPTY,
+        TransactionState.EMPTY,
         producer_id=producer_id,
         epoch=epoch,
         last_epoch=last_epoch,
@@ -90,9 +90,9 @@ def with_partitions(
 ) -> Transaction:
     return _next(
         before,
-        State.ONGOING,
+        TransactionState.ONGOING,
         partitions=before.partitions | added,
-        started_ms=before.started_ms if before.state is State.ONGOING else wall_ms,
+        started_ms=before.started_ms if before.state is TransactionState.ONGOING else wall_ms,
         updated_ms=wall_ms,
         client_version=client_version,
     )
@@ -110,11 +110,11 @@ def prepared(
     bumps = client_version >= BUMPS_EPOCH
     return _next(
         before,
-        State.PREPARE_COMMIT if commit else State.PREPARE_ABORT,
+        TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT,
         epoch=min(before.epoch + 1, LAST_EPOCH) if bumps else before.epoch,
         last_epoch=before.epoch if bumps else before.last_epoch,
         next_producer_id=next_producer_id,
-        started_ms=before.started_ms if before.state is State.ONGOING else wall_ms,
+        started_ms=before.started_ms if before.state is TransactionState.ONGOING else wall_ms,
         updated_ms=wall_ms,
         client_version=client_version,
     )
@@ -139,13 +139,13 @@ def fenced(
 
 def completed(before: Transaction, *, wall_ms: int) -> Transaction:
     """Every partition has its marker."""
-    commit = before.state is State.PREPARE_COMMIT
+    commit = before.state is TransactionState.PREPARE_COMMIT
     producer_id, epoch = before.producer_id, before.epoch
     if before.bumps_epoch and before.next_producer_id != NO_ID:
         producer_id, epoch = before.next_producer_id, 0
     return _next(
         before,
-        State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT,
+        TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT,
         producer_id=producer_id,
         epoch=epoch,
         next_producer_id=NO_ID,
@@ -154,7 +154,7 @@ def completed(before: Transaction, *, wall_ms: int) -> Transaction:
     )
 
 
-def _next(before: Transaction, state: State, **changes: object) -> Transaction:
+def _next(before: Transaction, state: TransactionState, **changes: object) -> Transaction:
     assert state in NEXT_STATES[before.state], f"{before.state.title} to {state.title}"
     changed = {"previous_producer_id": before.producer_id, "state": state, **changes}
     return replace(before, **changed)  # type: ignore[arg-type]
@@ -175,7 +175,7 @@ def to_record(transaction: Transaction, version: int) -> Record:
         client_transaction_version=transaction.client_version,
     )
     value.transaction_partitions = None
-    if transaction.state is not State.EMPTY:
+    if transaction.state is not TransactionState.EMPTY:
         value.transaction_partitions = [
             PartitionsSchema(topic, indexes) for topic, indexes in by_topic(transaction.partitions)
         ]
@@ -186,14 +186,14 @@ def to_record(transaction: Transaction, version: int) -> Record:
 
 
 def from_value(transactional_id: str, value: TransactionLogValue) -> Transaction:
-    if value.transaction_status not in State._value2member_map_:
+    if value.transaction_status not in TransactionState._value2member_map_:
         raise MalformedMessage(f"there is no transaction state {value.transaction_status}")
     return Transaction(
         transactional_id,
         value.producer_id,
         value.producer_epoch,
         value.transaction_timeout_ms,
-        State(value.transaction_status),
+        TransactionState(value.transaction_status),
         frozenset(
             (found.topic, index)
             for found in value.transaction_partitions or ()

@@ -1,4 +1,4 @@
-"""What is known of one setting: its name, type, default, range, and what Headrace makes of it.
+"""The definition of one setting: its name, type, default, range, and its support in Headrace.
 
 A value has two forms: the text that people write and the metadata log keeps, and the typed value
 the code uses (`parse` and `format`; text is read as Apache Kafka reads it, `BadValue` says in one

@@ -131,7 +131,7 @@ _SASL = (
         java_class("sasl.login.callback.handler.class", None,
             "Class that answers questions of the login."),
     ),
-    # Whoever wants Kerberos enables the mechanism GSSAPI, which is refused.
+    # Kerberos needs the mechanism GSSAPI, which is refused.
     *without_effect("no listener can have Kerberos (GSSAPI)",
         listing("sasl.kerberos.principal.to.local.rules", ("DEFAULT",), None,
             "How a Kerberos principal becomes a user's name.", PER_BROKER),
@@ -239,7 +239,8 @@ SECURITY: tuple[Definition, ...] = (
     *_DELEGATION_TOKENS,
 )
 
-# Those that a listener may have values of its own for, and among them those of single mechanisms.
+# The settings that a listener may have its own values for, and among them those of single
+# mechanisms.
 OF_LISTENERS: frozenset[str] = frozenset(
     {
         *(row.name for row in (*_TLS, *_SASL, *_OAUTH) if row.standing is Standing.HONOURED),

@@ -1,43 +1,61 @@
 """Looking at a Delta table on this machine, and compacting it, without a start of Spark.
 
 `deltalake` reads Delta's log and files itself: a second instead of half a minute. It takes a table
-only if it is known to read it right: column mapping makes it answer with nulls, and features that
-it does not know make it refuse. `found` is None for all of those, and for Iceberg; then Spark does
-the work. What is shown is the same in both ways, to the letter (`tests/pipelines`).
+only if it is known to read it right: column mapping makes it answer with nulls, features that it
+does not know make it refuse, and Spark's times of the year 9999 would be others (`int96.py`).
+`found` is None for all of those, and for Iceberg; then Spark does the work. Both ways show the
+same, to the letter (`tests/pipelines`).
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from headrace.pipelines import int96
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.folder import TableInUse, table_held
 from headrace.pipelines.shipped.lake_tables import Compacted, Version, milliseconds, moment_text
-from headrace.pipelines.tables import has_delta_log
+from headrace.pipelines.sinks.tables import has_delta_log
+from headrace.pipelines.stream.folder import TableInUse, table_held
 
 if TYPE_CHECKING:
     import pyarrow
+    import pyarrow.dataset
     from deltalake import DeltaTable
 
-# Those that change nothing for a reader that does not know them, or that deltalake knows.
+# The features that change nothing for a reader that does not know them, or that deltalake knows.
 READER_FEATURES = {"timestampNtz"}
 WRITER_FEATURES = {"appendOnly", "invariants", "timestampNtz"}
 PLAIN_READER, PLAIN_WRITER = 1, 2
 MAPPED = "delta.columnMapping.mode"
-# What deltalake says when a file of a table is not there any more.
+# The error of deltalake when a file of a table no longer exists.
 GONE = ("not found", "no such file")
+# Of a scan, in memory at once.
+SCANNED_ROWS = 4096
+
+
+Partition = tuple[Any, ...]  # the values of its columns
+# Of values of other types it is not certain how a filter must write them; null is in none.
+NAMED = (str, int, date)
+
+
+@dataclass(slots=True)
+class SmallFiles:
+    count: int = 0
+    size_bytes: int = 0
 
 
 class DeltaFiles:
     """A table that needs no Spark."""
 
-    def __init__(self, place: str, table: DeltaTable) -> None:
-        self.place = place
+    def __init__(self, location: str, table: DeltaTable) -> None:
+        self.location = location
         self._table = table
 
     def versions(self) -> list[Version]:
@@ -68,12 +86,46 @@ class DeltaFiles:
             wanted = self._version_at(at) if at is not None else version
             if wanted is not None:
                 self._table.load_as_version(wanted)
+                if not int96.is_read_right(self.location, self._table):
+                    raise PipelineError(
+                        "That version has times that only Spark reads right: have it ask Spark, "
+                        "with a setting such as --spark spark.ui.enabled=false."
+                    )
             names = [field.name for field in self._table.schema().fields]
             sorted_by = ", ".join(f"{_quoted(_known(one, names))} NULLS FIRST" for one in order)
             # Each word of it is a name that the table has, in quotes, or a number.
             query = "SELECT * FROM lake" + (f" ORDER BY {sorted_by}" if order else "")
             answer = QueryBuilder().register("lake", self._table).execute(f"{query} LIMIT {limit}")
             return _for_people(_arrow(answer))
+
+    def scanned(
+        self, columns: Sequence[str], where: pyarrow.dataset.Expression | None
+    ) -> Iterator[dict[str, Any]]:
+        """The rows for which it holds, one after the other; files of partitions for which it cannot
+        hold are not opened. A map comes as a dictionary."""
+        with explained():
+            names = [field.name for field in self._table.schema().fields]
+            chosen = [_known(one, names) for one in columns]
+            rows = self._table.to_pyarrow_dataset()
+            kinds = {field.name: field.type for field in rows.schema}
+            for batch in rows.to_batches(
+                columns=chosen,
+                filter=where,
+                batch_size=SCANNED_ROWS,
+                batch_readahead=1,
+                fragment_readahead=1,
+            ):
+                for row in batch.to_pylist():
+                    yield {name: _as_dictionary(row[name], kinds[name]) for name in chosen}
+
+    def ask(self, question: str) -> list[dict[str, Any]]:
+        """The answer to SQL over the table `lake`, which holds nothing that a stranger wrote."""
+        from deltalake import QueryBuilder
+
+        with explained():
+            answer = QueryBuilder().register("lake", self._table).execute(question)
+            rows: list[dict[str, Any]] = _arrow(answer).to_pylist()
+            return rows
 
     def _version_at(self, at: str) -> int:
         """The last one that was there at that moment."""
@@ -89,9 +141,16 @@ class DeltaFiles:
     def may_be_written(self) -> bool:
         protocol = self._table.protocol()
         features = set(protocol.writer_features or ())
-        return features <= WRITER_FEATURES and (
-            bool(features) or protocol.min_writer_version <= PLAIN_WRITER
-        )
+        known = bool(features) or protocol.min_writer_version <= PLAIN_WRITER
+        return features <= WRITER_FEATURES and known and self._has_plain_folders
+
+    @property
+    def _has_plain_folders(self) -> bool:
+        """Spark writes the folder of a partition into the log as it is, deltalake takes it out in
+        percent signs: Spark goes on to read such a file, beside the one that replaced it."""
+        names = self._table.metadata().partition_columns
+        values = [part.values() for part in self._table.partitions()] if names else []
+        return all(str(one).isascii() for group in (names, *values) for one in group)
 
     def compact_if_free(self, *, forget_hours: int | None) -> Compacted | None:
         """None: somebody else writes, or the table has features that only Spark keeps.
@@ -101,10 +160,49 @@ class DeltaFiles:
         if not self.may_be_written:
             return None
         try:
-            with table_held(self.place, alone=True), explained():
+            with table_held(self.location, alone=True), explained():
                 return self._compact(forget_hours)
         except TableInUse:
             return None
+
+    # ---- one partition at a time, for a stream that has the table alone
+
+    def small_files(self, below_bytes: int) -> dict[Partition, SmallFiles]:
+        """How many files of less than so many bytes each partition has, and how large they are."""
+        import pyarrow
+
+        with explained():
+            files = pyarrow.table(self._table.get_add_actions(flatten=True))
+            columns = [f"partition.{name}" for name in self._table.metadata().partition_columns]
+        found: dict[Partition, SmallFiles] = {}
+        for size, *values in zip(
+            files["size_bytes"].to_pylist(),
+            *(files[column].to_pylist() for column in columns),
+            strict=True,
+        ):
+            if size < below_bytes:
+                part = found.setdefault(tuple(values), SmallFiles())
+                part.count += 1
+                part.size_bytes += size
+        return found
+
+    def compact_partition(self, partition: Partition, *, target_bytes: int) -> int:
+        """How many files it had to rewrite. Files of `target_bytes` and more stay as they are. A
+        partition of values that cannot be named in a filter is compacted with the whole table."""
+        columns = self._table.metadata().partition_columns
+        named = all(type(value) in NAMED for value in partition)
+        only = [(c, "=", v) for c, v in zip(columns, partition, strict=True)] if named else []
+        with explained():
+            done = self._table.optimize.compact(
+                partition_filters=only or None, target_size=target_bytes
+            )
+            return int(done["numFilesRemoved"])
+
+    def vacuum(self, hours: int) -> int:
+        """Remove files that only versions older than `hours` need, and those of writers that were
+        killed; how many."""
+        with explained():
+            return len(self._table.vacuum(retention_hours=hours, dry_run=False, full=True))
 
     def _compact(self, forget_hours: int | None) -> Compacted:
         before = len(self._table.file_uris())
@@ -117,9 +215,13 @@ class DeltaFiles:
         return done
 
 
-def found(place: str) -> DeltaFiles | None:
+def is_installed() -> bool:
+    return importlib.util.find_spec("deltalake") is not None
+
+
+def found(location: str) -> DeltaFiles | None:
     """None: only Spark knows what to do with it, or deltalake is not installed."""
-    if "://" in place or not has_delta_log(place):
+    if "://" in location or not has_delta_log(location):
         return None
     try:
         from deltalake import DeltaTable
@@ -127,8 +229,9 @@ def found(place: str) -> DeltaFiles | None:
     except ImportError:
         return None
     try:
-        table = DeltaTable(place)
-        return DeltaFiles(place, table) if _is_understood(table) else None
+        table = DeltaTable(location)
+        understood = _is_understood(table) and int96.is_read_right(location, table)
+        return DeltaFiles(location, table) if understood else None
     except DeltaError:
         return None
 
@@ -213,7 +316,7 @@ def _json(cell: Any, kind: pyarrow.DataType) -> str:
 
 
 def _plain(cell: Any, kind: pyarrow.DataType) -> Any:
-    """What Spark's to_json writes: fields of a structure that are null are left out."""
+    """The output of Spark's to_json: null fields of a structure are left out."""
     from pyarrow import types
 
     if cell is None:
@@ -230,6 +333,12 @@ def _plain(cell: Any, kind: pyarrow.DataType) -> Any:
 
 def _key(key: Any) -> str:
     return str(key).lower() if isinstance(key, bool) else str(key)
+
+
+def _as_dictionary(cell: Any, kind: pyarrow.DataType) -> Any:
+    from pyarrow import types
+
+    return dict(cell) if cell is not None and types.is_map(kind) else cell
 
 
 def _leaf(cell: Any) -> Any:

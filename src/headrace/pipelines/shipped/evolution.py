@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.pipelines.schema import VARIANT, from_seen
+from headrace.pipelines.rows.schema import VARIANT, from_seen
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType, StructType
 
-# What every row has of its record: the column, and what Spark's Kafka source calls it.
+# The columns of every row from its record, and their names in Spark's Kafka source.
 RECORD = {
     "_record_key": "key",
     "_record_partition": "partition",

@@ -7,20 +7,20 @@ UTC, in and out: what `versions` says can be given to `rows_of` as it is.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.table_writer import BATCH, LAST_BATCH, STREAM
-from headrace.pipelines.tables import has_delta_log, iceberg_name, is_delta, quoted
+from headrace.pipelines.sinks.table_writer import BATCH, LAST_BATCH, STREAM
+from headrace.pipelines.sinks.tables import has_delta_log, iceberg_name, is_delta, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# What Spark says when a file of a table is not there any more.
+# The error of Spark when a file of a table no longer exists.
 GONE = ("file_not_exist", "filenotfoundexception", "no such file", "notfoundexception")
 
 
@@ -44,7 +44,7 @@ class Compacted:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """What Spark refuses, as one sentence; Spark is there."""
+    """The error of Spark, as one sentence; Spark is installed."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -63,68 +63,68 @@ def explained() -> Iterator[None]:
 # ---- which table
 
 
-def must_be_there(place: str) -> None:
+def must_be_there(location: str) -> None:
     """Before Spark is started; of an address nobody knows but Spark."""
-    if "://" not in place:
-        _local_format(place)
+    if "://" not in location:
+        _local_format(location)
 
 
-def format_of(spark: SparkSession, place: str) -> str:
-    if "://" not in place:
-        return _local_format(place)
-    if is_delta(spark, place):
+def format_of(spark: SparkSession, location: str) -> str:
+    if "://" not in location:
+        return _local_format(location)
+    if is_delta(spark, location):
         return "delta"
-    if spark.catalog.tableExists(iceberg_name(spark, place)):
+    if spark.catalog.tableExists(iceberg_name(spark, location)):
         return "iceberg"
-    raise PipelineError(f"There is no Delta or Iceberg table at {place}.")
+    raise PipelineError(f"There is no Delta or Iceberg table at {location}.")
 
 
-def _local_format(place: str) -> str:
-    if has_delta_log(place):
+def _local_format(location: str) -> str:
+    if has_delta_log(location):
         return "delta"
-    if (Path(place) / "metadata").is_dir():
+    if (Path(location) / "metadata").is_dir():
         return "iceberg"
-    raise PipelineError(f"There is no Delta or Iceberg table at {place}.")
+    raise PipelineError(f"There is no Delta or Iceberg table at {location}.")
 
 
 # ---- its past
 
 
-def versions(spark: SparkSession, place: str) -> list[Version]:
+def versions(spark: SparkSession, location: str) -> list[Version]:
     """Oldest first."""
-    return [Version(one, moment_text(at_ms), said) for one, at_ms, said in _states(spark, place)]
+    return [Version(one, moment_text(at_ms), said) for one, at_ms, said in _states(spark, location)]
 
 
-def _states(spark: SparkSession, place: str) -> list[tuple[int, int, str]]:
+def _states(spark: SparkSession, location: str) -> list[tuple[int, int, str]]:
     """Version, its time in milliseconds, what was done."""
     from pyspark.sql import functions as F
 
-    if format_of(spark, place) == "delta":
-        rows = spark.sql(f"DESCRIBE HISTORY delta.{quoted(place)}")
+    if format_of(spark, location) == "delta":
+        rows = spark.sql(f"DESCRIBE HISTORY delta.{quoted(location)}")
         rows = rows.select("version", F.unix_millis("timestamp"), "operation").orderBy("version")
     else:
-        rows = spark.table(f"{iceberg_name(spark, place)}.snapshots").orderBy("committed_at")
+        rows = spark.table(f"{iceberg_name(spark, location)}.snapshots").orderBy("committed_at")
         rows = rows.select("snapshot_id", F.unix_millis("committed_at"), "operation")
     return [(int(one[0]), int(one[1]), str(one[2]).lower()) for one in rows.collect()]
 
 
 def rows_of(
-    spark: SparkSession, place: str, *, version: int | None = None, at: str | None = None
+    spark: SparkSession, location: str, *, version: int | None = None, at: str | None = None
 ) -> DataFrame:
     """The table now, at a version, or as it was at a moment."""
     if at is not None:
-        version = _version_at(spark, place, at)
-    delta = format_of(spark, place) == "delta"
-    name = f"delta.{quoted(place)}" if delta else iceberg_name(spark, place)
+        version = _version_at(spark, location, at)
+    delta = format_of(spark, location) == "delta"
+    name = f"delta.{quoted(location)}" if delta else iceberg_name(spark, location)
     if version is not None:
         return spark.sql(f"SELECT * FROM {name} VERSION AS OF {int(version)}")
     return spark.sql(f"SELECT * FROM {name}")
 
 
-def _version_at(spark: SparkSession, place: str, at: str) -> int:
+def _version_at(spark: SparkSession, location: str, at: str) -> int:
     """The last one that was there at that moment. Delta itself refuses moments after its last."""
     at_ms = milliseconds(at)
-    states = _states(spark, place)
+    states = _states(spark, location)
     there = [version for version, made_ms, _ in states if made_ms <= at_ms]
     if not there:
         since = (
@@ -155,34 +155,63 @@ def moment_text(at_ms: int) -> str:
 # ---- its files
 
 
-def compact(spark: SparkSession, place: str) -> Compacted:
+def compact(
+    spark: SparkSession, location: str, *, sizes: FileSizes | None = None, min_files: int = 2
+) -> Compacted:
     """Few large files in place of many small ones. Readers see the same rows; older versions stay
-    readable until `forget`."""
-    before = _files(spark, place)
-    if format_of(spark, place) == "delta":
-        spark.sql(f"OPTIMIZE delta.{quoted(place)}").collect()
+    readable until `forget`. With `sizes` only files that are small are rewritten, where there are
+    `min_files` of them."""
+    before = files(spark, location)
+    if format_of(spark, location) == "delta":
+        with _set(spark, {} if sizes is None else sizes.of_delta()):
+            spark.sql(f"OPTIMIZE delta.{quoted(location)}").collect()
     else:
-        catalog, table = _for_procedures(spark, place)
+        catalog, table = _for_procedures(spark, location)
+        options = {"min-input-files": str(min_files)}
+        options |= {} if sizes is None else sizes.of_iceberg()
+        listed = ", ".join(f"'{name}', '{value}'" for name, value in options.items())
         spark.sql(
             f"CALL {catalog}.system.rewrite_data_files(table => '{table}', "
-            "options => map('min-input-files', '2'))"
+            f"options => map({listed}))"
         ).collect()
-    return Compacted(before, _files(spark, place))
+    return Compacted(before, files(spark, location))
 
 
-def forget(spark: SparkSession, place: str, *, hours: float) -> int | None:
+@dataclass(slots=True)
+class FileSizes:
+    """A file of less than `small_bytes` is rewritten, into files of about `target_bytes`."""
+
+    small_bytes: int
+    target_bytes: int
+
+    def of_delta(self) -> dict[str, str]:
+        settings = "spark.databricks.delta.optimize"
+        return {
+            f"{settings}.minFileSize": str(self.small_bytes),
+            f"{settings}.maxFileSize": str(self.target_bytes),
+        }
+
+    def of_iceberg(self) -> dict[str, str]:
+        return {
+            "min-file-size-bytes": str(self.small_bytes),
+            "target-file-size-bytes": str(self.target_bytes),
+            "max-file-size-bytes": str(2**63 - 1),  # nothing is cut into smaller ones
+        }
+
+
+def forget(spark: SparkSession, location: str, *, hours: float) -> int | None:
     """Remove files that only versions older than `hours` need: those can no longer be read.
 
     How many files of data were removed; unknown for a Delta table that is not on this machine.
     """
-    if format_of(spark, place) == "delta":
-        before = _on_disk(place)
+    if format_of(spark, location) == "delta":
+        before = _on_disk(location)
         with _few_tasks(spark):
-            spark.sql(f"VACUUM delta.{quoted(place)} RETAIN {hours:g} HOURS").collect()
-        after = _on_disk(place)
+            spark.sql(f"VACUUM delta.{quoted(location)} RETAIN {hours:g} HOURS").collect()
+        after = _on_disk(location)
         return None if before is None or after is None else before - after
-    _keep_last_batches(spark, place)
-    catalog, table = _for_procedures(spark, place)
+    _keep_last_batches(spark, location)
+    catalog, table = _for_procedures(spark, location)
     until = datetime.now(UTC) - timedelta(hours=hours)
     [done] = spark.sql(
         f"CALL {catalog}.system.expire_snapshots(table => '{table}', "
@@ -191,24 +220,34 @@ def forget(spark: SparkSession, place: str, *, hours: float) -> int | None:
     return int(done["deleted_data_files_count"])
 
 
-@contextmanager
-def _few_tasks(spark: SparkSession) -> Iterator[None]:
+def _few_tasks(spark: SparkSession) -> AbstractContextManager[None]:
     """VACUUM lists the files of a table, however few, with 10,000 tasks unless told otherwise."""
-    name = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
-    before = spark.conf.get(name)
-    spark.conf.set(name, str(4 * spark.sparkContext.defaultParallelism))
+    tasks = str(4 * spark.sparkContext.defaultParallelism)
+    return _set(spark, {"spark.sql.sources.parallelPartitionDiscovery.parallelism": tasks})
+
+
+@contextmanager
+def _set(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
+    """Spark's settings, for a while."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
     try:
         yield
     finally:
-        spark.conf.set(name, before)
+        for name, known in before.items():
+            if known is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, known)
 
 
-def _keep_last_batches(spark: SparkSession, place: str) -> None:
+def _keep_last_batches(spark: SparkSession, location: str) -> None:
     """A stream's memory of its last batch is in a snapshot. Compaction makes newer ones without it,
     so it is kept in the table: without it a batch that is repeated would be there twice."""
     from pyspark.sql import functions as F
 
-    name = iceberg_name(spark, place)
+    name = iceberg_name(spark, location)
     summary = F.col("summary")
     ours = spark.table(f"{name}.snapshots").where(summary[STREAM].isNotNull())
     last = ours.groupBy(summary[STREAM]).agg(F.max(summary[BATCH].cast("long")))
@@ -216,22 +255,23 @@ def _keep_last_batches(spark: SparkSession, place: str) -> None:
         spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('{LAST_BATCH}{stream}' = '{batch}')")
 
 
-def _for_procedures(spark: SparkSession, place: str) -> tuple[str, str]:
-    catalog, _, name = iceberg_name(spark, place).partition(".")
+def _for_procedures(spark: SparkSession, location: str) -> tuple[str, str]:
+    catalog, _, name = iceberg_name(spark, location).partition(".")
     return catalog, name.replace("'", "''")
 
 
-def _files(spark: SparkSession, place: str) -> int:
-    if format_of(spark, place) == "delta":
-        [row] = spark.sql(f"DESCRIBE DETAIL delta.{quoted(place)}").select("numFiles").collect()
+def files(spark: SparkSession, location: str) -> int:
+    """How many files of data its newest version has."""
+    if format_of(spark, location) == "delta":
+        [row] = spark.sql(f"DESCRIBE DETAIL delta.{quoted(location)}").select("numFiles").collect()
         return int(row[0])
-    return int(spark.table(f"{iceberg_name(spark, place)}.files").count())
+    return int(spark.table(f"{iceberg_name(spark, location)}.files").count())
 
 
-def _on_disk(place: str) -> int | None:
-    if "://" in place:
+def _on_disk(location: str) -> int | None:
+    if "://" in location:
         return None
-    return sum(1 for one in Path(place).rglob("*.parquet") if "_delta_log" not in one.parts)
+    return sum(1 for one in Path(location).rglob("*.parquet") if "_delta_log" not in one.parts)
 
 
 # ---- its rows, on a screen

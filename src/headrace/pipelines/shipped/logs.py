@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.contract.logs import ALERTS, DDL, ERROR, FATAL, LEVELS, TOPIC
+from headrace.contract.logs import ALERTS, DDL, ERROR, FATAL, LEVELS, LONGEST_SERVICE, TOPIC
 from headrace.pipelines.days import by_day, day
 from headrace.pipelines.declaration import Pipeline, Table, Topic, pipeline
 from headrace.pipelines.failure import PipelineError
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 LATE = "10 minutes"
 ALERT_LATE = "1 minute"
 NO_LEVEL = "NONE"
+UNNAMED = "unnamed"
 
-# What differs from one line of a program to the next, and what stands for it, in this order.
+# The varying parts of a program's lines, and their placeholders, in this order.
 VARIABLE = (
     (r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", "<id>"),
     (r"0x[0-9a-fA-F]+", "<hex>"),
@@ -58,7 +59,27 @@ def logs(lines: DataFrame) -> DataFrame:
     """Each line once."""
     from pyspark.sql import functions as F
 
-    return lines.withColumn("day", F.to_date("time"))
+    return with_folder_names(lines).withColumn("day", F.to_date("time"))
+
+
+def with_folder_names(lines: DataFrame) -> DataFrame:
+    """Services become folders of the table. One that has no name, or none that a file system takes,
+    would stop the stream; it gets another one, and the fields of its lines keep what was said."""
+    from pyspark.sql import functions as F
+
+    said, fields = F.col("service"), F.col("fields")
+    plain = F.substring(F.translate(said, "\0", ""), 1, LONGEST_SERVICE)
+    service = F.when(plain == "", F.lit(UNNAMED)).otherwise(plain)
+    kept = F.map_concat(
+        F.map_filter(
+            F.coalesce(fields, F.create_map().cast("map<string,string>")),
+            lambda name, _: name != "service",
+        ),
+        F.create_map(F.lit("service"), said),
+    )
+    return lines.withColumns(
+        {"service": service, "fields": F.when(service == said, fields).otherwise(kept)}
+    )
 
 
 @pipeline(
@@ -79,7 +100,7 @@ def log_rates(lines: DataFrame) -> DataFrame:
     source=IN_TIME, sink=Table("log-errors", mode="upsert", key=("day", "service", "template"))
 )
 def log_errors(lines: DataFrame) -> DataFrame:
-    """What failed on each day, by the template of its message: how often, since when, a sample."""
+    """The errors of each day, by the template of the message: how often, since when, a sample."""
     from pyspark.sql import functions as F
 
     failed = lines.where(F.col("level").isin(ERROR, FATAL))

@@ -2,8 +2,8 @@
 
 Each row has the record's key, place and time beside its columns (`_record_key` and its kin).
 Appended, each record is one row, once. Upserted (Delta), the table is what a compacted topic means:
-the last value of each key; a null value deletes. What cannot be a row goes to the topic of dead
-letters. The columns are those of the table, and what a batch brings.
+the last value of each key; a null value deletes. A record that cannot be a row goes to the topic of
+dead letters. The columns are those of the table, and what a batch brings.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headrace.pipelines import reading
 from headrace.pipelines.declaration import NAME, VALUES, Pipeline, Table, Topic
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.latest import ByPlace, Latest
+from headrace.pipelines.rows import record_rows
 from headrace.pipelines.shipped.evolution import (
     KIND,
     RECORD,
@@ -24,9 +23,10 @@ from headrace.pipelines.shipped.evolution import (
     merged,
     seen_in,
 )
-from headrace.pipelines.table_columns import conflicts
-from headrace.pipelines.table_writer import DELETED
-from headrace.pipelines.writing import Say
+from headrace.pipelines.sinks.console_lines import Say
+from headrace.pipelines.sinks.latest import ByOffset, Latest
+from headrace.pipelines.sinks.table_columns import conflicts
+from headrace.pipelines.sinks.table_writer import DELETED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,7 +41,8 @@ MOST_FIELDS = 2000
 
 @dataclass(slots=True, kw_only=True)
 class Lake:
-    """What goes where. `schema` pins the types of columns (DDL), or is the values' Avro schema."""
+    """The topic, the table and their options. `schema` pins the types of columns (DDL), or is the
+    values' Avro schema."""
 
     topic: str
     table: str | None = None
@@ -87,7 +88,7 @@ class LakeRows:
     def latest(self) -> Latest | None:
         if not self.lake.upsert:
             return None
-        return ByPlace("_record_partition", "_record_offset", "_record_time")
+        return ByOffset("_record_partition", "_record_offset", "_record_time")
 
     def parsed(self, records: DataFrame, table: StructType | None, note: Say) -> DataFrame:
         from pyspark.sql import functions as F
@@ -98,7 +99,7 @@ class LakeRows:
             table = StructType([one for one in table.fields if one.name not in RECORD])
         if lake.values != "json":
             source = Topic(lake.topic, schema=lake.schema, format=lake.values)
-            return self._with_tombstones(reading.parsed(records, source))
+            return self._with_tombstones(record_rows.parsed(records, source))
         records = kinds(records)
         known = self._known(table)
         schema, left_out = merged(known, seen_in(records), RESERVED)
@@ -108,13 +109,15 @@ class LakeRows:
         self._tell(left_out, note)
         if not schema.fields:
             schema.add(StructField(NOTHING, StringType()))
-        found = reading.parsed(records, Topic(lake.topic, schema=schema.toDDL()))
+        found = record_rows.parsed(records, Topic(lake.topic, schema=schema.toDDL()))
         # Spark would take the first of a list of objects and drop the others.
         no_object = F.col("value").isNotNull() & ~F.coalesce(
             F.col(KIND).startswith("OBJECT<"), F.lit(False)
         )
-        why = F.when(no_object, F.lit("the value is no JSON object")).otherwise(F.col(reading.WHY))
-        return self._with_tombstones(found.withColumn(reading.WHY, why))
+        why = F.when(no_object, F.lit("the value is no JSON object")).otherwise(
+            F.col(record_rows.WHY)
+        )
+        return self._with_tombstones(found.withColumn(record_rows.WHY, why))
 
     def _tell(self, left_out: list[str], note: Say) -> None:
         """Each once."""
@@ -129,7 +132,7 @@ class LakeRows:
 
         pinned = StructType([])
         if self.lake.schema is not None:
-            pinned = reading.schema_of(Topic(self.lake.topic, schema=self.lake.schema))
+            pinned = record_rows.schema_of(Topic(self.lake.topic, schema=self.lake.schema))
         if table is None:
             return pinned
         if wrong := conflicts(table, pinned):
@@ -148,16 +151,16 @@ class LakeRows:
             return found
         no_key = F.when(F.col("key").isNull(), F.lit("the key is null"))
         no_value = F.when(F.col("value").isNull(), F.lit(None))
-        kept = no_value.otherwise(F.col(reading.WHY))
-        return found.withColumn(reading.WHY, F.coalesce(no_key, kept))
+        kept = no_value.otherwise(F.col(record_rows.WHY))
+        return found.withColumn(record_rows.WHY, F.coalesce(no_key, kept))
 
     def rows(self, found: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
 
-        names = found.schema[reading.PARSED].dataType.names
-        own = [one for one in names if one not in (reading.CORRUPT, NOTHING)]
-        columns = [F.col(reading.PARSED)[one].alias(one) for one in own]
+        names = found.schema[record_rows.PARSED].dataType.names
+        own = [one for one in names if one not in (record_rows.CORRUPT, NOTHING)]
+        columns = [F.col(record_rows.PARSED)[one].alias(one) for one in own]
         columns += [F.col(source).alias(one) for one, source in RECORD.items()]
         if self.lake.upsert:
             columns.append(F.col("value").isNull().alias(DELETED))
-        return found.where(F.col(reading.WHY).isNull()).select(*columns)
+        return found.where(F.col(record_rows.WHY).isNull()).select(*columns)

@@ -1,10 +1,10 @@
 """Web tracking: what happens on a site, by the minute and by the day, from the topics of events.
 
-Two sorts of tables. Those that are keyed by their window (`page-views`, `daily-statistics`,
-`retention`, `searches`, `clicks`) show a number while its window is still open and change it with
-each batch; an event that comes later than LATE is left out and counted, and an offline run over the
-same table puts it right. Those that are appended to (`top-pages`, `sessions`, `funnel`) get a row
-when nothing can change it any more: LATE after its window, or after its session's gap.
+Two sorts of tables. Tables keyed by their window (`page-views`, `daily-statistics`, `retention`,
+`searches`, `clicks`) show a number while its window is still open and change it with each batch; an
+event that comes later than LATE is left out and counted, and an offline run over the same table
+puts it right. Tables that are appended to (`top-pages`, `sessions`, `funnel`) get a row when
+nothing can change it any more: LATE after its window, or after its session's gap.
 
 Unique visitors are counted by HyperLogLog++, so state does not grow with visitors: RSD is the
 standard deviation of its error. Spark is loaded when a pipeline runs.
@@ -86,7 +86,7 @@ def retention(views: DataFrame) -> DataFrame:
 
 @pipeline(source=SEARCHES, sink=Table("searches-by-hour", mode="upsert", key=("hour", "query")))
 def searches(rows: DataFrame) -> DataFrame:
-    """What was looked for in each hour, how often, and how often in vain."""
+    """The searches of each hour, how often, and how often without results."""
     from pyspark.sql import functions as F
 
     query = F.lower(F.trim("query")).alias("query")
@@ -103,7 +103,7 @@ def searches(rows: DataFrame) -> DataFrame:
     source=CLICKS, sink=Table("clicks-by-hour", mode="upsert", key=("hour", "page", "target"))
 )
 def clicks(rows: DataFrame) -> DataFrame:
-    """What was clicked on each page in each hour."""
+    """The clicks on each page in each hour."""
     from pyspark.sql import functions as F
 
     totals = rows.groupBy(F.window("time", "1 hour"), "page", "target").agg(

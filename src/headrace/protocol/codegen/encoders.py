@@ -1,8 +1,8 @@
 """Writes encoders: one straight-line function per layout.
 
-A run of fixed fields is one pack, and one string or one list of numbers may lie among them. What
-is nearly always so is packed as a constant in the same run: lengths below 128 take one byte, tagged
-fields are absent, and the fields of `COMMONLY_EMPTY` are. When it is not so, the `else` branch
+A run of fixed fields is one pack, and one string or one list of numbers may lie among them. The
+common case is packed as a constant in the same run: lengths below 128 take one byte, tagged fields
+are absent, and the fields of `COMMONLY_EMPTY` are empty. When it is not so, the `else` branch
 writes the parts one after the other. Records are a piece of their own, so they are never copied.
 """
 

@@ -68,11 +68,11 @@ class Struct:
     fields: list[Field] = field(default_factory=list)
 
     def regular(self, version: int, flexible: bool) -> list[Field]:
-        """What stands one after the other in this version."""
+        """The fields of this version, in order."""
         return [f for f in self.fields if f.is_regular(version, flexible)]
 
     def tagged(self, version: int, flexible: bool) -> list[Field]:
-        """What stands in the tagged section in this version, by tag."""
+        """The fields of the tagged section in this version, by tag."""
         present = [f for f in self.fields if f.is_tagged(version, flexible)]
         return sorted(present, key=lambda f: f.tag)
 

@@ -1,4 +1,4 @@
-"""What a batch may claim and cost: bounds on counts, on unpacked bytes, on records looked at.
+"""The bounds of a batch: on counts, on decompressed bytes, on records that are read.
 
 A client's header is believed only as far as its payload can bear it out. Batches that a leader, a
 quorum or compaction wrote have no such bounds: they may have fewer records than offsets, and they
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from headrace.protocol.record_batch.header import SMALLEST_RECORD
 
-# What a compressed batch may unpack to when records must be looked at: as much as the largest
+# The largest decompressed size of a batch whose records must be read: as much as the largest
 # request Apache Kafka takes by default. More is an attack.
 MAX_DECOMPRESSED = 100 << 20
 # The smallest records that there are (7 to 9 bytes, offset deltas that count up) reach 1.83 in a

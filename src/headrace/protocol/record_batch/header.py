@@ -1,4 +1,4 @@
-"""The header of a batch: its fields, where they lie, how they are read, and the checksum.
+"""The header of a batch: its fields and their positions, how to read it, and the checksum.
 
 A batch is a header of 61 bytes and its records, which may be compressed together. Base offset and
 leader epoch lie before the part that the CRC covers: a leader sets them in place. Older formats

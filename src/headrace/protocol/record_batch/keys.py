@@ -2,7 +2,7 @@
 
 Records of one shape are taken together (`runs.py`); the walk over the others is
 straight-line, because every record of a compacted log comes through here, mostly twice. Keys of up
-to 64 bytes are told as they are, longer ones as a digest of 16 bytes, so that what a key costs is
+to 64 bytes are given unchanged, longer ones as a digest of 16 bytes, so that the memory of a key is
 bounded.
 """
 
@@ -41,6 +41,9 @@ def keys_of_batch(data: bytes, pos: int, end: int, count: int) -> tuple[Keys, bo
     keys: Keys = []
     tombstones = False
     try:
+        # Records of one shape (equal lengths of all fields) lie at equal distances, so one slice
+        # takes a field of all of them. tests/unit/protocol/test_record_runs.py compares with
+        # `walk`.
         for run in runs.runs_at(data, pos, end, count):
             keys += run.keys(data, pos)
             tombstones = tombstones or run.is_of_tombstones

@@ -1,4 +1,4 @@
-"""What is left of one batch when compaction has looked at its records.
+"""The remaining records of one batch after compaction.
 
 A batch that keeps all its records stays as it is, to the byte. One that loses some keeps its base
 and last offset, sequence, epoch, compression and the bytes of the other records. Tombstones stay
@@ -37,8 +37,8 @@ def records_at(data: bytes, pos: int, end: int, flags: bytes | bytearray) -> Run
     try:
         for run in record_runs.runs_at(data, pos, end, count):
             size, stop = run.size, pos + run.count * run.size
-            places = compress(range(pos, stop, size), flags[number : number + run.count])
-            runs += [(place, place + size) for place in places]
+            at_bytes = compress(range(pos, stop, size), flags[number : number + run.count])
+            runs += [(at_byte, at_byte + size) for at_byte in at_bytes]
             number, pos = number + run.count, stop
         if number < count:
             pos = _walk(data, pos, flags[number:], runs)

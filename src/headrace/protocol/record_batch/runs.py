@@ -6,7 +6,7 @@ A column (one byte of each record of such a stretch) is one slice of the batch, 
 and checked by a few slices: about a tenth of what it costs to walk. The next batch mostly looks the
 same, so the runs of the last one are tried first. A run is found only where every length in it is
 the same (of records, keys, values and headers), so records of a run are as whole as a walk finds
-them. Whoever meets a run that is too short walks.
+them. A run that is too short is walked record by record.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ _latest: tuple[int, int, Runs] = (-1, -1, ())  # of a batch of runs alone: recor
 
 
 def runs_at(data: bytes, pos: int, end: int, count: int) -> Runs:
-    """The runs that a batch of so many records between two positions begins with. What comes after
-    them is to be walked."""
+    """The runs that a batch of so many records between two positions begins with. The records after
+    them must be walked."""
     global _latest
     records, size, runs = _latest
     if records == count and size == end - pos and _are_at(runs, data, pos):
@@ -173,16 +173,16 @@ def rest_alike(
     try:
         _, behind = skip_bytes(data, pos + value_at)
         _, value_from = read_varint(data, pos + value_at)
-        places = [*range(pos + value_at, value_from), *skip_headers(data, behind, pos + size)]
+        at_bytes = [*range(pos + value_at, value_from), *skip_headers(data, behind, pos + size)]
     except MalformedMessage:
         return [], 0  # who walks says what is wrong
     stop = pos + count * size
-    for place in places:
-        count = _begins_alike(data[place:stop:size])
+    for at_byte in at_bytes:
+        count = _begins_alike(data[at_byte:stop:size])
         if count < SHORTEST_RUN:
             return [], 0
         stop = pos + count * size
-    return [place - pos for place in places], count
+    return [at_byte - pos for at_byte in at_bytes], count
 
 
 def _begins_alike(column: bytes) -> int:

@@ -2,13 +2,13 @@
 
     python -m headrace.server.local_cluster.child FD
 
-FD is a socket to the parent, with one JSON object per line. The parent first says what to run; the
-child says `ready` with its address and broker epoch, or `refused` with the sentence that tells why
-it cannot start. `died` names another node of the parent: the controller is told of it.
-`raise_min_in_sync` comes after the cluster has grown, and is answered when it is done. `stop` and
-SIGTERM together ask the last node to stop without handing over. When the socket ends the parent is
-gone, and the node stops as for SIGTERM. The settings come by the socket, not as arguments, so that
-no password stands in a list of processes.
+FD is a socket to the parent, with one JSON object per line. The parent first sends the settings;
+the child answers `ready` with its address and broker epoch, or `refused` with the reason. `died`
+names another node of the parent: the controller gets it. `raise_min_in_sync` comes after the
+cluster has grown, and is answered when it is done. `stop` and SIGTERM together ask the last node to
+stop without handing over. When the socket ends the parent is gone, and the node stops as for
+SIGTERM. The settings come by the socket, not as arguments, so that no password stands in a list of
+processes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from headrace.server.local_cluster.supervision import CANNOT_START
 
 if TYPE_CHECKING:
     from headrace.server.server import Server
-    from headrace.server.settings import Settings
+    from headrace.server.settings.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -41,10 +41,10 @@ LOOK_AGAIN_MS = 50
 
 @dataclass(slots=True)
 class Order:
-    """What the parent tells its child to run."""
+    """The orders of the parent to its child."""
 
     node: int
-    data: str
+    data: str  # the metadata folder; `log.dirs` of the overrides may name more
     overrides: dict[str, str] = field(repr=False)
     config_file: str | None = None
     metrics: str | None = None
@@ -55,12 +55,12 @@ class Order:
 
     def settings(self) -> Settings:
         """Raises CannotStart."""
-        from headrace.server.settings import load_settings
+        from headrace.server.settings.settings import load_settings
 
         found = load_settings(
             config_file=self.config_file,
             overrides=self.overrides,
-            data=self.data,
+            data=None if "log.dirs" in self.overrides else self.data,
             metrics=self.metrics,
             insecure=self.insecure,
             secure=None if self.secure is None else Path(self.secure),
@@ -84,7 +84,7 @@ class Line:
             return
 
     def hear(self) -> list[dict[str, Any]] | None:
-        """What has arrived; None: the other side is gone. Waits if the socket does."""
+        """The received messages; None: the other side is gone. Waits if the socket does."""
         try:
             data = self.socket.recv(1 << 16)
         except BlockingIOError:
@@ -116,7 +116,7 @@ def run(order: Order, line: Line) -> int:
     from headrace.server.local_cluster.death_notice import DeathNotice
     from headrace.server.local_cluster.minimum_in_sync import MinimumInSync
     from headrace.server.server import DiskFailed
-    from headrace.server.settings import CannotStart
+    from headrace.server.settings.settings import CannotStart
 
     def ready(server: Server) -> None:
         def heard() -> None:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.protocol import uuids
-from headrace.server import java_properties
-from headrace.server.addresses import parse_address
+from headrace.server.folders.real_disk import FOLDER_MODE, FolderInUse, FolderLock, RealDisk
+from headrace.server.listeners.addresses import parse_address
 from headrace.server.local_cluster import security
 from headrace.server.local_cluster.child import Order
 from headrace.server.local_cluster.folders import (
@@ -46,8 +46,8 @@ from headrace.server.local_cluster.plan import (
 )
 from headrace.server.local_cluster.process_title import set_title
 from headrace.server.local_cluster.supervision import Supervision
-from headrace.server.real_disk import FOLDER_MODE, FolderInUse, FolderLock, RealDisk
-from headrace.server.settings import CannotStart, load_settings
+from headrace.server.settings import java_properties
+from headrace.server.settings.settings import CannotStart, load_settings
 
 LOCK = ".cluster-lock"
 MOST_BROKERS = 100
@@ -56,7 +56,7 @@ DEFAULT_LISTEN = "localhost:9092"
 
 @dataclass(slots=True)
 class Wanted:
-    """What the command was given."""
+    """The options of the command."""
 
     data: str
     brokers: int | None  # None: as many as there are
@@ -66,6 +66,7 @@ class Wanted:
     metrics: str | None = None
     insecure: bool = False
     secure: Path | None = None  # a folder of `headrace security init`
+    log_dirs: tuple[str, ...] = ()  # all data folders of node 1, `data` first; (): as before
 
 
 @dataclass(slots=True)
@@ -154,7 +155,7 @@ def _given(wanted: Wanted) -> dict[str, str]:
 
 
 def _read(path: Path, secure: Path | None = None) -> dict[str, str]:
-    """What is wrong with the file is said by `load_settings`, with its line."""
+    """`load_settings` reports errors of the file, with the line."""
     try:
         entries = java_properties.parse(path.read_bytes())
     except (OSError, java_properties.MalformedProperties):
@@ -189,12 +190,33 @@ def _plan(disk: RealDisk, wanted: Wanted, randomness: Callable[[int], bytes]) ->
             plan = plan_of_one(identity.cluster_id, directory, free_ports)
         else:
             plan = new_plan(wanted.brokers or 1, randomness, free_ports)
+            _name_folders(disk, plan, wanted)
             write_plan(disk, data, plan)
             return plan
+    is_changed = _name_folders(disk, plan, wanted)
     if wanted.brokers is not None and wanted.brokers != len(plan.nodes):
         _resize(disk, plan, wanted.brokers, data)
+        is_changed = True
+    if is_changed:
         write_plan(disk, data, plan)
     return plan
+
+
+def _name_folders(disk: RealDisk, plan: ClusterPlan, wanted: Wanted) -> bool:
+    """Keep where the data lie, so that the next start need not be told; whether that is news."""
+    if not wanted.log_dirs:
+        return False
+    named = [os.path.abspath(path) for path in wanted.log_dirs[1:]]
+    for path in plan.more_folders:
+        held = sum(partitions_in(disk, folder_of(path, node.id)) for node in plan.nodes)
+        if held and path not in named:
+            raise CannotStart(
+                f"The cluster of {wanted.data} holds {held} partitions in {path} and beside it: "
+                "name that folder in log.dirs too, or leave log.dirs out."
+            )
+    is_news = named != plan.more_folders
+    plan.more_folders = named
+    return is_news
 
 
 def _resize(disk: RealDisk, plan: ClusterPlan, brokers: int, data: str) -> None:
@@ -208,7 +230,8 @@ def _resize(disk: RealDisk, plan: ClusterPlan, brokers: int, data: str) -> None:
             f"its controllers, which stay: start it with --brokers {has}."
         )
     for node in plan.nodes[brokers:]:
-        held = partitions_in(disk, folder_of(data, node.id))
+        folders = [folder_of(path, node.id) for path in (data, *plan.more_folders)]
+        held = sum(partitions_in(disk, folder) for folder in folders)
         if held:
             raise CannotStart(
                 f"Broker {node.id} of {data} still holds {held} partitions: start the cluster with "
@@ -242,6 +265,9 @@ def _order(
     decided = settings_of(plan, node, address, given, secured=between is not None)
     if between is not None:
         decided |= security.settings_between_nodes(between, given)
+    if plan.more_folders:
+        folders = (wanted.data, *plan.more_folders)
+        decided["log.dirs"] = ",".join(folder_of(path, node.id) for path in folders)
     return Order(
         node=node.id,
         data=folder_of(wanted.data, node.id),

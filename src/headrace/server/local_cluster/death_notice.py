@@ -2,8 +2,8 @@
 
 A heartbeat in the dead one's name that asks to be fenced, with the epoch that died (KIP-631): its
 partitions get other leaders at once and not after `broker.session.timeout.ms`. A successor of the
-dead one has another epoch, so a late word means nobody. It is said again while nobody is the active
-controller, and not longer than a session lasts: then the controller knows by itself.
+dead node has another epoch, so a late notice affects no node. It is repeated while there is no
+active controller, and not longer than a session lasts: then the controller notices by itself.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The data folders of a cluster on this machine: formatted when new, and anew when lost.
+"""The data folders of a cluster on this machine: formatted when new, or again when lost.
 
 A folder that is formatted in the plan and has no `meta.properties` any more is lost: its node comes
 back empty under another directory id, so it never votes for the one that was lost, and the others
-fill it. That needs a majority of the controllers: without one nobody knows what the cluster holds,
-and nothing is formatted.
+fill it. That needs a majority of the controllers: without one the metadata is lost, and nothing is
+formatted.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from headrace.broker.identity import Identity, UnusableFolder, identity_from_bytes
+from headrace.broker.folders.identity import Identity, UnusableFolder, identity_from_bytes
 from headrace.consensus.batches import batches_in
-from headrace.consensus.formatting import METADATA_FOLDER
+from headrace.consensus.first_files import METADATA_FOLDER
 from headrace.consensus.snapshots import list_snapshots, read_snapshot
 from headrace.environment import Disk
 from headrace.protocol import uuids
 from headrace.protocol.errors import MalformedMessage
 from headrace.protocol.messages.kraft_version_record import KRaftVersionRecord
-from headrace.server.folder_format import format_folder, initial_controllers, levels_of
-from headrace.server.folder_locks import lock_folder
+from headrace.server.folders.folder_format import format_folder, initial_controllers, levels_of
+from headrace.server.folders.folder_locks import lock_folder
 from headrace.server.local_cluster.child import Order
 from headrace.server.local_cluster.plan import ClusterPlan, PlannedNode, folder_of, write_plan
-from headrace.server.settings import CannotStart
+from headrace.server.settings.settings import CannotStart
 from headrace.storage.checkpoints import META_PROPERTIES, MalformedCheckpoint
 from headrace.storage.log_folder import partition_of
 
@@ -72,15 +72,15 @@ class Folders:
         folders = ", ".join(folder_of(self._data, node.id) for node in lost)
         raise CannotStart(
             f"{len(lost)} of {len(plan.controllers)} controllers have lost their data folders, and "
-            f"with them what the cluster holds: {folders}. Bring them back from a copy, or begin "
-            "another cluster with --data."
+            f"with them the metadata of the cluster: {folders}. Bring them back from a copy, or "
+            "begin another cluster with --data."
         )
 
     def _format(self, plan: ClusterPlan, node: PlannedNode, order: Order) -> None:
         settings = order.settings()
         # Only the controllers of a new cluster begin its quorum; others join it by themselves.
         begins = node.is_controller and node.directory_id is not None and not node.formatted
-        names = settings.place.controller_listener
+        names = settings.cluster.controller_listener
         first = initial_controllers(plan.initial_controllers(), names) if begins else None
         try:
             format_folder(
@@ -96,7 +96,7 @@ class Folders:
         except OSError as problem:
             raise CannotStart(
                 f"The data folder {order.data} of broker {node.id} cannot be made: "
-                f"{problem.strerror}. Mend that, then start again: what was begun goes on."
+                f"{problem.strerror}. Repair that, then start again: it continues where it was."
             ) from None
 
     def _require_member(self, plan: ClusterPlan, node: PlannedNode, order: Order) -> Identity:

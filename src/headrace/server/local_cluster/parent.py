@@ -1,8 +1,9 @@
-"""The parent of a cluster on this machine: performs what `supervision.py` decides.
+"""The parent of a cluster on this machine: performs the effects of `supervision.py`.
 
-It starts the nodes as children, writes what they say with their names before it, and passes signals
-on in order. It serves nobody and holds no data: if it dies, its children see the end of their
-sockets and stop cleanly. One thread, no asyncio; it sleeps until a child or a signal has something.
+It starts the nodes as children, prints their output with their names before it, and forwards
+signals in order. It serves no clients and holds no data: if it dies, its children see the end of
+their sockets and stop cleanly. One thread, no asyncio; it sleeps until a child or a signal has
+something.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ from headrace.server.local_cluster.supervision import (
     Terminate,
     Tick,
 )
-from headrace.server.settings import CannotStart
+from headrace.server.settings.settings import CannotStart
 
 LONGEST_LINE = 64 * 1024
 COLOURS = (36, 35, 33, 32, 34, 31)
 
 
 class LocalCluster(Protocol):
-    """What the parent asks of the cluster that it runs (`cluster.py`)."""
+    """The requests of the parent to the cluster that it runs (`cluster.py`)."""
 
     @property
     def orders(self) -> Mapping[int, Order]: ...

@@ -25,7 +25,7 @@ from typing import Any
 from headrace.environment import Disk
 from headrace.protocol import uuids
 from headrace.server.local_cluster.security import CLIENTS, NODES
-from headrace.server.settings import CannotStart
+from headrace.server.settings.settings import CannotStart
 from headrace.storage.checkpoints import META_PROPERTIES
 
 FILE_NAME = "headrace-cluster.json"
@@ -33,7 +33,7 @@ FORMAT = 1
 CONTROLLERS = 3
 CONTROLLER_HOST = "localhost"
 MOST_REPLICAS = 3
-# What the plan decides; whoever sets one of these wants something else than `--brokers`.
+# The settings that the plan decides; a user who sets one of these does not want `--brokers`.
 DECIDED = (
     "node.id",
     "broker.id",
@@ -71,6 +71,7 @@ class ClusterPlan:
     # the size asks for now, it is to be raised (`minimum_in_sync.py`).
     min_in_sync: int = 1
     generation: int = 0  # how often it was written: of two copies the higher one is newer
+    more_folders: list[str] = field(default_factory=list)  # of node 1, besides its first
 
     @property
     def controllers(self) -> list[PlannedNode]:
@@ -80,7 +81,7 @@ class ClusterPlan:
         return next(node for node in self.nodes if node.id == number)
 
     def initial_controllers(self) -> str:
-        """Those that begin the quorum, as `--initial-controllers` takes them."""
+        """The first controllers of the quorum, in the form of `--initial-controllers`."""
         return ",".join(
             f"{node.id}@{CONTROLLER_HOST}:{node.controller_port}:{node.directory_id}"
             for node in self.controllers
@@ -155,6 +156,7 @@ def read_plan(disk: Disk, data: str) -> ClusterPlan | None:
             # Older plans do not say; they began with what their size asks for.
             found.get("min_in_sync", minimum_in_sync(len(nodes))),
             found.get("generation", 0),
+            found.get("more_folders", []),
         )
     except (ValueError, KeyError, TypeError) as fault:
         raise CannotStart(
@@ -170,8 +172,8 @@ def read_copy(disk: Disk, data: str) -> ClusterPlan | None:
 
 
 def folders_beside(data: str) -> list[str]:
-    """Those that could be of nodes 2 and following, as far as they are there without a gap of
-    their numbers larger than the one that a lost folder leaves."""
+    """The folders that could belong to nodes 2 and following, up to a gap of numbers that is larger
+    than a lost folder leaves."""
     found, missing, number = [], 0, 2
     while missing < CONTROLLERS:
         folder = folder_of(data, number)
@@ -199,7 +201,8 @@ def settings_of(
     *,
     secured: bool = False,
 ) -> dict[str, str]:
-    """Those that the plan decides, and what a cluster of this size needs unless `given` says it.
+    """The settings that the plan decides, and those that a cluster of this size needs unless they
+    are in `given`.
 
     `secured`: nodes have a listener of their own beside that of clients (`security.py`).
     """
@@ -225,7 +228,7 @@ def settings_of(
 
 
 def replication_of(brokers: int) -> dict[str, str]:
-    """What is written to a cluster of this size survives the loss of one broker, if it has two."""
+    """Records in a cluster of this size survive the loss of one broker, if it has two."""
     replicas = min(MOST_REPLICAS, brokers)
     in_sync = minimum_in_sync(brokers)
     return {

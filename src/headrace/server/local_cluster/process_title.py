@@ -1,4 +1,4 @@
-"""What `ps` and `top` call this process: on Linux any text, elsewhere it stays as it is."""
+"""The name of this process in `ps` and `top`: on Linux any text, elsewhere it stays as it is."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ USER = "headrace-nodes"
 MECHANISM = "PLAIN"
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SECRET_BYTES = 32
-# What the parent decides about it, beside what it decides anyway.
+# The security settings that the parent adds to its other settings.
 DECIDED = (
     "inter.broker.listener.name",
     "security.inter.broker.protocol",

@@ -2,13 +2,13 @@
 
 Events come in by `step`, effects go out; `parent.py` performs them. Rules:
 1. A node that ends is started again, after a rest that doubles with each short life.
-2. Whatever makes the first start of a node impossible (a port that is taken, a wrong setting) would
-   do so again: all stop, and the command fails with the node's own sentence.
+2. A cause that makes the first start of a node impossible (a used port, a wrong setting) would do
+   so again: all nodes stop, and the command fails with the node's own error.
 3. Nodes stop group by group, brokers before controllers and controllers one at a time, so that each
    can still hand its leaderships over, but for the last one. A second request to stop ends the
    waiting for one another, a third kills, and so does the time that a node gets.
-4. A death that nobody asked for is told to the controller at once (`TellDeath`), with the epoch
-   that died, so that its successor is never meant.
+4. An unexpected death is reported to the controller at once (`TellDeath`), with the epoch that
+   died, so that it never concerns a successor.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why a group is behind, and what to do about it: a finding for each cause that can be seen. Pure.
+"""Why a group is behind, and the remedies: a finding for each cause that can be seen. Pure.
 
 A finding is a sentence and, where there is one, the command that helps. A client's own settings and
 what its handler waits for cannot be seen from outside: that settings of fetches and polls are too
@@ -21,8 +21,8 @@ SHARE_OF_HOT_PARTITION = 0.5
 SHARE_OF_HOT_KEY = 0.3
 FEWEST_SAMPLED = 50
 SLOW_MEMBER = 1 / 3
-# What a consumer fetches of a partition at once unless it is told otherwise
-# (max.partition.fetch.bytes), and how many records of it make a good fetch.
+# The bytes that a consumer fetches from a partition at once by default (max.partition.fetch.bytes),
+# and how many records of it make a good fetch.
 USUAL_FETCH_BYTES = 1 << 20
 FEWEST_PER_FETCH = 10
 
@@ -164,7 +164,7 @@ def _stuck(lag: GroupLag) -> list[Finding]:
     return [
         Finding(
             "stuck",
-            f"{one.topic}-{one.partition} stands still at offset {one.committed} while others "
+            f"{one.topic}-{one.partition} makes no progress at offset {one.committed} while others "
             "move: the record there may be poison, or its handler hangs.",
             f"headrace consume {quote(one.topic)} --partition {one.partition} "
             f"--from {one.committed} -n 1",

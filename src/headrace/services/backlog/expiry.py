@@ -1,8 +1,8 @@
-"""Send what is too old to matter to a group's dead letters, and have the group begin behind it.
+"""Turns old records into dead letters of a group, and moves the group's offsets after them.
 
-What is older than a moment is the beginning of each partition's backlog, up to the first record
-that is not. The records keep key, value and headers; their letter says that they expired. The copy
-is exactly once, and the group moves when it is whole.
+The records older than a moment are the beginning of each partition's backlog, up to the first
+record that is not. The records keep key, value and headers; their letter says that they expired.
+The copy is exactly once, and the group moves when it is whole.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from dataclasses import dataclass
 
 from headrace.app import headers as names
 from headrace.app.names import dead_topic
-from headrace.client.connection import Connection
-from headrace.client.groups import Groups
+from headrace.client.admin.groups import Groups
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings
+from headrace.client.lookup.time_ordered import TimeOrderedReader
 from headrace.client.records import Outgoing, Record
-from headrace.client.time_ordered import TimeOrderedReader
-from headrace.client.topics import Topics
 from headrace.services.backlog.parking import CannotPark, Parking, ParkPlan
-from headrace.services.replay import journal
-from headrace.services.replay.copying import Copying, CopyPlan, CopyRequest, Dress, Spans
+from headrace.services.replay import journal, widenings
 from headrace.services.replay.group_moves import GroupMoves
 from headrace.services.replay.journal import CopyEntry
 from headrace.services.replay.pace import Pace
 from headrace.services.replay.selection import Selection
+from headrace.services.replay.topic_copy import Copying, CopyPlan, CopyRequest, Dress, Spans
 
 ERROR = "headrace.Expired"
 
@@ -39,7 +39,7 @@ class ExpiryPlan:
 
 
 class Expiry:
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ClientSettings) -> None:
         self._connection = connection
 
     def plan(self, topic: str, group: str, *, older_than_ms: int, now_ms: int) -> ExpiryPlan:
@@ -71,6 +71,7 @@ class Expiry:
     def expire(self, plan: ExpiryPlan, *, by: str) -> Iterator[CopyEntry]:
         """Yields how far it is; at the end the group stands behind what expired."""
         park = plan.park
+        widenings.require_none(self._connection, park.group, [park.topic])
         name = _name(park)
         dead = dead_topic(park.topic, park.group)
         request = CopyRequest(name, park.topic, dead, Selection(), by=by, loop_guarded=False)

@@ -1,4 +1,5 @@
-"""What more partitions do to the order of keys: which keys move, and who is still behind. Pure.
+"""The effect of more partitions on the order of keys: which keys move, and which groups are behind.
+Pure.
 
 A key lives in the partition that its hash chooses among all of them. With more partitions most keys
 move: their new records go elsewhere while their old ones stay, so until a group has read what was

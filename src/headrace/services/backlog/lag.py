@@ -17,7 +17,7 @@ STANDS_STILL = 0.02
 
 @dataclass(slots=True)
 class Look:
-    """What was seen at one moment."""
+    """One sample."""
 
     at_s: float
     committed: dict[Place, int]

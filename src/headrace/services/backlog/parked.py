@@ -3,7 +3,7 @@
 A parking is one run: the stretches of a topic that it took for a group. It counts from the moment
 when the group was moved behind them, and stops to count if that move is undone: only then a record
 that lies here is one that the group has not read. A parking that was killed before it moved the
-group has left records that nobody brings back. Records stay until somebody removes them.
+group has left records that are never brought back. Records stay until an operator removes them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headrace.client.errors import ClientError
 from headrace.client.records import Record
 
 Spans = dict[int, tuple[int, int]]  # first and end offset by partition
-Place = tuple[int, int]  # partition and offset
+RecordId = tuple[int, int]  # partition and offset
 
 
 class StoreFailed(ClientError):
@@ -25,7 +25,7 @@ class StoreFailed(ClientError):
 
 @dataclass(slots=True)
 class ParkedSpan:
-    """What is parked of one partition, both ends included."""
+    """The parked range of one partition, both ends included."""
 
     partition: int
     first: int
@@ -52,7 +52,7 @@ class Owner:
 
 
 class ParkedStore(Protocol):
-    """What parking needs of a place to keep records in, for one group and one topic."""
+    """The interface of a place that keeps parked records, for one group and one topic."""
 
     def prepare(self) -> None:
         """Make what is needed to write."""
@@ -65,7 +65,7 @@ class ParkedStore(Protocol):
     def finish(self, run: ParkingRun) -> None:
         """All is written for good. `run` has the stretches that count, which may be shorter."""
 
-    def settle(self, name: str, *, moved: bool) -> None: ...
+    def note_moved(self, name: str, *, moved: bool) -> None: ...
 
     def runs(self) -> list[ParkingRun]: ...
 
@@ -76,7 +76,13 @@ class ParkedStore(Protocol):
         """Records of runs that count and were not brought back, from these offsets on; those of a
         partition in the order of their offsets."""
 
-    def mark_brought_back(self, places: Sequence[Place]) -> None: ...
+    def mark_brought_back(self, record_ids: Sequence[RecordId]) -> None: ...
+
+    def is_prepared(self) -> bool:
+        """Whether anything was ever parked there; makes nothing."""
+
+    def close(self) -> None:
+        """Let go of what is open; what was not finished does not count."""
 
 
 @dataclass(slots=True)

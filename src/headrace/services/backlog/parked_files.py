@@ -8,7 +8,7 @@
 A file is written under another name and gets its own when it is whole and flushed; the parking
 counts when `parking.json` says so, which is replaced in one step. If a record lies in two parkings,
 because the group went back in between, the later one has it. The last line of `brought-back.jsonl`
-may be torn by a kill: bringing back notes it again when it goes on.
+may be incomplete after a kill: the next run notes it again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headrace.services.backlog.parked import (
     Owner,
     ParkedSpan,
     ParkingRun,
-    Place,
+    RecordId,
     StoreFailed,
     Stretches,
 )
@@ -84,7 +84,7 @@ class ParkedFiles:
             self._writer.close()
             self._write(run, records=self._writer.rows)
 
-    def settle(self, name: str, *, moved: bool) -> None:
+    def note_moved(self, name: str, *, moved: bool) -> None:
         with _in_words():
             [run] = [run for run in self.runs() if run.name == name]
             run.moved = moved
@@ -108,7 +108,16 @@ class ParkedFiles:
             said["records"] = records
         _replace(path, json.dumps(said, indent=1).encode())
 
+    def close(self) -> None:
+        if self._writer is not None:
+            with _in_words():
+                self._writer.drop()
+            self._writer = None
+
     # ---- looking
+
+    def is_prepared(self) -> bool:
+        return self._home.exists()
 
     def runs(self) -> list[ParkingRun]:
         """The oldest first."""
@@ -178,10 +187,10 @@ class ParkedFiles:
             pairs = [(each["name"], each["value"]) for each in headers or ()]
             yield Record(self._owner.topic, p, offset, at_ms, "create", key, value, pairs)
 
-    def mark_brought_back(self, places: Sequence[Place]) -> None:
+    def mark_brought_back(self, record_ids: Sequence[RecordId]) -> None:
         claims = self._claims()
         for run, claimed in claims:
-            mine = [place for place in places if claimed.holds(*place)]
+            mine = [record_id for record_id in record_ids if claimed.holds(*record_id)]
             if mine:
                 with _in_words():
                     self._sent_of(run).add(mine)
@@ -216,9 +225,9 @@ class _Sent:
         at = bisect_right(known, [offset, 1 << 62]) - 1
         return at >= 0 and offset < known[at][1]
 
-    def add(self, places: Sequence[Place]) -> None:
+    def add(self, record_ids: Sequence[RecordId]) -> None:
         runs: list[list[int]] = []
-        for partition, offset in sorted(places):
+        for partition, offset in sorted(record_ids):
             if runs and runs[-1][0] == partition and runs[-1][2] == offset:
                 runs[-1][2] = offset + 1
             else:
@@ -266,6 +275,12 @@ class _Writer:
         self._write_group()
         self._end_file()
         _flush_folder(self._folder)
+
+    def drop(self) -> None:
+        """Of one that ends early: its last file stays without a name of its own."""
+        if self._open is not None:
+            self._open[1].close()
+            self._open = None
 
     def _write_group(self) -> None:
         if not self._held:

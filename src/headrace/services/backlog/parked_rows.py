@@ -30,6 +30,7 @@ from sqlalchemy import (
     false,
     func,
     insert,
+    inspect,
     select,
     update,
 )
@@ -41,11 +42,11 @@ from headrace.services.backlog.parked import (
     Owner,
     ParkedSpan,
     ParkingRun,
-    Place,
+    RecordId,
     StoreFailed,
     Stretches,
 )
-from headrace.services.outbox.engines import engine_for
+from headrace.services.outbox.engines import engine_for, require_file
 from headrace.services.outbox.schema import OutboxError
 
 ROWS_PER_READ = 1_000
@@ -122,7 +123,7 @@ class ParkedRows:
         if rows:
             db.execute(insert(RUNS), rows)
 
-    def settle(self, name: str, *, moved: bool) -> None:
+    def note_moved(self, name: str, *, moved: bool) -> None:
         statement = update(RUNS).where(self._our_runs, RUNS.c.parking == name).values(moved=moved)
         with _in_words(), self._engine.begin() as db:
             db.execute(statement)
@@ -158,7 +159,18 @@ class ParkedRows:
             "brought_back": False,
         }
 
+    def close(self) -> None:
+        self._engine.dispose()
+
     # ---- looking
+
+    def is_prepared(self) -> bool:
+        try:
+            require_file(self._engine)
+        except OutboxError:
+            return False
+        with _in_words():
+            return inspect(self._engine).has_table(RUNS.name)
 
     def runs(self) -> list[ParkingRun]:
         found: dict[str, ParkingRun] = {}
@@ -250,7 +262,7 @@ class ParkedRows:
                 for row in db.execute(query)
             ]
 
-    def mark_brought_back(self, places: Sequence[Place]) -> None:
+    def mark_brought_back(self, record_ids: Sequence[RecordId]) -> None:
         columns = TABLE.c
         statement = (
             update(TABLE)
@@ -261,9 +273,9 @@ class ParkedRows:
             )
             .values(brought_back=True)
         )
-        if places:
+        if record_ids:
             with _in_words(), self._engine.begin() as db:
-                db.execute(statement, [{"p": p, "o": o} for p, o in places])
+                db.execute(statement, [{"p": p, "o": o} for p, o in record_ids])
 
 
 def opened(url: str, owner: Owner) -> ParkedRows:

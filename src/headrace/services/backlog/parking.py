@@ -19,21 +19,21 @@ from enum import Enum
 from pathlib import Path
 
 from headrace.app.names import retry_topic
-from headrace.client.browsing import Browser
-from headrace.client.connection import Connection
+from headrace.client.admin.groups import Groups
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
-from headrace.client.groups import Groups
+from headrace.client.lookup.record_pages import Browser
+from headrace.client.lookup.time_ordered import TimeOrderedReader
 from headrace.client.records import Record
-from headrace.client.time_ordered import TimeOrderedReader
-from headrace.client.topics import Topics
 from headrace.services.backlog.parked import Owner, ParkedStore, ParkingRun, Spans
-from headrace.services.replay import journal, selection
-from headrace.services.replay.copying import Copying, CopyPlan, CopyRequest, Dress
+from headrace.services.replay import journal, selection, widenings
 from headrace.services.replay.group_moves import GroupMoves
 from headrace.services.replay.journal import CopyEntry, GroupEntry
 from headrace.services.replay.pace import Pace
 from headrace.services.replay.retried import require_retry_topic, retried
 from headrace.services.replay.selection import Selection
+from headrace.services.replay.topic_copy import Copying, CopyPlan, CopyRequest, Dress
 
 RECORDS_PER_WRITE = 500
 BYTES_PER_WRITE = 4 << 20
@@ -81,7 +81,7 @@ class ParkPlan:
 class Parking:
     def __init__(
         self,
-        connection: Connection,
+        connection: ClientSettings,
         *,
         sleep: Callable[[float], None] = time.sleep,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
@@ -95,6 +95,7 @@ class Parking:
     def plan(self, topic: str, group: str) -> ParkPlan:
         groups = Groups(self._connection)
         groups.partitions_of(topic)
+        widenings.require_none(self._connection, group, [topic])
         committed = groups.committed(group)
         topic_id = Topics(self._connection).ids([topic])[topic]
         with closing(Browser(self._connection, topic)) as browser:
@@ -118,10 +119,15 @@ class Parking:
         """Until the group stands behind what is parked; stop it anywhere, and run it again."""
         if plan.most == 0:
             raise CannotPark(f"Group {plan.group} has no backlog in {plan.topic}.")
-        store = store_at(to, plan.owner)
+        with closing(store_at(to, plan.owner)) as store:
+            yield from self._park(plan, store, by=by, reason=reason)
+
+    def _park(
+        self, plan: ParkPlan, store: ParkedStore, *, by: str, reason: str
+    ) -> Iterator[ParkStatus]:
         store.prepare()
         self._require_not_returning(plan)
-        self._settle_known(store, plan.topic, plan.group)
+        self._note_known_moves(store, plan.topic, plan.group)
         run = ParkingRun(uuid.uuid4().hex[:12], plan.spans, moved=False, at_ms=self._now_ms())
         store.begin(run)
         copied = 0
@@ -139,6 +145,8 @@ class Parking:
         self, plan: ParkPlan, run: ParkingRun, store: ParkedStore, *, by: str, reason: str
     ) -> int:
         """Put the group behind what it has not read; how many records are parked."""
+        # One may have begun while records were copied.
+        widenings.require_none(self._connection, plan.group, [plan.topic])
         committed = Groups(self._connection).committed(plan.group)
         current = {p: committed.get((plan.topic, p)) for p in plan.spans}
         run.spans = self._unread(plan, current)
@@ -146,7 +154,7 @@ class Parking:
         if not run.spans:
             raise CannotPark(f"Group {plan.group} has read everything meanwhile: nothing to park.")
         if Topics(self._connection).ids([plan.topic])[plan.topic] != plan.topic_id:
-            raise CannotPark(f"Topic {plan.topic} was deleted and made anew meanwhile.")
+            raise CannotPark(f"Topic {plan.topic} was deleted and created again meanwhile.")
         GroupMoves(self._connection).move(
             plan.group,
             current={(plan.topic, p): current[p] for p in run.spans},
@@ -155,11 +163,11 @@ class Parking:
             reason=reason or "its backlog was parked",
             parking=run.name,
         )
-        store.settle(run.name, moved=True)
+        store.note_moved(run.name, moved=True)
         return sum(each.rows for each in store.spans(run.name))
 
     def _unread(self, plan: ParkPlan, current: dict[int, int | None]) -> Spans:
-        """What was copied and the group has not read meanwhile."""
+        """The copied records that the group has not read meanwhile."""
         spans: Spans = {}
         for p, (first, end) in plan.spans.items():
             at = current[p]
@@ -172,6 +180,19 @@ class Parking:
                 spans[p] = (max(at, first), end)
         return spans
 
+    # ---- what is parked
+
+    def parked(
+        self, store: ParkedStore, topic: str, group: str, *, notes_moves: bool = True
+    ) -> list[ParkingRun]:
+        """The parkings in a place that was opened for these two, the oldest first. One that
+        was undone since is noted there as such, if it `notes_moves`."""
+        if not store.is_prepared():
+            return []
+        if notes_moves:
+            self._note_known_moves(store, topic, group)
+        return store.runs()
+
     # ---- bringing back
 
     def bring_back_plan(
@@ -183,7 +204,7 @@ class Parking:
         topic_id = Topics(self._connection).ids([topic])[topic]
         store = store_at(at, Owner(group, topic, topic_id))
         store.prepare()
-        self._settle_known(store, topic, group)
+        self._note_known_moves(store, topic, group)
         name, entry = self._run(topic, group, topic_id, wanted)
         spans = {
             each.partition: (each.first, each.last + 1) for each in store.spans() if each.waiting
@@ -213,7 +234,7 @@ class Parking:
             pace,
             dress,
             read=lambda spans: store.waiting({p: first for p, (first, _) in spans.items()}),
-            settle=lambda records: store.mark_brought_back(
+            on_written=lambda records: store.mark_brought_back(
                 [(record.partition, record.offset) for record in records]
             ),
             begin=lambda: self._require_alone(plan, group),
@@ -256,7 +277,7 @@ class Parking:
         ]
 
     def _require_not_returning(self, plan: ParkPlan) -> None:
-        """What is parked now would be taken for what that return has sent."""
+        """Records parked now would be mistaken for those that this return has sent."""
         if self._returning(plan.topic, plan.group, plan.topic_id):
             raise CannotPark(
                 f"Records of {plan.topic} are being brought back to {plan.group}: let `headrace "
@@ -265,16 +286,19 @@ class Parking:
 
     # ---- what the journal knows of parkings
 
-    def _settle_known(self, store: ParkedStore, topic: str, group: str) -> None:
+    def _note_known_moves(self, store: ParkedStore, topic: str, group: str) -> None:
         """A parking that was killed behind its move counts; one that was undone does not."""
+        runs = store.runs()
+        if not runs:
+            return
         known = journal.read_journal(self._connection)
         committed: dict[int, int] | None = None
-        for run in store.runs():
+        for run in runs:
             counts = _counts(known.moves, run, topic, group)
             if counts is None or counts == run.moved:
                 continue
             if run.moved:
-                store.settle(run.name, moved=False)
+                store.note_moved(run.name, moved=False)
                 continue
             if committed is None:
                 committed = {
@@ -283,11 +307,11 @@ class Parking:
                 }  # fmt: skip
             # The journal is written before the move: was it made?
             if all(committed.get(p, -1) >= end for p, (_, end) in run.spans.items()):
-                store.settle(run.name, moved=True)
+                store.note_moved(run.name, moved=True)
 
 
 def _counts(moves: list[GroupEntry], run: ParkingRun, topic: str, group: str) -> bool | None:
-    """What the journal says of a parking: whether the group stands behind it; None: nothing.
+    """The journal's state of a parking: whether the group has moved behind it; None: no entry.
 
     Two commands that park the same stretch at once both move the group: an undo undoes both.
     """

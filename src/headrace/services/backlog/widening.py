@@ -7,8 +7,8 @@ left, forwarding stops; when all is drained and the consumers have stopped, the 
 the source move behind what was forwarded, and the wide topic goes.
 
 Until then the group's offsets in the source stay where they were: whatever happens, nothing is
-lost. Each step is in the journal, and the same command goes on with the step that is due. If the
-wide topic is deleted under way, only an abort is left: the group goes on where it was before.
+lost. Each step is in the journal, and the same command continues with the next step. If the wide
+topic is deleted meanwhile, only an abort is possible: the group continues where it was before.
 """
 
 from __future__ import annotations
@@ -20,27 +20,28 @@ from dataclasses import dataclass
 from enum import Enum
 
 from headrace.app import headers as names
-from headrace.app.job import carried_by
 from headrace.app.names import dead_topic, retry_topic, wide_topic
-from headrace.client.browsing import Browser
-from headrace.client.connection import Connection
+from headrace.app.retries.carried_headers import carried_by
+from headrace.client.admin.groups import Groups, Place
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
-from headrace.client.groups import Groups, Place
-from headrace.client.producer import Producer
-from headrace.client.reading import RecordReader
+from headrace.client.lookup.record_pages import Browser
+from headrace.client.lookup.record_reader import RecordReader
+from headrace.client.producer.producer import Producer
 from headrace.client.records import Outgoing, Record
-from headrace.client.topics import Topics
 from headrace.services.replay import journal
-from headrace.services.replay.copying import Copying, CopyPlan, CopyRequest, Dress
 from headrace.services.replay.group_moves import GroupMoves
 from headrace.services.replay.journal import JOURNAL_TOPIC, CopyEntry
 from headrace.services.replay.pace import Pace
 from headrace.services.replay.retried import retried
 from headrace.services.replay.selection import Selection
+from headrace.services.replay.topic_copy import Copying, CopyPlan, CopyRequest, Dress
+from headrace.services.replay.widenings import ABORTED, DRAINING, begun
 
-DRAINING, ABORTED = "draining", "aborted"
 LOOK_EVERY_S = 0.5
-# What is left when forwarding stops; the group reads it before it goes back to the source.
+# The records that are left when forwarding stops; the group reads them before it goes back to the
+# source.
 FEW_LEFT = 1_000
 # As many offsets are looked at, one by one, to tell records from markers.
 LOOKED_AT = 2_000
@@ -55,7 +56,7 @@ class CannotWiden(ClientError):
 
 
 class Step(Enum):
-    """What a widening is doing; the values are for people."""
+    """The step of a widening; the values are for people."""
 
     FORWARDING = "forwarding"
     DRAINING = "draining"  # nothing more is forwarded
@@ -95,29 +96,17 @@ class WidenStatus:
     deleted: int = 0  # offsets that retention took before they were forwarded
 
 
-def under_way(connection: Connection, group: str) -> dict[str, str]:
+def under_way(connection: ClientSettings, group: str) -> dict[str, str]:
     """The topics whose backlog is being widened for this group -> their wide topics."""
     there = Topics(connection).cluster.topics
-    return {
-        entry.topic: entry.to_topic
-        for entry in journal.read_journal(connection).copies.values()
-        if _is_of(entry, group) and entry.to_topic in there
-    }
-
-
-def _is_of(entry: CopyEntry, group: str) -> bool:
-    """Whether it is a widening for this group that has not ended."""
-    return (
-        entry.name.startswith("widen/")
-        and entry.state in (journal.UNDER_WAY, DRAINING)
-        and entry.to_topic == wide_topic(entry.topic, group)
-    )
+    found = begun(journal.read_journal(connection), group)
+    return {entry.topic: entry.to_topic for entry in found if entry.to_topic in there}
 
 
 class Widening:
     def __init__(
         self,
-        connection: Connection,
+        connection: ClientSettings,
         *,
         few_left: int = FEW_LEFT,
         sleep: Callable[[float], None] = time.sleep,
@@ -165,15 +154,12 @@ class Widening:
     def _begun(self, topic: str, group: str, topic_id: str) -> CopyEntry | None:
         """The widening that has not ended; that of a topic before this one is none, unless its
         wide topic is still there."""
-        found = [
-            entry
-            for entry in journal.read_journal(self._connection).copies.values()
-            if entry.topic == topic and _is_of(entry, group)
-        ]
+        known = journal.read_journal(self._connection)
+        found = [entry for entry in begun(known, group) if entry.topic == topic]
         for entry in found:
             if entry.topic_id != topic_id and not self._is_lost(entry):
                 raise CannotWiden(
-                    f"Topic {topic} was deleted and made anew since its backlog was widened. "
+                    f"Topic {topic} was deleted and created again since its backlog was widened. "
                     f"Delete {entry.to_topic} if nobody needs what is in it."
                 )
         return next((each for each in reversed(found) if each.topic_id == topic_id), None)
@@ -204,27 +190,37 @@ class Widening:
             )
         return {p: (min(max(at, lows[p]), ends[p]), ends[p]) for p, at in starts.items()}
 
+    def look(self, plan: WidenPlan) -> WidenStatus | None:
+        """How far one is that began, whoever runs it; None: it did not begin, or its wide topic
+        was deleted."""
+        entry = plan.entry
+        if entry is None or plan.is_lost:
+            return None
+        if plan.was_moved:
+            return WidenStatus(Step.HANDED_BACK, entry.copied, 0, 0, 0, deleted=entry.deleted)
+        status = self._status(plan, entry, Step.FORWARDING)
+        if entry.state == DRAINING:
+            status.step = Step.DRAINING if status.in_wide else Step.WAITING
+        return status
+
     # ---- all steps
 
     def run(self, plan: WidenPlan, *, by: str) -> Iterator[WidenStatus]:
         """Until the group is handed back; stop it anywhere, and run it again."""
         if plan.is_lost:
-            raise CannotWiden(
-                f"Somebody has deleted {plan.wide_topic}, and with it what the group had not read. "
-                f"Go back to {plan.topic} with --abort --execute: the group goes on where it was "
-                "before the widening."
-            )
+            raise _lost(plan)
         if not plan.was_moved:
             self._make_wide_topic(plan)
         entry = plan.entry
         if entry is None or entry.state == journal.UNDER_WAY:
             entry = yield from self._forward(plan, by)
-        while (status := self._status(plan, entry, Step.DRAINING)).in_wide:
+        while (status := self._seen(plan, entry, Step.DRAINING)).in_wide:
             yield status
             self._sleep(LOOK_EVERY_S)
         while not self._was_moved(entry) and self._has_members(plan.group):
             yield self._status(plan, entry, Step.WAITING)
             self._sleep(LOOK_EVERY_S)
+        self._require_not_aborted(plan, entry)
         self._hand_back(plan, entry, dict(entry.next), journal.DONE, by)
         yield WidenStatus(Step.HANDED_BACK, entry.copied, 0, 0, 0, deleted=entry.deleted)
 
@@ -255,16 +251,34 @@ class Widening:
             for entry in copying.copy(now, Pace(), _forwarded(plan), goes_on=True):
                 # A look asks the cluster a dozen questions: not after each transaction.
                 if self._clock() - looked_at >= LOOK_EVERY_S:
-                    yield self._status(plan, entry, Step.FORWARDING)
+                    yield self._seen(plan, entry, Step.FORWARDING)
                     looked_at = self._clock()
             plan.spans = self._spans(plan.topic, {}, entry)
-            status = self._status(plan, entry, Step.FORWARDING)
+            status = self._seen(plan, entry, Step.FORWARDING)
             yield status
             if status.not_forwarded + status.in_wide <= self._few_left:
                 entry.state = DRAINING
                 self._write(entry)
                 return entry
             self._sleep(LOOK_EVERY_S)
+
+    def _seen(self, plan: WidenPlan, entry: CopyEntry, step: Step) -> WidenStatus:
+        """How far it is, if it still goes on: a wide topic that is gone has nothing to read, as one
+        that is drained. Therefore it is looked for behind the count."""
+        status = self._status(plan, entry, step)
+        self._require_not_aborted(plan, entry)
+        if self._is_lost(entry) and not self._was_moved(entry):
+            raise _lost(plan)
+        return status
+
+    def _require_not_aborted(self, plan: WidenPlan, entry: CopyEntry) -> None:
+        """Somebody else may have given it up meanwhile, and the group reads the source again."""
+        now = journal.read_journal(self._connection).copies.get(entry.name)
+        if now is not None and now.state == ABORTED:
+            raise CannotWiden(
+                f"The widening of {plan.topic} for {plan.group} was aborted meanwhile: its "
+                f"consumers read {plan.topic} as usual."
+            )
 
     def _status(self, plan: WidenPlan, entry: CopyEntry, step: Step) -> WidenStatus:
         [described] = Groups(self._connection).describe([plan.group])
@@ -313,17 +327,25 @@ class Widening:
             raise CannotWiden(f"No backlog of {plan.topic} is being widened for {plan.group}.")
         groups = Groups(self._connection)
         groups.require_inactive(plan.group)
+        targets = self.way_back(plan)
         if plan.is_lost:
-            committed = groups.committed(plan.group)
             plan.entry.state = ABORTED
             self._write(plan.entry)
+        else:
+            self._hand_back(plan, plan.entry, targets, ABORTED, by)
+        return targets
+
+    def way_back(self, plan: WidenPlan) -> dict[int, int]:
+        """Where an abort puts the group now. It reads all that was not handled."""
+        assert plan.entry is not None, "one that began"
+        if plan.is_lost:
+            committed = Groups(self._connection).committed(plan.group)
             return {p: at for (topic, p), at in committed.items() if topic == plan.topic}
         targets = dict(plan.entry.next)
         for record in self._unhandled(plan):
             origin = carried_by(record.headers).origin
             if origin is not None and origin[0] == plan.topic and origin[1] in targets:
                 targets[origin[1]] = min(targets[origin[1]], origin[2])
-        self._hand_back(plan, plan.entry, targets, ABORTED, by)
         return targets
 
     def _unhandled(self, plan: WidenPlan) -> Iterator[Record]:
@@ -392,6 +414,14 @@ class Widening:
     def _write(self, entry: CopyEntry) -> None:
         with Producer(self._connection) as producer:
             producer.send_sync(JOURNAL_TOPIC, journal.written(entry), key=entry.key)
+
+
+def _lost(plan: WidenPlan) -> CannotWiden:
+    return CannotWiden(
+        f"Somebody has deleted {plan.wide_topic}, and with it what the group had not read. Go back "
+        f"to {plan.topic} with --abort --execute: the group goes on where it was before the "
+        "widening."
+    )
 
 
 def _reason(entry: CopyEntry) -> str:

@@ -1,12 +1,13 @@
-"""The transactional producer: what is due and how far the group has come, in one transaction.
+"""The transactional producer: due messages and the group's progress, in one transaction.
 
-`send` any number of records, then `commit` with the group's offsets. What can go wrong: `Aborted`
-(nothing became visible; begin anew), `Refused` (as well, because the cluster does not take certain
+`send` any number of records, then `commit` with the group's offsets. The errors: `Aborted` (nothing
+became visible; begin again), `TargetRefused` (as well, because the cluster does not take certain
 records, which it names), `Barred` (as well, because a topic takes nothing of ours) and `Lost` (the
-producer is of no use any more, and whether the transaction was committed is known only after `open`
-of a new one). After each of them the truth is what the group has committed. A producer that saw its
-cluster fail is given up as well, even if it could go on: transactions that ended meanwhile are
-looked at before a new one begins (`hanging.py`). Belongs to one thread. Knows nothing of due times.
+producer cannot be used any more, and whether the transaction was committed is known only after
+`open` of a new one). After each of them the truth is what the group has committed. A producer that
+saw its cluster fail is given up as well, even if it could go on: transactions that ended meanwhile
+are looked at before a new one begins (`hanging_transactions.py`). Belongs to one thread. Knows
+nothing of due times.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from headrace.client.connection import Connection, program_settings
+from headrace.client.connection import ClientSettings, program_settings
 from headrace.client.errors import kafka_error
 
 log = logging.getLogger("headrace.delay")
@@ -42,7 +43,7 @@ QUEUED_KIB = 256 * 1024
 RETRY_MS = 2
 LONGEST_RETRY_MS = 50
 
-# What a topic says about a record, not about the moment.
+# The errors of a topic that are about the record, not about the moment.
 OF_THE_RECORD = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
@@ -53,7 +54,8 @@ OF_THE_RECORD = frozenset(
         KafkaError.RECORD_LIST_TOO_LARGE,
     }
 )
-# What a topic says to whoever writes now: no permission, or a clock it does not believe.
+# The errors of a topic for every writer at the moment: no permission, or a clock that it does not
+# accept.
 OF_A_TOPIC = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.INVALID_TIMESTAMP})
 # Of a transaction's other topics, when one of them may not be written to; it can come first.
 OF_A_NEIGHBOUR = KafkaError.OPERATION_NOT_ATTEMPTED
@@ -67,7 +69,7 @@ class Aborted(Exception):
     """Nothing of the transaction is visible."""
 
 
-class Refused(Aborted):
+class TargetRefused(Aborted):
     """The cluster does not take some of its records: (topic, partition, why) in order."""
 
     def __init__(self, refusals: list[Refusal]) -> None:
@@ -106,7 +108,7 @@ class Refusal:
         self.why = error.str()
 
     def sentence(self) -> str:
-        """What the topic has against it, and what to do."""
+        """The error of the topic, and the remedy."""
         if self.code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             return f"the service may not write to {self.topic}: give it the permission"
         if self.code == KafkaError.INVALID_TIMESTAMP:
@@ -122,7 +124,7 @@ class Deliverer:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ClientSettings,
         transactional_id: str,
         *,
         largest_batch_bytes: int = LARGEST_BATCH_BYTES,
@@ -238,7 +240,7 @@ class Deliverer:
             return Lost(f"{error.name()}: {error.str()}; then {kafka_error(worse).str()}")
         told, self._refusals = self._refusals, []
         if refusals := [each for each in told if each.code in OF_THE_RECORD]:
-            return Refused(refusals)
+            return TargetRefused(refusals)
         barred = {each.topic: each.sentence() for each in told if each.code in OF_A_TOPIC}
         if barred or error.code() in OF_A_TOPIC or error.code() == OF_A_NEIGHBOUR:
             return Barred(f"{error.name()}: {error.str()}", barred)

@@ -1,4 +1,4 @@
-"""The far topic: read for partitions whose store is lost, and the intake freed after a move to it.
+"""The far topic: read for partitions whose store is lost; the intake is freed after a move.
 
 Reading goes to the end as it was, open transactions included, when the group's offset was known; it
 takes some records per call, so that other partitions flow meanwhile. The timelines keep on disk
@@ -24,13 +24,13 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
-from headrace.client.connection import Connection, made, program_settings
+from headrace.client.connection import ClientSettings, made, program_settings
 from headrace.client.errors import kafka_error
 from headrace.contract.delay_topics import FAR
-from headrace.services.delay.far_records import place_of
 from headrace.services.delay.intake import FETCHED_KIB, RECONNECT, Place, headers_of
-from headrace.services.delay.owned import Owned
-from headrace.services.delay.timeline import Timeline
+from headrace.services.delay.partitions.owned import Owned
+from headrace.services.delay.timeline.far_records import record_id_of
+from headrace.services.delay.timeline.timeline import Timeline
 
 log = logging.getLogger("headrace.delay")
 
@@ -48,7 +48,7 @@ def far_partition(place: Place, partitions: int) -> int:
 class FarReader:
     """The far topic from its beginning to its end, for some timelines."""
 
-    def __init__(self, connection: Connection, timelines: dict[Place, Timeline]) -> None:
+    def __init__(self, connection: ClientSettings, timelines: dict[Place, Timeline]) -> None:
         self.timelines = timelines
         settings = program_settings(
             connection,
@@ -105,7 +105,7 @@ class FarReader:
 
     def _give(self, key: bytes, value: bytes | None, headers: Headers | None) -> None:
         try:
-            topic, partition, offset = place_of(key)
+            topic, partition, offset = record_id_of(key)
         except ValueError:
             log.warning("the far topic has a record that is not ours: %r", key[:100])
             return
@@ -135,7 +135,7 @@ class FarReader:
 class FarLoading:
     """One reading of the far topic at a time, for all partitions that need it by then."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ClientSettings) -> None:
         self._connection = connection
         self._reader: FarReader | None = None
 

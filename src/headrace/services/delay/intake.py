@@ -16,7 +16,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from headrace.client.connection import Connection, Setting, made, program_settings
+from headrace.client.connection import ClientSettings, Setting, made, program_settings
 from headrace.contract.delay_instructions import UNREADABLE, RecordFields
 from headrace.contract.delay_topics import REGISTRY
 
@@ -52,7 +52,7 @@ class Member:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ClientSettings,
         group: str,
         instance: str,
         *,
@@ -133,7 +133,7 @@ class Member:
         self._subscribe()
 
     def metadata(self) -> Any:
-        """What the group's coordinator checks a commit by."""
+        """The group metadata by which the coordinator checks a commit."""
         return self._consumer.consumer_group_metadata()
 
     def close(self) -> None:
@@ -168,7 +168,7 @@ class Fenced(Exception):
 class Reader:
     """The records' side."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ClientSettings) -> None:
         settings = program_settings(
             connection,
             {
@@ -215,7 +215,7 @@ class Reader:
             self._consumer.resume([TopicPartition(*place)])
 
     def take(self, wait_s: float, most: int) -> Taken:
-        """What has arrived; waits until there is something, not until there is much.
+        """The records that have arrived; waits until there is one, not until there are many.
 
         `consume` would wait for `most` records or the whole time.
         """

@@ -12,25 +12,25 @@ import gc
 import json
 import logging
 import os
-import signal
 import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from headrace.client.connection import Connection, connection
+from headrace.client.connection import ClientSettings, connection
 from headrace.client.errors import ClientError
 from headrace.contract import delay_login
 from headrace.contract.delay_topics import GROUP
 from headrace.foreign_text import escaped
 from headrace.log_lines import log_to_stderr
-from headrace.services.delay.admin_http import DEFAULT_PORT, AdminHttp
+from headrace.services.delay.admin.admin_http import DEFAULT_PORT, AdminHttp
 from headrace.services.delay.intake import Fenced
-from headrace.services.delay.leaving import leave_former_address
+from headrace.services.delay.partitions.departure import leave_former_address
 from headrace.services.delay.queries import DelayQueries
 from headrace.services.delay.service import DelayService, system_clock
-from headrace.services.delay.store import StoreInUse
+from headrace.services.delay.timeline.store import StoreInUse
+from headrace.stop_signals import stopped_by_signals
 
 log = logging.getLogger("headrace.delay")
 
@@ -42,7 +42,7 @@ GC_THRESHOLDS = (50_000, 20, 50)
 
 
 def serve(
-    at: Connection,
+    at: ClientSettings,
     *,
     folder: Path,
     group: str = GROUP,
@@ -74,16 +74,17 @@ def serve(
         at, group, service.instance, client_id_at(admin.host, former)
     ):
         remembered.write_text(f"{admin.port}\n")
-    _stop_by_signal(service)
-    if end_with_parent:
-        _stop_with_parent(service)
-    log.info("instance %s of group %s; ask it at http://%s", service.instance, group, admin.address)
-    on_ready(service, admin)
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
     try:
-        service.run()
+        with stopped_by_signals(lambda: _stop(service)):
+            if end_with_parent:
+                _stop_with_parent(service)
+            where = f"http://{admin.address}"
+            log.info("instance %s of group %s; ask it at %s", service.instance, group, where)
+            on_ready(service, admin)
+            gc.collect()
+            gc.freeze()
+            gc.set_threshold(*GC_THRESHOLDS)
+            service.run()
     except Fenced as fenced:
         raise ClientError(
             f"Another process runs as instance {service.instance} of group {group}; give each one "
@@ -109,16 +110,6 @@ def _former_port(remembered: Path) -> int | None:
 def default_instance() -> str:
     """One per machine; a second one on it needs a name and a folder of its own."""
     return socket.gethostname()
-
-
-def _stop_by_signal(service: DelayService) -> None:
-    def stop(number: int, frame: object) -> None:
-        for each in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(each, signal.SIG_DFL)
-        _stop(service)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
 
 
 def _stop_with_parent(service: DelayService) -> None:

@@ -1,4 +1,4 @@
-"""What can be asked about a running instance: what is pending, how it fares, what Prometheus reads.
+"""The queries of a running instance: pending messages, statistics, metrics for Prometheus.
 
 Answers come from the store and from a snapshot that the service hands out, both from other threads
 than its loop, so asking never delays a delivery. Topics are named by their target, as people do.
@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.contract.delay_topics import companion_of, target_of
-from headrace.services.delay.admin_http import Cursor, Search
-from headrace.services.delay.listing import PendingRow
-from headrace.services.delay.metrics import LATENESS_MS, Counters, counter_families, family
-from headrace.services.delay.store import Store
+from headrace.prometheus_text import Family, render
+from headrace.services.delay.admin.admin_http import Cursor, Search
+from headrace.services.delay.admin.metrics import LATENESS_MS, Counters, counter_families
+from headrace.services.delay.timeline.pending_search import PendingRow
+from headrace.services.delay.timeline.store import Store
 
 SOON_MS = 60_000
 # Counting stops here: that so many or more are due within the minute is all one needs to know.
@@ -87,7 +88,7 @@ class DelayQueries:
             "delivered": counters.delivered,
             "outcomes": counters.cancelled,
             "rejected": counters.rejected,
-            "transactions": counters.settlements,
+            "transactions": counters.transactions,
             "aborted": counters.aborted,
             # Upper bound in ms (null: none) and how many were at most so late, as in a histogram.
             "lateness_ms": [
@@ -126,14 +127,14 @@ class DelayQueries:
         now = self._status()
         asked = _companions(now) if search.topic is None else [companion_of(search.topic)]
         found = [self._page(companion, search) for companion in asked]
-        rows = sorted((row for page, _ in found for row in page), key=_place)
+        rows = sorted((row for page, _ in found for row in page), key=_cursor_of)
         # A topic that has more was seen only up to there; what others have behind that comes later.
         ends = [end for _, end in found if end is not None]
-        rows = [row for row in rows if not ends or _place(row) <= min(ends)]
+        rows = [row for row in rows if not ends or _cursor_of(row) <= min(ends)]
         following = min(ends, default=None)
         if len(rows) > search.limit:
             rows = rows[: search.limit]
-            following = _place(rows[-1])
+            following = _cursor_of(rows[-1])
         return {
             "rows": [_shown(row, values=search.values) for row in rows],
             "next": None if following is None else str(following),
@@ -170,25 +171,24 @@ class DelayQueries:
 
     def metrics(self) -> str:
         now = self._status()
-        lines = [*counter_families(now.counters), *self._gauges(now)]
-        return "\n".join(lines) + "\n"
+        return render([*counter_families(now.counters), *self._gauges(now)])
 
-    def _gauges(self, now: ServiceStatus) -> Iterator[str]:
+    def _gauges(self, now: ServiceStatus) -> Iterator[Family]:
         topics = [self._topic(companion, now) for companion in _companions(now)]
         for name, field_name, words in (
             ("pending", "pending", "Messages that wait for their time."),
             ("due_next_minute", "due_next_minute", "Messages due within the next minute."),
         ):
             samples = [({"topic": one["topic"]}, one[field_name]) for one in topics]
-            yield from family(f"headrace_delay_{name}", "gauge", words, samples)
+            yield Family(f"headrace_delay_{name}", "gauge", words, samples)
         waiting = Counter(one.companion for one in now.partitions if one.state == WAITING)
-        yield from family(
+        yield Family(
             "headrace_delay_waiting_partitions",
             "gauge",
             "Partitions whose target takes nothing now; `headrace delay stats` says why.",
             [({"topic": target_of(one)}, waiting[one]) for one in _companions(now)],
         )
-        yield from family(
+        yield Family(
             "headrace_delay_rebuild_missing_records",
             "gauge",
             "Records to read before a partition delivers again.",
@@ -207,7 +207,7 @@ def _companions(now: ServiceStatus) -> list[str]:
     return sorted({one.companion for one in now.partitions})
 
 
-def _place(row: PendingRow) -> Cursor:
+def _cursor_of(row: PendingRow) -> Cursor:
     return Cursor(row.due_ms, target_of(row.topic), row.partition, row.offset)
 
 

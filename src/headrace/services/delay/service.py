@@ -1,13 +1,13 @@
-"""The delay service: one loop that reads companions, waits for due times and settles.
+"""The delay service: one loop that reads companions, waits for due times and writes transactions.
 
     service = DelayService("localhost:9092", folder=Path("store"))
     service.run()          # until stop() is called from another thread
 
 One thread does everything but watching topics, fencing and answering queries, so nothing here is
 locked. A turn: what the group gives and takes, records that arrived, answers about partitions that
-are being rebuilt, and one transaction for all partitions that have something to settle. What went
-wrong with a transaction decides what is kept: an aborted one is tried again from the same state,
-after a lost producer every partition starts from what is committed.
+are being rebuilt, and one transaction for all partitions that have something to do. The error
+of a transaction decides what is kept: an aborted one is tried again from the same state, after a
+lost producer every partition starts from the committed progress.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from time import monotonic, time_ns
 
 from confluent_kafka import TopicPartition
 
-from headrace.client.connection import Connection, Setting, connected
+from headrace.client.connection import ClientSettings, Setting, connected
 from headrace.client.errors import ClientError
 from headrace.contract.delay_topics import GROUP, target_of
-from headrace.services.delay import queries, writing
-from headrace.services.delay.barring import Barring
-from headrace.services.delay.coverage import Coverage
-from headrace.services.delay.deliverer import Aborted, Barred, Deliverer, Lost, Refused
-from headrace.services.delay.ends import Ends
+from headrace.services.delay import queries, writes
+from headrace.services.delay.abandoned_rows import Tidying
+from headrace.services.delay.admin.hurry import Hurry
+from headrace.services.delay.admin.metrics import Counters
+from headrace.services.delay.deliverer import Aborted, Barred, Deliverer, Lost, TargetRefused
 from headrace.services.delay.far import FarLoading, Trimming
-from headrace.services.delay.fencing import Fencing
-from headrace.services.delay.hurrying import Hurry
 from headrace.services.delay.intake import Fenced, Member, Place, Reader
-from headrace.services.delay.leaving import leave
-from headrace.services.delay.metrics import Counters
-from headrace.services.delay.owned import Owned, flows, listed, status_of
-from headrace.services.delay.progress import to_metadata
-from headrace.services.delay.rebuilding import Inquiry
-from headrace.services.delay.settlement import Settlement
-from headrace.services.delay.store import Store
-from headrace.services.delay.tidying import Tidying
-from headrace.services.delay.timeline import Limits, Timeline
+from headrace.services.delay.obstacles.barred_topics import Barring
+from headrace.services.delay.obstacles.open_transactions import Fencing
+from headrace.services.delay.partitions.coverage import Coverage
+from headrace.services.delay.partitions.departure import leave
+from headrace.services.delay.partitions.ends import Ends
+from headrace.services.delay.partitions.inquiry import Inquiry
+from headrace.services.delay.partitions.owned import Owned, flows, listed, status_of
+from headrace.services.delay.timeline.progress import to_metadata
+from headrace.services.delay.timeline.store import Store
+from headrace.services.delay.timeline.timeline import DelayLimits, Timeline
+from headrace.services.delay.timeline.transaction_plan import TransactionPlan
 from headrace.services.delay.topics import Catalog, Pair, Topics
 
 log = logging.getLogger("headrace.delay")
@@ -50,7 +50,7 @@ log = logging.getLogger("headrace.delay")
 CLIENT: dict[str, Setting] = {"client.id": GROUP, "metadata.recovery.strategy": "none"}
 # A moved clock, a stop and the group's wishes are seen after so long at the latest.
 LONGEST_WAIT_MS = 25
-# What is being rebuilt is looked at so often, but not what takes long anyway.
+# A rebuild is checked this often, except where it takes long anyway.
 REBUILD_LOOK_MS = 2
 REBUILD_LOOK_FOR_S = 2.0
 NEVER_MS = 1 << 62
@@ -71,7 +71,7 @@ WAIT_AFTER_LOSS_S = 0.2
 LEAVE_WITHIN_S = 1.5
 
 _Due = tuple[Owned, Pair, Timeline]
-_Settled = tuple[Owned, Pair, Settlement]
+_Planned = tuple[Owned, Pair, TransactionPlan]
 
 
 def system_clock() -> int:
@@ -87,7 +87,7 @@ class DelayService:
 
     def __init__(
         self,
-        bootstrap: str | Connection | None = None,
+        bootstrap: str | ClientSettings | None = None,
         *,
         folder: Path | str,
         clock: Callable[[], int] = system_clock,
@@ -95,7 +95,7 @@ class DelayService:
         instance: str = "delay-1",
         only: Callable[[str], bool] = lambda target: True,
         settings: dict[str, Setting] | None = None,
-        limits: Limits | None = None,
+        limits: DelayLimits | None = None,
     ) -> None:
         self.connection = connected(bootstrap, {**CLIENT, **(settings or {})})
         self.client_id = GROUP  # of the group's member; `main` puts the admin address into it
@@ -103,7 +103,7 @@ class DelayService:
         self.group = group
         self.instance = instance
         self.transactional_id = f"{group}-{instance}"
-        self.limits = limits or Limits()
+        self.limits = limits or DelayLimits()
         self.counters = Counters()
         self.store = Store(Path(folder))
         self.problem: str | None = None
@@ -125,7 +125,7 @@ class DelayService:
         self._aborted_in_a_row = 0
         self._far = FarLoading(self.connection)
         self._catalog = Catalog()
-        self._settle_at = 0.0  # monotonic; not before
+        self._transact_at = 0.0  # monotonic; not before
         self._stopping = threading.Event()
         self._ready = threading.Event()
         self._hurry = Hurry(self._timelines)
@@ -153,7 +153,7 @@ class DelayService:
         )
 
     def store_taken(self) -> None:
-        """What was taken can be listed; waits for that, but not for long."""
+        """Everything taken can be listed; waits for that, but not for long."""
         self._hurry.store_taken()
 
     def _timelines(self) -> list[Timeline]:
@@ -189,7 +189,7 @@ class DelayService:
         self._follow_topics()
         self._member.poll()
         if self._coverage.lacks(self._catalog):
-            log.info("the group has not shared out everything: sharing out anew")
+            log.info("the group has not assigned all partitions: it rebalances")
             self._member.rejoin()
         now_ms = self.clock()
         due_in_ms = self._due_in_ms(now_ms)
@@ -215,13 +215,13 @@ class DelayService:
             self._start_again(place)
         self._rebuild()
         self._hurry.heed()
-        if monotonic() >= self._settle_at and self._can_deliver():
-            self._settle(self.clock())
+        if monotonic() >= self._transact_at and self._can_deliver():
+            self._transact(self.clock())
         self._trimming.look()
         self._tidying.look(self._catalog, self._owned, monotonic())
 
     def _due_in_ms(self, now_ms: int) -> int:
-        """Until something is to be settled; what is being rebuilt is looked at often."""
+        """Until there is something to do; what is being rebuilt is looked at often."""
         due_in_ms = NEVER_MS
         for owned in self._owned.values():
             timeline = owned.timeline
@@ -237,7 +237,7 @@ class DelayService:
         return due_in_ms
 
     def _wait_s(self, due_in_ms: int) -> float:
-        not_before_s = self._settle_at - monotonic()
+        not_before_s = self._transact_at - monotonic()
         return max(min(due_in_ms, LONGEST_WAIT_MS) / 1000, min(not_before_s, 0.01), 0.0)
 
     def _follow_topics(self) -> None:
@@ -248,7 +248,7 @@ class DelayService:
         self._member.follow(catalog.pairs)
         for owned in list(self._owned.values()):
             if owned.is_outlived(catalog):
-                log.info("%s-%d was deleted and made anew", *owned.place)
+                log.info("%s-%d was deleted and created again", *owned.place)
                 self._start_again(owned.place)
         self._coverage.look_soon()
         deliverer = self._deliverer
@@ -308,37 +308,37 @@ class DelayService:
 
     # ---- transactions
 
-    def _settle(self, now_ms: int) -> None:
-        settled = self._decide(now_ms)
-        if not settled:
+    def _transact(self, now_ms: int) -> None:
+        planned = self._decide(now_ms)
+        if not planned:
             return
-        self._settle_at = monotonic() + SHORTEST_CADENCE_S
+        self._transact_at = monotonic() + SHORTEST_CADENCE_S
         try:
-            rejected = self._write(settled, now_ms)
-        except Refused as refused:
-            self._settle_at = monotonic() + WAIT_AFTER_ABORT_S
-            self._learn(refused, settled)
+            rejected = self._write(planned, now_ms)
+        except TargetRefused as refused:
+            self._transact_at = monotonic() + WAIT_AFTER_ABORT_S
+            self._learn(refused, planned)
             # The refused batch has used up sequence numbers: librdkafka now and then fails the next
             # transaction because of the gap. A new producer begins anew.
             self._drop_deliverer()
         except Barred as barred:
             self.counters.aborted += 1
-            self._settle_at = monotonic() + WAIT_AFTER_ABORT_S
-            self._bar(barred, settled)
+            self._transact_at = monotonic() + WAIT_AFTER_ABORT_S
+            self._bar(barred, planned)
             self._drop_deliverer()
         except Aborted as aborted:
             self.counters.aborted += 1
-            self._settle_at = monotonic() + WAIT_AFTER_ABORT_S * 2**self._aborted_in_a_row
+            self._transact_at = monotonic() + WAIT_AFTER_ABORT_S * 2**self._aborted_in_a_row
             self._aborted_in_a_row = min(self._aborted_in_a_row + 1, MOST_DOUBLINGS)
             log.warning("a transaction was aborted: %s", aborted)
         except Lost as lost:
             self.counters.aborted += 1
-            self._settle_at = monotonic() + WAIT_AFTER_ABORT_S
+            self._transact_at = monotonic() + WAIT_AFTER_ABORT_S
             log.warning("the producer is lost: %s", lost)
             self._drop_deliverer()
             self._start_all_again()
         else:
-            self._committed(settled, rejected)
+            self._committed(planned, rejected)
 
     def _can_deliver(self) -> bool:
         """A producer is made as soon as there is a topic: its first word takes a while."""
@@ -354,7 +354,7 @@ class DelayService:
         try:
             deliverer.open(self._stopping.is_set)
         except Lost as lost:
-            self._settle_at = monotonic() + WAIT_AFTER_LOSS_S
+            self._transact_at = monotonic() + WAIT_AFTER_LOSS_S
             log.warning("no producer: %s", lost)
             return False
         self._deliverer = deliverer
@@ -367,11 +367,11 @@ class DelayService:
         except ClientError as failure:
             log.info("own transactions cannot be asked for: %s", failure)
         if not self._is_clear:
-            self._settle_at = monotonic() + WAIT_AFTER_LOSS_S
+            self._transact_at = monotonic() + WAIT_AFTER_LOSS_S
             self._fencing.fence(self._owned)
         return self._is_clear
 
-    def _decide(self, now_ms: int) -> list[_Settled]:
+    def _decide(self, now_ms: int) -> list[_Planned]:
         due: list[_Due] = []
         for owned in self._owned.values():
             if owned.timeline is None or owned.loads_far:
@@ -383,24 +383,24 @@ class DelayService:
             if wake_ms is not None and wake_ms <= now_ms:
                 due.append((owned, pair, owned.timeline))
         for together in self._barring.apart(due, lambda each: each[1].companion):
-            if settled := self._settlements(together, now_ms):
-                return settled
+            if planned := self._plans(together, now_ms):
+                return planned
         return []
 
-    def _settlements(self, due: list[_Due], now_ms: int) -> list[_Settled]:
+    def _plans(self, due: list[_Due], now_ms: int) -> list[_Planned]:
         share = max(RECORDS_PER_TRANSACTION // max(len(due), 1), SMALLEST_SHARE)
         for place, end in self._ends.of(o.place for o, _, _ in due if o.may_lag(now_ms)).items():
             self._owned[place].hear_of_end(end)
-        settled = []
+        planned = []
         for owned, pair, timeline in due:
-            settlement = timeline.settle(owned.due_until(now_ms), share)
-            if settlement is not None:
-                settled.append((owned, pair, settlement))
+            plan = timeline.plan(owned.due_until(now_ms), share)
+            if plan is not None:
+                planned.append((owned, pair, plan))
             elif not timeline.wants_more():
                 self._reader.pause(owned.place)
-        if not settled:  # they wait for records that are on their way
-            self._settle_at = monotonic() + SHORTEST_CADENCE_S
-        return settled
+        if not planned:  # they wait for records that are on their way
+            self._transact_at = monotonic() + SHORTEST_CADENCE_S
+        return planned
 
     def _pair_of(self, owned: Owned) -> Pair | None:
         """None as long as its target takes nothing: then it waits, and so does its intake."""
@@ -421,66 +421,66 @@ class DelayService:
             self._reader.pause(owned.place)
         return None
 
-    def _bar(self, barred: Barred, settled: list[_Settled]) -> None:
+    def _bar(self, barred: Barred, planned: list[_Planned]) -> None:
         """A topic takes nothing of ours: its pair waits, or each is tried alone to find it."""
         named = {
             pair.companion: why
             for topic, why in barred.topics.items()
-            for _, pair, settlement in settled
-            if writing.writes_to(pair, settlement, topic)
+            for _, pair, plan in planned
+            if writes.writes_to(pair, plan, topic)
         }
-        tried = {pair.companion for _, pair, _ in settled}
+        tried = {pair.companion for _, pair, _ in planned}
         log.info("a transaction of %s was aborted: %s", ", ".join(sorted(tried)), barred)
         self._barring.failed(tried, named, monotonic())
 
-    def _write(self, settled: list[_Settled], now_ms: int) -> int:
+    def _write(self, planned: list[_Planned], now_ms: int) -> int:
         deliverer = self._deliverer
         assert deliverer is not None
         deliverer.begin()
         rejected = 0
         offsets = []
-        for owned, pair, settlement in settled:
+        for owned, pair, plan in planned:
             topic, partition = owned.place
-            rejected += writing.write(deliverer, pair, partition, settlement, now_ms)
-            progress = settlement.progress
+            rejected += writes.write(deliverer, pair, partition, plan, now_ms)
+            progress = plan.progress
             metadata = to_metadata(progress, self.transactional_id, owned.topic_id)
             offsets.append(TopicPartition(topic, partition, progress.position, metadata))
         deliverer.commit(offsets, self._member.metadata())
         return rejected
 
-    def _committed(self, settled: list[_Settled], rejected: int) -> None:
+    def _committed(self, planned: list[_Planned], rejected: int) -> None:
         now_ms = self.clock()
         counters = self.counters
-        counters.settlements += 1
+        counters.transactions += 1
         self._aborted_in_a_row = 0
-        self._barring.succeeded({pair.companion for _, pair, _ in settled})
+        self._barring.succeeded({pair.companion for _, pair, _ in planned})
         counters.rejected += rejected
-        for owned, _, settlement in settled:
+        for owned, _, plan in planned:
             assert owned.timeline is not None
-            owned.timeline.committed(settlement)
-            if settlement.trim_to is not None:
-                self._trimming.trim(owned.place, settlement.trim_to)
-            counters.delivered += len(settlement.deliveries)
-            counters.cancelled += len(settlement.outcomes)
-            for delivery in settlement.deliveries:
+            owned.timeline.committed(plan)
+            if plan.trim_to is not None:
+                self._trimming.trim(owned.place, plan.trim_to)
+            counters.delivered += len(plan.deliveries)
+            counters.cancelled += len(plan.outcomes)
+            for delivery in plan.deliveries:
                 counters.late(max(now_ms - delivery[6], 0))
             if owned.timeline.wants_more():
                 self._reader.resume(owned.place)
 
-    def _learn(self, refused: Refused, settled: list[_Settled]) -> None:
-        """The next settlement rejects what the cluster did not take; its neighbours go on."""
+    def _learn(self, refused: TargetRefused, planned: list[_Planned]) -> None:
+        """The next plan rejects what the cluster did not take; its neighbours go on."""
         self.counters.aborted += 1
         self._topics.look_again()
-        cramped = writing.cramped({pair.target for _, pair, _ in settled}, refused.refusals)
+        cramped = writes.cramped({pair.target for _, pair, _ in planned}, refused.refusals)
         learnt = sum(self._topics.make_room(*each) for each in cramped.items())
-        for owned, pair, settlement in settled:
-            for offset, why in writing.guilty(pair, settlement.deliveries, refused.refusals):
+        for owned, pair, plan in planned:
+            for offset, why in writes.guilty(pair, plan.deliveries, refused.refusals):
                 log.warning("%s refuses %s/%d/%d: %s", pair.target, *owned.place, offset, why)
                 learnt += 1
                 if owned.timeline is not None:
                     owned.timeline.refuse(offset, why)
         if not learnt:
-            self._bar(Barred(str(refused), refused.topics), settled)
+            self._bar(Barred(str(refused), refused.topics), planned)
 
     def _drop_deliverer(self) -> None:
         if self._deliverer is not None:

@@ -1,10 +1,10 @@
-"""What the cluster has: which pairs are registered, and their topics as they are now.
+"""The state of the cluster: which pairs are registered, and their topics as they are now.
 
 A thread of its own reads the registry and asks for metadata and limits, so that the loop never
 waits for such an answer: it looks at `current`, which is replaced as a whole. A companion with less
 partitions than its target is given more; the topics for rejections, outcomes and far messages are
-made when they are missing. A target is never made. What cannot be done for one pair, for lack of a
-permission or otherwise, does not keep the others waiting.
+made when they are missing. A target is never made. A failure for one pair, for lack of a permission
+or otherwise, does not keep the others waiting.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import ConfigResource, NewPartitions, NewTopic, ResourceType
 
-from headrace.client.connection import Connection, addresses, made, program_settings
+from headrace.client.admin.topics import Topics as ClusterTopics
+from headrace.client.connection import ClientSettings, addresses, made, program_settings
 from headrace.client.errors import ClientError, kafka_error
-from headrace.client.topics import Topics as ClusterTopics
 from headrace.client.wire import Wire
 from headrace.contract import delay_topics
 from headrace.protocol.errors import ErrorCode
@@ -75,7 +75,7 @@ class Catalog:
 
     @property
     def largest_batch_bytes(self) -> int:
-        """What every target takes."""
+        """The limits that every target has."""
         found = (pair.largest_bytes for pair in self.pairs.values())
         return min(found, default=DEFAULT_LARGEST_BYTES)
 
@@ -90,7 +90,7 @@ class Topics:
     """Watches from `start` to `stop`; `only` limits it to some targets."""
 
     def __init__(
-        self, connection: Connection, *, only: Callable[[str], bool] = lambda target: True
+        self, connection: ClientSettings, *, only: Callable[[str], bool] = lambda target: True
     ) -> None:
         self.current = Catalog()
         self.problem: str | None = None  # why it cannot be said what the cluster has
@@ -249,7 +249,7 @@ class Topics:
             self.current = Catalog(self.current.number + 1, pairs, complete)
 
     def _keep_up(self, target: str, companion: str, counts: dict[str, int]) -> None:
-        """What belongs to a pair and is missing."""
+        """The missing topics of a pair."""
         if companion not in counts:
             return
         wanted = max(counts.get(target, 0), counts[companion])

@@ -1,4 +1,4 @@
-"""One line per request: who, what, how it ended. No bodies, no query strings, no secrets."""
+"""One line per request: user, request, status. No bodies, no query strings, no secrets."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """How much the door holds at once: requests under way, and the bytes of their bodies. Pure.
 
 A request that finds no room is refused at once with 429: it has changed nothing, and its sender
-keeps it. Nobody waits in a queue of ours.
+keeps it. No request waits in a queue of ours.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the cluster or the client says against a request, as a refusal with the proxies' codes."""
+"""Turns errors of the cluster or the client into refusals with the proxies' codes."""
 
 from __future__ import annotations
 
-from headrace.client.delay_registry import NotDelayed
+from headrace.client.delay.registry import NotDelayed
 from headrace.client.errors import (
     BufferFull,
     ClientError,

@@ -1,4 +1,4 @@
-"""What the door has done since its start: plain numbers, read when somebody asks for metrics."""
+"""The counters of the server since its start: plain numbers, read for metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small usual requests, served by plain calls between the bytes that come and those that go.
+"""Small common requests, served by plain calls from the received bytes to the sent ones.
 
 Two are served so: writing records whose body came with the headers, and reading records that a
 consumer instance has in hand already. Host, route, login, budget and words are those of the general
@@ -28,8 +28,8 @@ from headrace.services.http.http_connection import HttpConnection
 from headrace.services.http.quick_answer import QuickAnswer
 from headrace.services.http.refusal import Refusal
 from headrace.services.http.routes import match
-from headrace.services.http.user_access import UserAccess, outcome_of
-from headrace.services.http.writes import Write
+from headrace.services.http.users.user_access import UserAccess, outcome_of
+from headrace.services.http.writes.writes import Write
 
 if TYPE_CHECKING:
     from headrace.services.http.door import Door

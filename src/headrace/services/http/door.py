@@ -1,8 +1,8 @@
 """From a request of HTTP to an endpoint, and back: the way that every request takes.
 
-Bounded room, Host and Origin, the user, then the endpoint. What is refused, by us or by the
-cluster, becomes an answer here and nowhere else; a bug becomes 500 and a line in the log, and its
-connection is closed.
+Bounded room, Host and Origin, the user, then the endpoint. A refusal, ours or the cluster's,
+becomes an answer here and nowhere else; a bug becomes 500 and a line in the log, and its connection
+is closed.
 """
 
 from __future__ import annotations
@@ -17,22 +17,19 @@ from typing import cast
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
 from headrace.services.http import access_log
 from headrace.services.http.budget import Budget, Lease
 from headrace.services.http.cluster_refusals import refusal_of
-from headrace.services.http.consumer_instance import ConsumerInstance
+from headrace.services.http.consumers.consumer_instance import ConsumerInstance
+from headrace.services.http.consumers.instance_registry import InstanceRegistry
 from headrace.services.http.counters import Counters, Numbers
 from headrace.services.http.dialects import v2
 from headrace.services.http.endpoints import ENDPOINTS
 from headrace.services.http.exchange import Exchange, line
 from headrace.services.http.guard import Guard
-from headrace.services.http.instance_registry import InstanceRegistry
-from headrace.services.http.key_slot import Answered
-from headrace.services.http.keyed_writes import KeyedWrites
-from headrace.services.http.limits import Limits
-from headrace.services.http.logins import Logins
+from headrace.services.http.limits import HttpLimits
 from headrace.services.http.questions import Questions
 from headrace.services.http.quick_answer import QuickAnswer
 from headrace.services.http.refusal import (
@@ -45,9 +42,12 @@ from headrace.services.http.refusal import (
     busy,
 )
 from headrace.services.http.routes import match
-from headrace.services.http.topic_feed import TopicFeed
-from headrace.services.http.user_access import UserAccess
-from headrace.services.http.writes import Write
+from headrace.services.http.streams.topic_feed import TopicFeed
+from headrace.services.http.users.logins import Logins
+from headrace.services.http.users.user_access import UserAccess
+from headrace.services.http.writes.key_slot import Answered
+from headrace.services.http.writes.keyed_writes import KeyedWrites
+from headrace.services.http.writes.writes import Write
 
 log = logging.getLogger("headrace.http")
 
@@ -65,8 +65,8 @@ class Door:
 
     def __init__(
         self,
-        connection: Connection,
-        limits: Limits,
+        connection: ClientSettings,
+        limits: HttpLimits,
         guard: Guard,
         *,
         login: bool = False,
@@ -110,7 +110,7 @@ class Door:
                 if request.headers.get("Expect", CONTINUE).lower() != CONTINUE:
                     raise Refusal(417, "Expect may say 100-continue only.")
                 if self.owes_too_much and route.method == "GET" and not route.is_open:
-                    raise busy("Readers do not take what they have asked for; ask again.", 5)
+                    raise busy("Too many answers are unread; ask again.", 5)
                 self.budget.enter()
                 entered = True
                 access = await self._access(request, route.is_open)
@@ -234,7 +234,7 @@ class Door:
         return answered
 
     def feed_of(self, user: UserAccess, topic: str) -> TopicFeed:
-        """What all streams of a user and topic share."""
+        """The state that all streams of a user and topic share."""
         found = user.feeds.get(topic)
         if found is not None and found.failure is None:
             return found

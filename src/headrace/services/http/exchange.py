@@ -1,4 +1,4 @@
-"""One request while it is served: who asks, for what, with which body; and how answers are made."""
+"""One request while it is served: its user, its parameters, its body; and its answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from headrace.services.http.refusal import (
     WRONG_KIND,
     Refusal,
 )
-from headrace.services.http.user_access import UserAccess
+from headrace.services.http.users.user_access import UserAccess
 
 if TYPE_CHECKING:
     from headrace.services.http.door import Door

@@ -1,4 +1,4 @@
-"""What every request passes before anything is done: Host and Origin. Pure.
+"""The checks of every request before anything is done: Host and Origin. Pure.
 
 On loopback the door answers under its own names only (`host_names.py`). A request that a page of
 another origin makes is refused unless that origin is allowed; CORS is off until then. Programs
@@ -45,7 +45,7 @@ class Guard:
         return ANY in self._origins or origin.lower() in self._origins
 
     def cors(self, origin: str | None) -> dict[str, str]:
-        """What lets a page of an allowed origin read the answer."""
+        """The headers that let a page of an allowed origin read the answer."""
         if origin is None or not self.allows(origin):
             return {}
         return {

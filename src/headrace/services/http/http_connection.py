@@ -91,7 +91,7 @@ class HttpConnection(web.RequestHandler):
         super().resume_writing()
 
     def _look(self) -> None:
-        """Who takes a little is waited for; who takes nothing is cut."""
+        """A slow reader is waited for; one that reads nothing is disconnected."""
         left = self._wire.get_write_buffer_size()
         if left >= self._owed:
             self.stalled()
@@ -146,7 +146,7 @@ class HttpConnection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """What is no request of HTTP hears so in our words; nothing of it is repeated."""
+        """Bytes that are not HTTP get an error in our words; nothing of them is repeated."""
         if request.writer.output_size > 0:
             raise ConnectionError("an answer was under way")
         return self.misunderstood(self.peer)

@@ -1,4 +1,4 @@
-"""What one door takes: every number here bounds a queue, a wait or a piece of memory."""
+"""The limits of one server: every number here bounds a queue, a wait or a piece of memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ MEBIBYTE = 1 << 20
 
 
 @dataclass(slots=True, kw_only=True)
-class Limits:
+class HttpLimits:
     body_bytes: int = 16 * MEBIBYTE  # of a request, as it comes
     unpacked_bytes: int = 64 * MEBIBYTE  # of a compressed one
     bulk_bytes: int = 1024 * MEBIBYTE  # of NDJSON and of v3's stream, which are read in pieces
@@ -40,4 +40,4 @@ class Limits:
     grace_s: float = 20.0  # for requests under way, at the end
 
 
-USUAL = Limits()
+USUAL = HttpLimits()

@@ -17,13 +17,13 @@ from typing import Any
 
 from aiohttp import web
 
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientSettings
 from headrace.host_names import is_loopback, our_names
 from headrace.services.http.direct_requests import DirectRequests
 from headrace.services.http.door import Door
 from headrace.services.http.guard import Guard
 from headrace.services.http.http_connection import HttpConnection
-from headrace.services.http.limits import Limits
+from headrace.services.http.limits import HttpLimits
 
 Say = Callable[[str], None]
 
@@ -60,15 +60,15 @@ class Settings:
     mechanism: str = "SCRAM-SHA-512"
     hosts: Sequence[str] = ()
     origins: Sequence[str] = ()
-    limits: Limits = field(default_factory=Limits)
+    limits: HttpLimits = field(default_factory=HttpLimits)
 
 
-def run(connection: Connection, settings: Settings, say: Say) -> None:
+def run(connection: ClientSettings, settings: Settings, say: Say) -> None:
     """Until SIGINT or SIGTERM; `say` hears the address once it listens."""
     asyncio.run(_run(connection, settings, say))
 
 
-async def _run(connection: Connection, settings: Settings, say: Say) -> None:
+async def _run(connection: ClientSettings, settings: Settings, say: Say) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -87,7 +87,7 @@ async def _run(connection: Connection, settings: Settings, say: Say) -> None:
 class Site:
     """The door on its address."""
 
-    def __init__(self, connection: Connection, settings: Settings) -> None:
+    def __init__(self, connection: ClientSettings, settings: Settings) -> None:
         if not is_loopback(settings.host) and not (settings.certificate and settings.login):
             raise NotGuarded(
                 f"Other machines reach {settings.host}: the door listens there only with "

@@ -1,4 +1,4 @@
-"""A small answer whose length is known: its bytes are put together and written by one call.
+"""A small answer of known length: built as bytes and written by one call.
 
 aiohttp's own response builds header dictionaries, a payload and a writer for each answer, about a
 fifth of the cost of a small request. This one gives aiohttp's server what it asks of a response

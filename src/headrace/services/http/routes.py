@@ -1,4 +1,4 @@
-"""Every request that the door knows: method, path, endpoint, and what the OpenAPI document says.
+"""Every request that the server knows: method, path, endpoint, and its OpenAPI entry.
 
 The one table of contents: `door.py` finds endpoints by it, `dialects/openapi.py` draws the
 document from it, and a test asks for each of them. Pure.

@@ -1,4 +1,4 @@
-"""The thread that waits for confirmations: forgets what was confirmed, sends the rest again.
+"""The thread that waits for confirmations: deletes confirmed messages, sends the rest again.
 
 The relay that has shard 0 does it for all shards. Nothing is sent again before every confirmation
 was read that was there when the time was over, so a relay that comes back after a day resends
@@ -16,9 +16,9 @@ from time import monotonic
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from sqlalchemy.exc import SQLAlchemyError
 
-from headrace.client.connection import Connection, wait_for_topic
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings, wait_for_topic
 from headrace.client.errors import ClientError, explained
-from headrace.client.topics import Topics
 from headrace.contract import confirmations as contract
 from headrace.services.outbox.confirmations import Confirmations, Due
 
@@ -35,7 +35,7 @@ class ConfirmationWatch:
 
     def __init__(
         self,
-        at: Connection,
+        at: ClientSettings,
         table: Confirmations,
         *,
         resends: int,
@@ -61,7 +61,7 @@ class ConfirmationWatch:
                 self._say(str(failure).partition("\n")[0])
             except Exception:  # without this thread nothing would ever be sent again, in silence
                 self._close()
-                log.exception("a bug in the look for confirmations; it begins anew")
+                log.exception("a bug in the search for confirmations; it starts again")
             self._stopping.wait(LOOK_EVERY_S)
         self._close()
 

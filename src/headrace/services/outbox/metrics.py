@@ -1,15 +1,14 @@
-"""What a relay counts, and how Prometheus reads it (text format 0.0.4).
+"""The counts of a relay, and their metrics for Prometheus.
 
 Counted in plain slots by the shards' threads, read by others; one too old does no harm.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-Sample = tuple[Mapping[str, Any], float]
+from headrace.prometheus_text import Family, Sample, render
 
 
 class ShardCounters:
@@ -94,61 +93,51 @@ def rendered(
     table_bytes: int,
 ) -> str:
     shards = list(states)
-    lines = [
-        *_family("rows_sent_total", "counter", "Rows sent as records.", [({}, counters.rows)]),
-        *_family("transactions_total", "counter", "Committed.", [({}, counters.transactions)]),
-        *_family("aborted_total", "counter", "Transactions aborted.", [({}, counters.aborted)]),
-        *_family("rows_parked_total", "counter", "Rows set aside.", [({}, counters.parked)]),
-        *_family("shards_owned", "gauge", "Shards of this relay.", [({"relay": relay}, owned)]),
-        *_family(
+    return render([
+        _family("rows_sent_total", "counter", "Rows sent as records.", [({}, counters.rows)]),
+        _family("transactions_total", "counter", "Committed.", [({}, counters.transactions)]),
+        _family("aborted_total", "counter", "Transactions aborted.", [({}, counters.aborted)]),
+        _family("rows_parked_total", "counter", "Rows set aside.", [({}, counters.parked)]),
+        _family("shards_owned", "gauge", "Shards of this relay.", [({"relay": relay}, owned)]),
+        _family(
             "rows_waiting", "gauge", "Rows that are not sent yet.",
             [({"shard": each.shard}, each.waiting) for each in shards],
         ),
-        *_family(
+        _family(
             "rows_per_second", "gauge", "Rows sent, over the last second or so.",
             [({"shard": each.shard}, each.rows_per_s) for each in shards],
         ),
-        *_family(
+        _family(
             "oldest_unsent_seconds", "gauge", "Age of the oldest row that is not sent.",
             [({"shard": each.shard}, (each.oldest_ms or 0) / 1000) for each in shards],
         ),
-        *_family(
+        _family(
             "rows_parked", "gauge", "Rows that wait for a person, or behind such a row.",
             [({"shard": each.shard}, each.parked) for each in shards],
         ),
-        *_family(
-            "shards_in_trouble", "gauge", "Shards that wait for the cluster, or must not go on.",
+        _family(
+            "shards_in_trouble", "gauge", "Shards that wait for the cluster, or have stopped.",
             [({}, sum(1 for each in shards if each.problem))],
         ),
-        *_family("table_bytes", "gauge", "What the table takes on disk.", [({}, table_bytes)]),
-        *_family(
+        _family("table_bytes", "gauge", "Size of the table on disk.", [({}, table_bytes)]),
+        _family(
             "confirmations_open", "gauge", "Messages that wait for a confirmation.",
             [({}, confirmations.open)],
         ),
-        *_family(
+        _family(
             "messages_unconfirmed", "gauge", "Messages that were sent in vain, for a person.",
             [({}, confirmations.unconfirmed)],
         ),
-        *_family(
+        _family(
             "messages_resent_total", "counter", "Sent again for want of a confirmation.",
             [({}, confirmations.resent)],
         ),
-        *_family(
+        _family(
             "messages_given_up_total", "counter", "Never confirmed, and not sent again.",
             [({}, confirmations.given_up)],
         ),
-    ]  # fmt: skip
-    return "\n".join(lines) + "\n"
+    ])  # fmt: skip
 
 
-def _family(name: str, kind: str, words: str, samples: Iterable[Sample]) -> Iterator[str]:
-    full = f"headrace_outbox_{name}"
-    yield f"# HELP {full} {words}"
-    yield f"# TYPE {full} {kind}"
-    for labels, value in samples:
-        said = ",".join(f'{key}="{_escape(str(each))}"' for key, each in labels.items())
-        yield f"{full}{{{said}}} {value:.10g}" if said else f"{full} {value:.10g}"
-
-
-def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+def _family(name: str, kind: str, words: str, samples: Iterable[Sample]) -> Family:
+    return Family(f"headrace_outbox_{name}", kind, words, samples)

@@ -1,7 +1,7 @@
-"""How far each shard has come: the last record of its key in a compacted topic.
+"""The position of each shard: the last record of its key in a compacted topic.
 
 A position is written in the same transaction as the records that it tells of. It is read after the
-producer has taken over the transactional id, so nobody can write another one meanwhile; and up to
+producer has taken over the transactional id, so no other relay can write one meanwhile; and up to
 the end that the log has then, so that no open transaction of another shard hides the last one.
 """
 
@@ -14,9 +14,9 @@ from zlib import crc32
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from headrace.client.connection import Connection, wait_for_topic
-from headrace.client.errors import ClientError, explained
-from headrace.client.topics import Topics
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings, wait_for_topic
+from headrace.client.errors import ClientError, NoSuchTopic, explained
 from headrace.services.outbox.shard import Position
 
 log = logging.getLogger("headrace.outbox")
@@ -30,11 +30,29 @@ SETTINGS = {
     "retention.ms": "-1",
 }
 FORBIDDEN = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED")
-# Another shard's transaction may be open that long before its coordinator aborts it.
+# Readers of committed records wait for open transactions of other shards, which are short.
+HELD_BACK_S = 5.0
+# On a busy machine the first answer may take long. Nothing is known of open transactions then.
 LONGEST_READ_S = 90.0
+LOOK_AGAIN_S = 0.05
 
 
-def ensure(at: Connection) -> None:
+class HeldBack(ClientError):
+    """An open transaction holds back readers of committed records.
+
+    `offset` is the first one that cannot be read, `position` the last one before it.
+    """
+
+    def __init__(self, offset: int, position: Position | None) -> None:
+        super().__init__(
+            f"The positions in {TOPIC} cannot be read to their end: an open transaction holds "
+            f"them back at offset {offset}. `headrace transactions list --hanging --topic {TOPIC}` "
+            "shows it if its coordinator will never end it."
+        )
+        self.offset, self.position = offset, position
+
+
+def ensure(at: ClientSettings) -> None:
     """The topic is there and keeps the last position of each shard for good.
 
     A cluster that creates topics by itself makes one whose records are deleted after a week. A
@@ -43,14 +61,25 @@ def ensure(at: Connection) -> None:
     topics = Topics(at)
     topics.ensure(TOPIC, partitions=PARTITIONS, settings=SETTINGS)
     try:
-        if topics.settings_of(TOPIC)["cleanup.policy"].value == "compact":
-            return
+        policy = _cleanup_policy(topics, time.monotonic() + at.timeout_s)
     except ClientError as failure:
         if failure.code in FORBIDDEN:
             return
         raise
-    log.warning("%s is not compacted, so positions would be deleted: it is now", TOPIC)
-    topics.change_settings(TOPIC, to=SETTINGS)
+    if policy != "compact":
+        log.warning("%s is not compacted, so positions would be deleted: it is now", TOPIC)
+        topics.change_settings(TOPIC, to=SETTINGS)
+
+
+def _cleanup_policy(topics: Topics, deadline: float) -> str:
+    """A broker may not know yet what another relay has just created at the controller."""
+    while True:
+        try:
+            return topics.settings_of(TOPIC)["cleanup.policy"].value
+        except NoSuchTopic:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(LOOK_AGAIN_S)
 
 
 def key_of(outbox_id: str, shard: int) -> bytes:
@@ -73,15 +102,15 @@ def understood(value: bytes) -> Position:
     return Position(int(said["row"]), int(said["checksum"]), tuple(said.get("retried", ())))
 
 
-def read(at: Connection, key: bytes) -> Position | None:
-    """The last committed one; None if the topic has none."""
+def read(at: ClientSettings, key: bytes) -> Position | None:
+    """The last committed one; None if the topic has none. Raises HeldBack."""
     try:
         return _read(at, key)
     except KafkaException as failure:
         raise explained(failure, at.bootstrap, topic=TOPIC) from failure
 
 
-def _read(at: Connection, key: bytes) -> Position | None:
+def _read(at: ClientSettings, key: bytes) -> Position | None:
     looking = at.consumer(group_id="headrace-outbox", isolation_level="read_uncommitted")
     try:
         partition = partition_of(key, wait_for_topic(looking, at, TOPIC))
@@ -108,6 +137,7 @@ def _read(at: Connection, key: bytes) -> Position | None:
 
 def _last(reading: Consumer, key: bytes, high: int) -> Position | None:
     found: Position | None = None
+    end, ended_at = -1, 0.0  # where committed records ended last, below the end of the log
     deadline = time.monotonic() + LONGEST_READ_S
     while True:
         for message in reading.consume(500, timeout=0.1):
@@ -118,10 +148,13 @@ def _last(reading: Consumer, key: bytes, high: int) -> Position | None:
             elif error.code() == KafkaError._PARTITION_EOF:
                 if (message.offset() or 0) >= high:
                     return found
+                end, ended_at = message.offset() or 0, time.monotonic()
             elif not error.retriable() and error.code() != KafkaError._TRANSPORT:
                 raise KafkaException(error)
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if end >= 0 and now - ended_at > HELD_BACK_S:
+            raise HeldBack(end, found)
+        if now > deadline:
             raise ClientError(
-                f"The positions in {TOPIC} cannot be read to their end: an open transaction holds "
-                "them back. `headrace transactions list` shows it."
+                f"The positions in {TOPIC} cannot be read within {LONGEST_READ_S:.0f} s."
             )

@@ -1,4 +1,4 @@
-"""A relay: takes its share of the shards, looks for settled rows, and has a thread send each shard.
+"""A relay: takes its share of the shards, looks for stable rows, and has a thread send each shard.
 
 Threads: one looks for the horizon, one per shard sends, one waits for confirmations, and the
 caller's own (`run`) keeps leases, writes hints and removes what was sent. Several relays of one
@@ -18,7 +18,7 @@ from time import monotonic
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientSettings
 from headrace.client.errors import Unreachable
 from headrace.services.outbox import positions, schema, shares
 from headrace.services.outbox.confirmation_watch import ConfirmationWatch
@@ -65,7 +65,9 @@ class Settings:
 class Relay:
     """`run` until `stop`, which may be called from any thread and from a signal handler."""
 
-    def __init__(self, engine: Engine, at: Connection, settings: Settings | None = None) -> None:
+    def __init__(
+        self, engine: Engine, at: ClientSettings, settings: Settings | None = None
+    ) -> None:
         self.settings = settings or Settings()
         self.store = Store(engine)
         self.facts = schema.Facts("", 0)  # known when the database has answered
@@ -228,7 +230,7 @@ class Relay:
         self.store.release(number, self.name)
 
     def _drain(self) -> None:
-        """What is under way is ended, then the shards are free for others at once."""
+        """Open transactions are ended, then the shards are free for others at once."""
         for worker in self.workers.values():
             worker.stop()
         try:
@@ -310,10 +312,10 @@ class Relay:
         busy_until, problem = monotonic(), None
         while not self._stopping.is_set():
             try:
-                before = self._published.settled
-                settled = self._source.poll()
-                self._published.publish(settled)
-                if settled != before:
+                before = self._published.stable
+                stable = self._source.poll()
+                self._published.publish(stable)
+                if stable != before:
                     busy_until = monotonic() + BUSY_FOR_S
                 idle_s = monotonic() - busy_until
                 if idle_s < 0:
@@ -328,6 +330,6 @@ class Relay:
                 problem = said
                 self._stopping.wait(0.2)
             except Exception:  # without this thread nothing would be sent any more, in silence
-                log.exception("a bug in the look for settled rows; it begins anew")
+                log.exception("a bug in the search for stable rows; it starts again")
                 self._source.close()
                 self._stopping.wait(1.0)

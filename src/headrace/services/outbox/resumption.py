@@ -1,4 +1,4 @@
-"""Where a shard goes on when a person has decided it: after a restored backup, on a new cluster.
+"""Sets where a shard continues by a person's decision: after a restored backup, on a new cluster.
 
 A relay stops by itself when the cluster's position cannot be the one of its database (`shard.py`).
 Then a person looks what was sent, and says after which row to go on. The position goes to the
@@ -7,8 +7,9 @@ cluster first, then to the database, as at the very first beginning.
 
 from __future__ import annotations
 
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientSettings
 from headrace.services.outbox import positions
+from headrace.services.outbox.rows import Row
 from headrace.services.outbox.schema import OutboxError
 from headrace.services.outbox.sender import NothingSent, Sender, SenderLost
 from headrace.services.outbox.shard import Position
@@ -17,7 +18,7 @@ from headrace.services.outbox.store import Store
 LEASE_MS = 60_000
 
 
-def resume(store: Store, at: Connection, shard: int, *, after: int) -> None:
+def resume(store: Store, at: ClientSettings, shard: int, *, after: int) -> None:
     """Raises OutboxError if a relay has the shard, or there is no such row."""
     facts = store.facts()
     if not 0 <= shard < facts.shards:
@@ -30,7 +31,8 @@ def resume(store: Store, at: Connection, shard: int, *, after: int) -> None:
         raise OutboxError(f"A relay has shard {shard}: stop the relays first.")
     try:
         positions.ensure(at)
-        _write(at, facts.outbox_id, shard, Position(after, row.checksum if row is not None else 0))
+        position = Position(after, row.checksum if row is not None else 0)
+        _write(store, at, facts.outbox_id, shard, position)
         store.force_hint(shard, after)
     except (NothingSent, SenderLost) as failure:
         raise OutboxError(f"The position could not be written: {failure}.") from failure
@@ -38,8 +40,13 @@ def resume(store: Store, at: Connection, shard: int, *, after: int) -> None:
         store.release(shard, me)
 
 
-def _write(at: Connection, outbox_id: str, shard: int, position: Position) -> None:
-    sender = Sender(at, outbox_id, shard)
+def _write(
+    store: Store, at: ClientSettings, outbox_id: str, shard: int, position: Position
+) -> None:
+    def rows_of(after: int, up_to: Position) -> list[Row]:
+        return store.rows(shard, after, up_to.row_id, up_to.retried)
+
+    sender = Sender(at, outbox_id, shard, rows_of=rows_of)
     try:
         sender.open()
         sender.send([], position)

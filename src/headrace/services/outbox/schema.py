@@ -1,8 +1,8 @@
-"""The outbox's tables: how they are made, and what a program must know of them before it writes.
+"""The outbox's tables: how they are created, and the facts that a writer needs.
 
 `headrace_outbox_meta` holds the version of the tables, the outbox's own id (a part of message ids
-and positions: an outbox made anew is another one) and the number of shards. Its rows are written
-last, so tables that are only half made count as missing.
+and positions: an outbox that is created again is another one) and the number of shards. Its rows
+are written last, so tables that are only half made count as missing.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def drop_statements(dialect: str) -> list[str]:
 
 
 def create(connection: Connection, shards: int | None = None) -> Facts:
-    """Make what is missing, also in tables of an older version. What is there stays, and so does
-    its number of shards."""
+    """Make what is missing, also in tables of an older version. Existing tables stay, with their
+    number of shards."""
     there = connection.dialect.has_table(connection, "headrace_outbox_meta")
     return make(_Alchemy(connection), there=there, shards=shards)
 

@@ -1,20 +1,21 @@
 """The transactional producer of one shard: records and the position, all of it or nothing.
 
-`open` takes over the shard's transactional id: whoever had it before can commit nothing any more.
-What can go wrong is an exception: `NothingSent` (it may be tried again), `RowRefused` (a record is
-refused for its own fault), `SenderLost` (make a new one; the position tells what was committed).
-Belongs to one thread.
+`open` takes over the shard's transactional id: the producer that had it before is fenced. The
+errors are exceptions: `NothingSent` (it may be tried again), `RowRefused` (a record is refused for
+its own fault), `SenderLost` (make a new one; the position tells what was committed). Belongs to one
+thread.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from time import monotonic
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicCollection
 from confluent_kafka.admin import AclOperation
 
-from headrace.client.connection import Connection, made, program_settings, wait_for_topic
+from headrace.client.connection import ClientSettings, made, program_settings, wait_for_topic
 from headrace.client.errors import (
     ClientError,
     NoSuchTopic,
@@ -23,11 +24,21 @@ from headrace.client.errors import (
     explained,
     kafka_error,
 )
+from headrace.protocol.errors import MalformedMessage
 from headrace.services.outbox import positions
+from headrace.services.outbox.hanging_transactions import RowsOf, end_own
 from headrace.services.outbox.rows import OutboxRecord
 from headrace.services.outbox.shard import Position
 
+log = logging.getLogger("headrace.outbox")
+
 PATIENCE_S = 5.0
+# Another shard's transaction may be open that long before its coordinator aborts it.
+LONGEST_HELD_BACK_S = 90.0
+# Apache Kafka that was killed in between comes back no sooner, and may have lost a marker
+# (`hanging_transactions.py`). The next marker of this producer would end that transaction as well,
+# whatever was decided about it, so the shard is taken over anew before anything else is sent.
+SLOW_COMMIT_S = 2.0
 # A transaction that is not ended by then is aborted by its coordinator.
 TRANSACTION_MS = 30_000
 # A batch larger than the topic's max.message.bytes is refused as a whole; librdkafka never splits.
@@ -40,7 +51,7 @@ FORBIDDEN = "TOPIC_AUTHORIZATION_FAILED"
 RETRY_MS, LONGEST_RETRY_MS = 2, 50
 ANY_PARTITION = -1  # the partitioner decides
 
-# What the cluster says about a record, not about the moment.
+# The errors of the cluster that are about a record, not about the moment.
 OF_THE_RECORD = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
@@ -83,9 +94,17 @@ class SenderLost(Exception):
 
 class Sender:
     def __init__(
-        self, at: Connection, outbox_id: str, shard: int, *, checks_rights: bool = False
+        self,
+        at: ClientSettings,
+        outbox_id: str,
+        shard: int,
+        *,
+        rows_of: RowsOf | None = None,
+        checks_rights: bool = False,
     ) -> None:
+        """Without `rows_of` nobody can tell what a hanging transaction was, so none is ended."""
         self._at, self._checks_rights = at, checks_rights
+        self._outbox_id, self._rows_of = outbox_id, rows_of
         self._key = positions.key_of(outbox_id, shard)
         self.transactional_id = f"headrace-outbox-{outbox_id}-{shard}"
         self._known: set[str] = set()  # topics that are there
@@ -129,9 +148,41 @@ class Sender:
         try:
             count = wait_for_topic(self._producer, self._at, positions.TOPIC)
             self._positions_partition = positions.partition_of(self._key, count)
-            return positions.read(self._at, self._key)
+            return self._position(stopping)
         except ClientError as failure:
             raise SenderLost(str(failure)) from failure
+
+    def _position(self, stopping: Callable[[], bool]) -> Position | None:
+        """Wait for transactions of other shards; end one of this shard that hangs."""
+        deadline = monotonic() + LONGEST_HELD_BACK_S
+        while True:
+            try:
+                return positions.read(self._at, self._key)
+            except positions.HeldBack as held_back:
+                ended = self._end_hanging(held_back)
+                if not ended and (monotonic() > deadline or stopping()):
+                    raise
+
+    def _end_hanging(self, held_back: positions.HeldBack) -> bool:
+        if self._rows_of is None:
+            return False
+        try:
+            told = end_own(
+                self._at,
+                transactional_id=self.transactional_id,
+                outbox_id=self._outbox_id,
+                place=(positions.TOPIC, self._positions_partition),
+                key=self._key,
+                held_back=held_back,
+                rows_of=self._rows_of,
+            )
+        except MalformedMessage as failure:
+            raise ClientError(f"{held_back} It cannot be read: {failure}.") from failure
+        except ClientError as failure:
+            raise ClientError(f"{held_back} It cannot be ended: {failure}") from failure
+        if told is not None:
+            log.warning("%s", told)
+        return told is not None
 
     def send(self, records: Sequence[OutboxRecord], position: Position) -> None:
         """One transaction."""
@@ -146,9 +197,12 @@ class Sender:
                 self._key,
                 partition=self._positions_partition,
             )
+            began = monotonic()
             self._insist(lambda: self._producer.commit_transaction(PATIENCE_S))
         except KafkaException as failure:
             raise self._ended(kafka_error(failure)) from failure
+        if (took_s := monotonic() - began) > SLOW_COMMIT_S:
+            raise SenderLost(f"a commit took {took_s:.0f} s, so the shard is taken over anew")
 
     def close(self) -> None:
         """Without a word to the cluster: no transaction is open, or it is lost."""

@@ -46,7 +46,7 @@ class Begun:
 
 
 @dataclass(slots=True)
-class Settled:
+class Stable:
     """All rows up to here are decided. A new incarnation: the database was connected anew."""
 
     up_to: int
@@ -61,7 +61,7 @@ class RowsRead:
 
 @dataclass(slots=True)
 class SourceLost:
-    """The database went away, or was connected anew since the ids were settled."""
+    """The database went away, or was connected anew since the ids were stable."""
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ class Aborted:
 
 
 @dataclass(slots=True)
-class Refused:
+class SendRefused:
     """As well, because the cluster does not take one of the records for its own fault."""
 
     reason: str
@@ -118,7 +118,7 @@ class ProducerLost:
 Event = (
     TakenOver
     | Begun
-    | Settled
+    | Stable
     | RowsRead
     | SourceLost
     | Reviewed
@@ -128,7 +128,7 @@ Event = (
     | Forgotten
     | Committed
     | Aborted
-    | Refused
+    | SendRefused
     | ProducerLost
 )
 
@@ -200,7 +200,7 @@ class Review:
 
 @dataclass(slots=True)
 class Wait:
-    """Until more rows are settled, a review is due, or the shard is given up."""
+    """Until more rows are stable, a review is due, or the shard is given up."""
 
 
 @dataclass(slots=True)
@@ -229,7 +229,7 @@ class Shard:
         self.position: Position | None = None
         self._check, self._blocks, self._most = check, blocks, most
         self._limit = most  # rows per transaction; halved by a refusal, down to the guilty row
-        self._settled = Settled(0, -1)
+        self._stable = Stable(0, -1)
         self._looked_to = 0  # rows up to here were read; not kept anywhere
         self._looks_to = 0  # the same, once what is being sent is committed
         self._guilty: dict[int, str] = {}  # rows that the cluster refused, and why
@@ -248,8 +248,8 @@ class Shard:
             case Begun():
                 self.position = Position(0)
                 return self._next()
-            case Settled():
-                return self._saw_settled(event)
+            case Stable():
+                return self._saw_stable(event)
             case RowsRead():
                 return self._plan(event.rows, event.up_to)
             case SourceLost():
@@ -267,7 +267,7 @@ class Shard:
                 return self._committed()
             case Aborted():
                 return self._again()
-            case Refused():
+            case SendRefused():
                 return self._refused(event)
             case ProducerLost():
                 self._sending, self.position = None, None
@@ -328,14 +328,14 @@ class Shard:
     # ---- reading and sending
 
     def _next(self) -> Effect:
-        if self.position is not None and self._settled.up_to > self._looked_to:
-            return Read(self.position.row_id, self._settled.up_to, self._limit)
+        if self.position is not None and self._stable.up_to > self._looked_to:
+            return Read(self.position.row_id, self._stable.up_to, self._limit)
         return Wait()
 
-    def _saw_settled(self, settled: Settled) -> Effect:
-        if settled.incarnation != self._settled.incarnation and self.position is not None:
+    def _saw_stable(self, stable: Stable) -> Effect:
+        if stable.incarnation != self._stable.incarnation and self.position is not None:
             self._looked_to = self.position.row_id
-        self._settled = settled
+        self._stable = stable
         return self._next()
 
     def _plan(self, rows: list[Row], up_to: int) -> Effect:
@@ -359,7 +359,7 @@ class Shard:
         return Track(rows) if rows else self._sending
 
     def _sorted(self, rows: Sequence[Row]) -> tuple[list[Row], list[tuple[Row, str, bool]]]:
-        """Those that can be sent, and those that cannot."""
+        """The rows that can be sent, and those that cannot."""
         self._asked.clear()
         if self._blocked or self._guilty:
             return self._sorted_rest(rows)
@@ -421,7 +421,7 @@ class Shard:
         return self._next()
 
     def _again(self) -> Effect:
-        """From the position: what is blocked or settled may have changed meanwhile."""
+        """From the position: what is blocked or stable may have changed meanwhile."""
         self._sending = None
         return Review(self._limit) if self._retry else self._next_anew()
 
@@ -430,7 +430,7 @@ class Shard:
         self._looked_to = self.position.row_id
         return self._next()
 
-    def _refused(self, refusal: Refused) -> Effect:
+    def _refused(self, refusal: SendRefused) -> Effect:
         refused, self._sending = self._sending, None
         assert refused is not None and refused.rows, "a position alone is not refused"
         guilty = {row.id: why for row in refused.rows if (why := refusal.topics.get(row.topic))}

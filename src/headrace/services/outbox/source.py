@@ -1,7 +1,7 @@
-"""The rows of the database as a relay reads them: up to which id they are settled, and then a few.
+"""The rows of the database as a relay reads them: up to which id they are stable, and then a few.
 
-Two connections live and die together: one looks for the horizon, the other reads. What is known of
-settled ids is of no use after the server has restarted, because ids that it had drawn and lost are
+Two connections live and die together: one looks for the horizon, the other reads. The knowledge of
+stable ids is invalid after a restart of the server, because ids that it had drawn and lost are
 drawn again. A restart breaks both connections, so rows are only read over a connection that is
 older than the answer it relies on; `incarnation` counts the pairs.
 """
@@ -19,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from headrace.services.outbox import databases
 from headrace.services.outbox.databases import Horizon
 from headrace.services.outbox.rows import Row
-from headrace.services.outbox.shard import Settled
+from headrace.services.outbox.shard import Stable
 from headrace.services.outbox.store import COLUMNS, connect, rows_of
 
 # So many rows are read without asking for their sizes first: 16 MB, as a rule.
@@ -28,7 +28,7 @@ MOST_BYTES = 16 << 20
 
 
 class Stale(Exception):
-    """The connection is another one than the settled id was found with."""
+    """The connection is another one than the stable id was found with."""
 
 
 class Source:
@@ -56,12 +56,12 @@ class Source:
             f" AND id <= :up_to ORDER BY id LIMIT :most{self._database.LOCKED_READ}"
         )
 
-    def poll(self) -> Settled:
+    def poll(self) -> Stable:
         """Raises what SQLAlchemy raises; the next call connects anew."""
         with self._closing_if_it_fails():
             looking = self._connected()
             assert self._horizon is not None
-            return Settled(self._horizon.advance(looking), self.incarnation)
+            return Stable(self._horizon.advance(looking), self.incarnation)
 
     def held_up_by(self) -> str | None:
         with self._closing_if_it_fails():

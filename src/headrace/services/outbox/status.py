@@ -1,4 +1,4 @@
-"""What there is to know of an outbox, asked of its database alone."""
+"""The state of an outbox, from its database alone."""
 
 from __future__ import annotations
 

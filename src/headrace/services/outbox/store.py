@@ -1,4 +1,4 @@
-"""What a relay keeps in the database: leases, hints, parked rows; and the rows that it removes.
+"""The data of a relay in the database: leases, hints, parked rows; and the deletion of sent rows.
 
 Every call is one short transaction. All times are the database's own, in milliseconds since 1970.
 """
@@ -50,7 +50,7 @@ class ParkedRow:
 
 @dataclass(slots=True)
 class View:
-    """What a relay sees of the others."""
+    """The other relays, as a relay sees them."""
 
     now_ms: int
     leases: list[Lease]
@@ -181,6 +181,22 @@ class Store:
                 {"shard": shard, "id": row_id},
             ).one_or_none()
         return None if found is None else row_of(found)
+
+    def rows(self, shard: int, after: int, up_to: int, parked: Sequence[int]) -> list[Row]:
+        """Those between two positions, and these parked ones as far as they still are parked."""
+        between = (
+            f"SELECT {COLUMNS} FROM headrace_outbox WHERE shard = :shard AND id > :after"
+            " AND id <= :up_to ORDER BY id"
+        )
+        some = text(f"SELECT {COLUMNS} FROM headrace_outbox_parked WHERE id IN :ids").bindparams(
+            bindparam("ids", expanding=True)
+        )
+        with self.engine.connect() as db:
+            values = {"shard": shard, "after": after, "up_to": up_to}
+            found = list(db.execute(text(between), values))
+            if parked:
+                found += db.execute(some, {"ids": list(parked)})
+        return [row_of(row) for row in found]
 
     # ---- parked rows
 

@@ -1,8 +1,8 @@
-"""The thread of one shard: does what the shard's state machine says, and tells it what happened.
+"""The thread of one shard: performs the effects of its state machine, and reports the results.
 
-A database that is away is asked again; so is a cluster. The thread ends when it is told to, when
-the lease is over, or when the shard must not go on (`Halt`). Ending loses nothing and doubles
-nothing: what counts is in the cluster's position.
+A database that is away is asked again; so is a cluster. The thread ends when it is asked to, when
+the lease is over, or when the shard must stop (`Halt`). Ending loses nothing and doubles nothing:
+what counts is in the cluster's position.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
 from headrace.services.outbox import shard as core
 from headrace.services.outbox.confirmations import Confirmations
@@ -37,16 +37,16 @@ Found = TypeVar("Found")
 
 
 class Published:
-    """The settled id, from the thread that looks for it to those that wait for it."""
+    """The stable id, from the thread that looks for it to those that wait for it."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
-        self.settled = core.Settled(0, -1)
+        self.stable = core.Stable(0, -1)
 
-    def publish(self, settled: core.Settled) -> None:
+    def publish(self, stable: core.Stable) -> None:
         with self.changed:
-            if settled != self.settled:
-                self.settled = settled
+            if stable != self.stable:
+                self.stable = stable
                 self.changed.notify_all()
 
     def wake(self) -> None:
@@ -63,7 +63,7 @@ class ShardWorker:
         self,
         number: int,
         *,
-        at: Connection,
+        at: ClientSettings,
         outbox_id: str,
         store: Store,
         source: Source,
@@ -85,7 +85,7 @@ class ShardWorker:
         self._checks_rights = False  # a sender was lost because it may not write to some topic
         self._said_parked: set[int] = set()  # rows behind the position that were told of
         self._records: dict[int, OutboxRecord] = {}  # of the rows that were read last
-        self._seen = core.Settled(0, -2)
+        self._seen = core.Stable(0, -2)
         self._review_at = 0.0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"outbox-{number}", daemon=True)
@@ -127,7 +127,7 @@ class ShardWorker:
             pass
         except Exception as bug:
             self.problem = f"a bug of the relay: {bug!r}"
-            log.exception("shard %d has met a bug; its relay begins it anew", self.number)
+            log.exception("a bug in shard %d; the relay starts it again", self.number)
         finally:
             self._close_sender()
 
@@ -167,9 +167,9 @@ class ShardWorker:
             return self._review(1000)
         published = self._published
         with published.changed:
-            if published.settled == self._seen and not self._stopping.is_set():
+            if published.stable == self._seen and not self._stopping.is_set():
                 published.changed.wait(LONGEST_WAIT_S)
-            self._seen = published.settled
+            self._seen = published.stable
         return self._seen
 
     # ---- the cluster
@@ -179,7 +179,11 @@ class ShardWorker:
         while True:
             try:
                 sender = self._sender = Sender(
-                    self._at, self._outbox_id, self.number, checks_rights=self._checks_rights
+                    self._at,
+                    self._outbox_id,
+                    self.number,
+                    rows_of=self._rows_of,
+                    checks_rights=self._checks_rights,
                 )
                 position = sender.open(self._gives_up)
                 break
@@ -193,6 +197,12 @@ class ShardWorker:
         self.problem = None
         log.info("took over shard %d after row %d", self.number, row_id)
         return core.TakenOver(position, hint, row, blocked)
+
+    def _rows_of(self, after: int, position: core.Position) -> list[Row]:
+        """The rows of a transaction that moved the position from there to here."""
+        return self._insist(
+            lambda: self._store.rows(self.number, after, position.row_id, position.retried)
+        )
 
     def _begin(self, effect: core.Begin) -> core.Event:
         assert self._sender is not None
@@ -215,7 +225,7 @@ class ShardWorker:
         try:
             self._sender.send(records, effect.position)
         except RowRefused as refusal:
-            return core.Refused(str(refusal), refusal.topics)
+            return core.SendRefused(str(refusal), refusal.topics)
         except NothingSent as failure:
             self.counters.aborted += 1
             self._trouble(str(failure))
@@ -261,7 +271,7 @@ class ShardWorker:
             )
         except Stale:
             self._stopping.wait(0.01)
-            self._seen = core.Settled(0, -2)  # ask for the new one
+            self._seen = core.Stable(0, -2)  # ask for the new one
             return core.SourceLost()
         except DATABASE_FAILS as failure:
             self._trouble(f"the database cannot be read: {first_line(failure)}")

@@ -1,8 +1,8 @@
 """A dead letter as people ask for it, and which of them are meant.
 
 The record is whole; the `headrace-dead-` headers tell where it came from and why it was parked. A
-record in a `.dead` topic without them was written by somebody else: it is shown, with blanks, and
-cannot be driven again because nobody can say to whom.
+record in a `.dead` topic without them was written by another program: it is shown, with blanks, and
+cannot be sent again because its group is unknown.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from headrace.app import headers as names
 from headrace.client.records import HeaderList, Record
 
-Place = tuple[int, int]  # partition and offset within the dead-letter topic
+LetterId = tuple[int, int]  # partition and offset within the dead-letter topic
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class DeadLetter:
     redrives: int
 
     @property
-    def place(self) -> Place:
+    def letter_id(self) -> LetterId:
         return (self.partition, self.offset)
 
     @property
@@ -86,7 +86,7 @@ def _number(text: str | None) -> int | None:
 class Selection:
     """Which letters are meant: all that pass every condition that is given."""
 
-    places: frozenset[Place] | None = None
+    letter_ids: frozenset[LetterId] | None = None
     key: bytes | None = None
     error: str | None = None  # a part of the exception's class or of its message
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class Selection:
     until_ms: int | None = None  # parked before
 
     def accepts(self, letter: DeadLetter) -> bool:
-        if self.places is not None and letter.place not in self.places:
+        if self.letter_ids is not None and letter.letter_id not in self.letter_ids:
             return False
         if self.key is not None and letter.key != self.key:
             return False

@@ -1,9 +1,8 @@
 """Dead letters of a cluster: list them, send them again, put them away.
 
 One redrive of a topic runs at a time: its transactional id is fixed, so a second one takes over
-and the first ends with `Fenced`. Letters are sent in transactions of a few hundred, each with the
-record of what was done; a crash leaves whole transactions only, and the same command goes on from
-there.
+and the first ends with `Fenced`. Letters are sent in transactions of a few hundred, each with its
+journal entries; a crash leaves whole transactions only, and the same command continues from there.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from headrace.app.names import escaped
-from headrace.client.connection import Connection
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError, NoSuchTopic
-from headrace.client.producer import Producer
-from headrace.client.reading import RecordReader
+from headrace.client.lookup.record_reader import RecordReader
+from headrace.client.producer.producer import Producer
 from headrace.client.records import Outgoing
-from headrace.client.topics import Topics
 from headrace.services.redrive.letters import DeadLetter, Selection, dead_letter
-from headrace.services.redrive.redriving import MOST_REDRIVES, NotRedrivable, again
+from headrace.services.redrive.redriven_letter import MOST_REDRIVES, NotRedrivable, again
 from headrace.services.redrive.settled import (
     DISCARDED,
     REDRIVEN,
@@ -63,7 +62,7 @@ class Step:
 class DeadLetters:
     def __init__(
         self,
-        connection: Connection,
+        connection: ClientSettings,
         *,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         sleep: Callable[[float], None] = time.sleep,
@@ -98,7 +97,7 @@ class DeadLetters:
     def letters(
         self, topic: str, selection: Selection, *, also_settled: bool = False
     ) -> Iterator[tuple[DeadLetter, Settled | None]]:
-        """Those that are meant, oldest first within a partition, with what became of them."""
+        """The chosen letters, oldest first within a partition, with their outcomes."""
         self._require(topic)
         settled = self._settled()
         for letter in self._all(topic):

@@ -1,10 +1,10 @@
-"""The record of who did what with which dead letter: the compacted topic below, one key per letter.
+"""The journal of actions on dead letters: the compacted topic below, one key per letter.
 
 An entry is written in the transaction that sends the letter again, so a letter is settled if and
-only if it was sent: whoever repeats a command, after a crash or by mistake, goes on where the first
-one ended. Letters stay where they are (their topic's retention removes them); what is settled is
-no longer listed. Entries are kept for 90 days, longer than the letters themselves by default. An
-entry also holds when its letter was parked: a topic that was deleted and made anew has the same
+only if it was sent: a command that is repeated, after a crash or by mistake, continues where the
+first one ended. Letters stay where they are (their topic's retention removes them); what is settled
+is no longer listed. Entries are kept for 90 days, longer than the letters themselves by default. An
+entry also holds when its letter was parked: a topic that was deleted and created again has the same
 offsets, with other letters.
 """
 
@@ -22,7 +22,7 @@ DISCARDED = "discarded"
 
 @dataclass(slots=True)
 class Settled:
-    """What became of one letter."""
+    """The outcome of one letter."""
 
     letter: str  # topic/partition/offset of the dead letter
     parked_at_ms: int | None

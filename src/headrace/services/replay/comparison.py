@@ -1,8 +1,8 @@
-"""What a shadow published beside what its app published for the same records. Pure.
+"""Compares the results of a shadow with those of its app for the same records. Pure.
 
 Results of the SDK carry the id of the record that they came from, the group and a number: the group
 is left out, and what is left names the same result on both sides. Compared are key, value and the
-headers that the handler gave. A result with an id that the handler chose is told by that id.
+headers that the handler gave. A result with an id that the handler chose is identified by that id.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A move never goes forward, and a partition where the group has committed nothing is left alone: it
 reads from its beginning anyway. The offsets that the group had are in the journal before any is
-changed, so every move can be undone, also one that was killed half-way. A topic that was made anew
-since is another topic: what the group had in the former one is not put there.
+changed, so every move can be undone, also one that was killed half-way. A topic that was created
+again since is another topic: the group's offsets in the former one are not restored there.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
-from headrace.client.browsing import Browser
-from headrace.client.connection import Connection
+from headrace.client.admin.group_offsets import delete_offsets
+from headrace.client.admin.groups import Groups, Move, Place
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
-from headrace.client.group_offsets import delete_offsets
-from headrace.client.groups import Groups, Move, Place
-from headrace.client.producer import Producer
+from headrace.client.lookup.record_pages import Browser
+from headrace.client.producer.producer import Producer
 from headrace.client.records import TopicPartition
-from headrace.client.topics import Topics
-from headrace.services.replay import journal
+from headrace.services.replay import journal, widenings
 from headrace.services.replay.journal import JOURNAL_TOPIC, GroupEntry
 
 # How long a running group is watched to see how fast it reads.
@@ -86,7 +86,7 @@ class UndoPlan:
 class GroupMoves:
     def __init__(
         self,
-        connection: Connection,
+        connection: ClientSettings,
         *,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         sleep: Callable[[float], None] = time.sleep,
@@ -112,6 +112,7 @@ class GroupMoves:
     def execute(self, plan: GroupPlan, *, by: str, reason: str = "") -> None:
         if not plan.moves:
             raise CannotMove(f"Group {plan.group} would read nothing again there.")
+        widenings.require_none(self._connection, plan.group, {each.topic for each in plan.moves})
         self.move(
             plan.group,
             current={(each.topic, each.partition): each.current for each in plan.moves},
@@ -184,10 +185,10 @@ class GroupMoves:
         ids = topics.ids(names - found.keys())
         for name, now in ids.items():
             if entry.topic_ids.get(name, now) != now:
-                found[name] = "the topic was made anew since"
+                found[name] = "the topic was created again since"
         for topic, partition, _ in entry.former:
             if topic not in found and partition not in topics.cluster.topics[topic].partitions:
-                found[topic] = "the topic was made anew since, with fewer partitions"
+                found[topic] = "the topic was created again since, with fewer partitions"
         return found
 
     def undo(self, plan: UndoPlan, *, by: str, reason: str = "") -> None:
@@ -196,6 +197,7 @@ class GroupMoves:
         if not plan.moves:
             raise CannotMove(f"Nothing of it can be undone: {plan.partitions[0].why_not}.")
         groups.require_inactive(undone.group)
+        widenings.require_none(self._connection, undone.group, {each.topic for each in plan.moves})
         committed = groups.committed(undone.group)
         entry = GroupEntry(
             undone.group,
@@ -271,7 +273,7 @@ class GroupMoves:
 
 
 def targets_from(
-    connection: Connection,
+    connection: ClientSettings,
     topics: Iterable[tuple[str, list[int]]],
     *,
     since_ms: int | None,

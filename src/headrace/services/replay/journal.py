@@ -1,7 +1,7 @@
-"""The journal of replays: a compacted topic with how far each copy is and what each group had.
+"""The journal of replays: a compacted topic with each copy's progress and each group's old offsets.
 
 One entry per copy, written in the transaction that writes the copied records: a copy that was
-stopped or killed goes on exactly where it was. One entry per move of a group, written before the
+stopped or killed continues exactly where it was. One entry per move of a group, written before the
 move, with the offsets that the group had: they can be put back. Entries are kept for 90 days.
 Unknown fields, which a later version may add, are ignored.
 """
@@ -14,9 +14,9 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.client.connection import Connection
-from headrace.client.reading import RecordReader
-from headrace.client.topics import Topics
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings
+from headrace.client.lookup.record_reader import RecordReader
 
 JOURNAL_TOPIC = "headrace.replay"
 JOURNAL_SETTINGS = {"cleanup.policy": "compact,delete", "retention.ms": str(90 * 86_400_000)}
@@ -92,11 +92,11 @@ class Journal:
         return 1 + max((int(end) for end in ends if end.isdecimal()), default=-1)
 
 
-def ensure_journal(connection: Connection) -> None:
+def ensure_journal(connection: ClientSettings) -> None:
     Topics(connection).ensure(JOURNAL_TOPIC, partitions=1, settings=JOURNAL_SETTINGS)
 
 
-def read_journal(connection: Connection) -> Journal:
+def read_journal(connection: ClientSettings) -> Journal:
     journal = Journal()
     moves: dict[bytes, GroupEntry] = {}
     if JOURNAL_TOPIC not in Topics(connection).cluster.topics:

@@ -1,6 +1,6 @@
-"""How fast records are replayed: so many per second, or at their original pace times a factor.
+"""How fast records are replayed: a number per second, or their original pace times a factor.
 
-Pure: it is told the time and says how long to wait. A replay that was held up does not make up for
+Pure: it gets the time and returns how long to wait. A replay that was held up does not make up for
 more than a second of it at once. At their own pace, the wait between two records has a limit: a
 clock that was wrong by years once must not hold a replay up for years.
 """

@@ -9,10 +9,10 @@ to have its effect once more needs an id of its own (`as_new`).
 from __future__ import annotations
 
 from headrace.app import headers as names
-from headrace.app.message_ids import place_id, sent_id
 from headrace.app.names import retry_topic
+from headrace.app.once.message_ids import place_id, sent_id
 from headrace.client.records import Outgoing, Record
-from headrace.services.replay.copying import CannotCopy, Dress
+from headrace.services.replay.topic_copy import CannotCopy, Dress
 from headrace.services.replay.trail import with_trail
 
 # Of an earlier failure or delivery; the app would take them for this record's own.

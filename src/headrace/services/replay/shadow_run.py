@@ -1,7 +1,7 @@
-"""Run an app as a shadow over a stretch of the past, then compare what both have published.
+"""Runs an app as a shadow over old records, then compares what both have published.
 
-The stretch begins where somebody says and ends at the ends that the topics have when the run
-begins. A shadow that was stopped goes on from its own committed offsets. The app itself is not
+The range begins at the given point and ends at the log end offsets of the topics when the run
+begins. A shadow that was stopped continues from its own committed offsets. The app itself is not
 touched: its offsets, its topics and its once-keys stay as they are.
 """
 
@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 
 from headrace.app.app import App
 from headrace.app.names import retry_topic
-from headrace.app.quiet import is_quiet, next_due_ms
+from headrace.app.retries.topics import AppTopics
 from headrace.app.shadow import Shadow
-from headrace.app.topics import AppTopics
-from headrace.app.worker import Worker
+from headrace.app.worker.quiet import is_quiet, next_due_ms
+from headrace.app.worker.worker import Worker
+from headrace.client.admin.groups import Groups, Move, Place
+from headrace.client.admin.topics import Topics
 from headrace.client.errors import ClientError
-from headrace.client.groups import Groups, Move, Place
-from headrace.client.reading import BEGINNING, AtTime, RecordReader, Start
+from headrace.client.lookup.record_reader import BEGINNING, AtTime, RecordReader, Start
 from headrace.client.records import Record, TopicPartition
-from headrace.client.topics import Topics
 from headrace.services.replay.comparison import Comparison, compared, results_of
 
 LOOK_EVERY_S = 0.2
@@ -32,7 +32,7 @@ QUIET_LOOKS = 3
 
 @dataclass(slots=True)
 class ShadowSpan:
-    """What the shadow reads."""
+    """The range that the shadow reads."""
 
     starts: dict[Place, int]
     ends: dict[Place, int]

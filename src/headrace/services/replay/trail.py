@@ -15,17 +15,17 @@ MOST_REPLAYS = 5
 
 def would_loop(record: Record, to_topic: str) -> bool:
     """Whether the record has been in that topic before, or on its way too often."""
-    places = [value for name, value in record.headers if name == REPLAYED_FROM and value]
-    if len(places) >= MOST_REPLAYS:
+    record_ids = [value for name, value in record.headers if name == REPLAYED_FROM and value]
+    if len(record_ids) >= MOST_REPLAYS:
         return True
-    return any(_topic(place.decode("utf-8", "replace")) == to_topic for place in places)
+    return any(_topic(record_id.decode("utf-8", "replace")) == to_topic for record_id in record_ids)
 
 
 def with_trail(record: Record) -> HeaderList:
     """The record's headers, and where it was read just now."""
-    place = f"{record.topic}/{record.partition}/{record.offset}".encode()
-    return [*record.headers, (REPLAYED_FROM, place)]
+    record_id = f"{record.topic}/{record.partition}/{record.offset}".encode()
+    return [*record.headers, (REPLAYED_FROM, record_id)]
 
 
-def _topic(place: str) -> str:
-    return place.rsplit("/", 2)[0]
+def _topic(record_id: str) -> str:
+    return record_id.rsplit("/", 2)[0]

@@ -6,11 +6,8 @@ of. A sample that could not be written for LONGEST_WAIT_MS is dropped and counte
 
 from __future__ import annotations
 
-import http.client
 import threading
 import time
-import urllib.error
-import urllib.request
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,9 +16,9 @@ from urllib.parse import urlsplit
 
 from confluent_kafka import KafkaError
 
-from headrace.client.connection import Connection
-from headrace.client.errors import BufferFull
-from headrace.client.producer import Producer
+from headrace.client.connection import ClientSettings
+from headrace.client.errors import BufferFull, ClientError, explain_delivery
+from headrace.client.producer.producer import Producer
 from headrace.contract.headers import MESSAGE_ID
 from headrace.contract.metrics import series
 from headrace.contract.tracking import time_text
@@ -29,12 +26,11 @@ from headrace.services.shipping import host
 from headrace.services.shipping.exposition import scraped
 from headrace.services.shipping.numbers import Reading, numbers
 from headrace.services.shipping.records import encoded
+from headrace.services.shipping.scraper import ScrapeFailed, Scraper, without_secrets
 
 LONGEST_WAIT_MS = 10 * 60_000
 IN_ONE_RECORD = 200
 BUFFER_MESSAGES, BUFFER_KIB = 10_000, 16 * 1024
-SCRAPE_WITHIN_S = 5.0
-MOST_SCRAPED_BYTES = 4 * 1024 * 1024
 TELL_EVERY_S = 10.0
 
 
@@ -60,19 +56,15 @@ class Counters:
     missed: int = 0  # moments for which the sample before took too long
     scrapes_failed: int = 0
     left_out: int = 0  # lines of endpoints that are no numbers, or too many
+    unread: int = 0  # parts of the machine that could not be read
     last_failure: str | None = None
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
 
 
 @dataclass(slots=True)
 class Agent:
     """`read` gives a reading of this machine."""
 
-    connection: Connection
+    connection: ClientSettings
     settings: Settings
     note: Callable[[str], None]
     read: Callable[[Sequence[str]], Reading] = host.read
@@ -100,18 +92,26 @@ class Agent:
                 "message.timeout.ms": LONGEST_WAIT_MS,
             },
         )
+        scraper = Scraper(settings.endpoints)
         try:
-            before = self.read(settings.processes)
+            before = self._read()
             while self._wait_for_next() and not self._is_enough():
-                now = self.read(settings.processes)
+                now = self._read()
                 found = numbers(before, now)
-                for url in settings.endpoints:
-                    found |= self._scrape(url)
-                self._send(producer, found)
+                self._send(producer, found | self._scrape(scraper))
                 before = now
                 self._tell_of_losses()
         finally:
             producer.close(settings.grace_s)
+
+    def _read(self) -> Reading:
+        found = self.read(self.settings.processes)
+        self.counters.unread += len(found.unread)
+        for part, why in found.unread.items():
+            if part not in self._failing:
+                self._failing.add(part)
+                self.note(f"The numbers of {part} cannot be read: {why}.")
+        return found
 
     def _is_enough(self) -> bool:
         return self.settings.samples is not None and self.counters.samples >= self.settings.samples
@@ -141,13 +141,19 @@ class Agent:
                 )
             except BufferFull:
                 self.counters.dropped += 1
+            except ClientError as refusal:
+                if producer.failed_for_good:
+                    raise
+                self.counters.dropped += 1
+                self.counters.last_failure = str(refusal).rstrip(".")
 
     def _ended(self, error: KafkaError | None, message: Any) -> None:
         if error is None:
             self.counters.written += 1
         else:
             self.counters.lost += 1
-            self.counters.last_failure = error.str()
+            failure = explain_delivery(error, self.connection.bootstrap, self.settings.topic)
+            self.counters.last_failure = str(failure).rstrip(".")
 
     def _tell_of_losses(self) -> None:
         lost, now_s = self.counters.dropped + self.counters.lost, time.monotonic()
@@ -159,33 +165,31 @@ class Agent:
 
     # ---- endpoints
 
-    def _scrape(self, url: str) -> dict[str, float]:
-        endpoint = urlsplit(url).netloc.rpartition("@")[2]
-        up = series("scrape_up", {"endpoint": endpoint})
-        try:
-            text = fetched(url)
-        except (OSError, ValueError, http.client.HTTPException) as failure:
-            self.counters.scrapes_failed += 1
-            if url not in self._failing:
-                self._failing.add(url)
-                self.note(f"{url} gives no numbers: {failure}.")
-            return {up: 0.0}
+    def _scrape(self, scraper: Scraper) -> dict[str, float]:
+        """The series of all endpoints, each as far as it answers in time."""
+        found: dict[str, float] = {}
+        for url, answer in scraper.all():
+            endpoint = urlsplit(url).netloc.rpartition("@")[2]
+            found[series("scrape_up", {"endpoint": endpoint})] = float(isinstance(answer, str))
+            if isinstance(answer, ScrapeFailed):
+                self._tell_of_failure(url, answer)
+                continue
+            self._tell_of_success(url)
+            said = scraped(answer, endpoint)
+            self.counters.left_out += said.left_out
+            found = said.numbers | found
+        return found
+
+    def _tell_of_failure(self, url: str, why: ScrapeFailed) -> None:
+        self.counters.scrapes_failed += 1
+        if url not in self._failing:
+            self._failing.add(url)
+            self.note(f"{without_secrets(url)} gives no numbers: {why}.")
+
+    def _tell_of_success(self, url: str) -> None:
         if url in self._failing:
             self._failing.discard(url)
-            self.note(f"{url} gives numbers again.")
-        found = scraped(text, endpoint)
-        self.counters.left_out += found.left_out
-        return {**found.numbers, up: 1.0}
-
-
-def fetched(url: str) -> str:
-    """The text of an endpoint, bounded in time and bytes; redirects are not followed."""
-    opener = urllib.request.build_opener(_NoRedirect)
-    with opener.open(url, timeout=SCRAPE_WITHIN_S) as answer:
-        body: bytes = answer.read(MOST_SCRAPED_BYTES + 1)
-    if len(body) > MOST_SCRAPED_BYTES:
-        raise ValueError(f"it answers more than {MOST_SCRAPED_BYTES:,} bytes")
-    return body.decode(errors="replace")
+            self.note(f"{without_secrets(url)} gives numbers again.")
 
 
 def parted(found: Mapping[str, float]) -> Iterator[dict[str, float]]:

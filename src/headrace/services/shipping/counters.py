@@ -1,9 +1,11 @@
-"""What a shipper counts, and how Prometheus reads it (text format 0.0.4). Pure."""
+"""The counts of a shipper, and their metrics for Prometheus. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+
+from headrace.prometheus_text import Family, render
 
 
 @dataclass(slots=True)
@@ -21,6 +23,7 @@ class Counters:
     files_opened: int = 0
     files_closed: int = 0
     files_lost: int = 0
+    pipe_lost: int = 0  # records
     not_followed: int = 0
     waits: int = 0  # times that reading stopped because the buffer was full
 
@@ -37,6 +40,7 @@ WORDS = {
     "files_opened": "Files that were opened.",
     "files_closed": "Files that were read to their end and let go.",
     "files_lost": "Files that were gone before they were read to their end.",
+    "pipe_lost": "Records of standard input that could not be written before the end.",
     "not_followed": "Files that cannot be followed.",
     "waits": "Times that reading stopped because the buffer was full.",
 }
@@ -44,12 +48,17 @@ WORDS = {
 
 def rendered(counters: Counters, gauges: Mapping[str, tuple[str, float]]) -> str:
     """`gauges` are names with their words and values."""
-    lines = []
-    for one in fields(counters):
-        name = f"headrace_ship_{one.name}_total"
-        lines += [f"# HELP {name} {WORDS[one.name]}", f"# TYPE {name} counter"]
-        lines.append(f"{name} {getattr(counters, one.name)}")
-    for name, (words, value) in gauges.items():
-        full = f"headrace_ship_{name}"
-        lines += [f"# HELP {full} {words}", f"# TYPE {full} gauge", f"{full} {value:.10g}"]
-    return "\n".join(lines) + "\n"
+    families = [
+        Family(
+            f"headrace_ship_{one.name}_total",
+            "counter",
+            WORDS[one.name],
+            [({}, getattr(counters, one.name))],
+        )
+        for one in fields(counters)
+    ]
+    families += [
+        Family(f"headrace_ship_{name}", "gauge", words, [({}, value)])
+        for name, (words, value) in gauges.items()
+    ]
+    return render(families)

@@ -1,4 +1,5 @@
-"""What a Prometheus endpoint answers (text format 0.0.4), as numbers by series. Pure, bounded."""
+"""Parses the answer of a Prometheus endpoint (text format 0.0.4) into numbers by series. Pure,
+bounded."""
 
 from __future__ import annotations
 
@@ -10,6 +11,8 @@ from headrace.contract.metrics import series
 
 MOST_SERIES = 5_000
 LONGEST_NAME = 1_000
+# A name, a number and a time; a longer line is left out before anything is looked for in it.
+LONGEST_LINE = 2 * LONGEST_NAME
 LINE = re.compile(r"([A-Za-z_:][\w:]*)\s*(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?\s*")
 LABEL = re.compile(r'\s*([A-Za-z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)')
 _ESCAPES = {"n": "\n"}
@@ -24,9 +27,9 @@ class Scraped:
 
 
 def scraped(text: str, endpoint: str) -> Scraped:
-    """Each series gets the label `endpoint`."""
+    """Each series gets the label `endpoint`; one that it has becomes `exported_endpoint`."""
     found = Scraped()
-    for line in text.splitlines():
+    for line in text.split("\n"):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         read = _read(line, endpoint)
@@ -38,7 +41,7 @@ def scraped(text: str, endpoint: str) -> Scraped:
 
 
 def _read(line: str, endpoint: str) -> tuple[str, float] | None:
-    whole = LINE.fullmatch(line)
+    whole = LINE.fullmatch(line) if len(line) <= LONGEST_LINE else None
     if whole is None:
         return None
     labels = _labels(whole[2] or "")
@@ -48,8 +51,18 @@ def _read(line: str, endpoint: str) -> tuple[str, float] | None:
         return None
     if labels is None or not math.isfinite(value):
         return None
-    name = series(whole[1], {**labels, "endpoint": endpoint})
+    name = series(whole[1], _with_endpoint(labels, endpoint))
     return None if len(name) > LONGEST_NAME else (name, value)
+
+
+def _with_endpoint(labels: dict[str, str], endpoint: str) -> dict[str, str]:
+    """As Prometheus does it: without another name, two series would become one."""
+    if "endpoint" in labels:
+        name = "exported_endpoint"
+        while name in labels:
+            name = f"exported_{name}"
+        labels[name] = labels.pop("endpoint")
+    return {**labels, "endpoint": endpoint}
 
 
 def _labels(text: str) -> dict[str, str] | None:

@@ -1,8 +1,8 @@
 """Files on this machine as the shipper follows them: found by pattern, known again after rotation.
 
-A file is known by device and inode, and by its first bytes and those before the place of reading:
-inodes are used again, and a file may be emptied and filled anew. A file that was renamed stays open
-and is read to its end; one that was renamed while nobody followed it is looked for in its folder.
+A file is identified by device and inode, and by its first bytes and those before the read position:
+inodes are reused, and a file may be emptied and filled again. A file that was renamed stays open
+and is read to its end; one that was renamed while no shipper ran is searched for in its folder.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from dataclasses import dataclass
 
 from headrace.services.shipping.followed import HEAD, TAIL, Followed, Position, fingerprint
 
-# What log rotation makes of old files; their lines were read before.
+# The suffixes of rotated files; their lines were read before.
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip", ".Z")
 
 Key = tuple[int, int]  # device and inode
+Stamp = tuple[int, int]  # size, and when it was last written to: equal if nobody wrote
+ANY_DEPTH = "**"
 
 
 @dataclass(slots=True)
@@ -45,6 +47,18 @@ class OpenFile:
         return bool(tail) and os.pread(self.descriptor, len(tail), followed.read - len(tail)) != (
             tail
         )
+
+    @property
+    def stamp(self) -> Stamp:
+        return stamp_of(os.fstat(self.descriptor))
+
+    @property
+    def has_a_name(self) -> bool:
+        """Whether it is in a folder yet, under whatever name."""
+        return os.fstat(self.descriptor).st_nlink > 0
+
+    def bytes_on_disk(self) -> int:
+        return os.fstat(self.descriptor).st_blocks * 512
 
     def chunk(self, most: int) -> bytes:
         followed = self.followed
@@ -103,20 +117,47 @@ class Found:
     path: str
     key: Key = (0, 0)
     why_not: str | None = None
+    stamp: Stamp = (0, 0)
 
 
 def find(patterns: list[str]) -> Iterator[Found]:
     """The files of all patterns, each once; what cannot be followed too."""
     seen: set[Key] = set()
     for pattern in patterns:
-        for path in sorted(glob.glob(pattern, recursive=True)):
-            found = _look(os.path.abspath(path))
+        for path in sorted(matching(pattern)):
+            found = _look(os.path.abspath(path), is_named=path == pattern)
             if found is not None and (found.why_not is not None or found.key not in seen):
                 seen.add(found.key)
                 yield found
 
 
-def _look(path: str) -> Found | None:
+def matching(pattern: str) -> Iterator[str]:
+    """`**` are all folders below, but not those behind links: a link to a folder above would give
+    the same files again, for ever deeper paths."""
+    before, any_depth, behind = _parted(pattern)
+    if not any_depth:
+        yield from glob.iglob(pattern)
+        return
+    for base in glob.iglob(before) if before else [""]:
+        for folder, _, _ in os.walk(base or os.curdir):
+            yield from matching(os.path.join(glob.escape(folder), behind or "*"))
+
+
+def _parted(pattern: str) -> tuple[str, bool, str]:
+    """The part before the first `**`, whether there is one, and the part after it."""
+    parts = pattern.split(os.sep)
+    if ANY_DEPTH not in parts:
+        return pattern, False, ""
+    at = parts.index(ANY_DEPTH)
+    before = os.sep.join(parts[:at]) or (os.sep if pattern.startswith(os.sep) else "")
+    return before, True, os.sep.join(parts[at + 1 :])
+
+
+def stamp_of(about: os.stat_result) -> Stamp:
+    return about.st_size, about.st_mtime_ns
+
+
+def _look(path: str, *, is_named: bool) -> Found | None:
     try:
         about = os.stat(path)
     except FileNotFoundError:
@@ -124,12 +165,16 @@ def _look(path: str) -> Found | None:
     except OSError as failure:
         return Found(path, why_not=failure.strerror)
     if stat.S_ISDIR(about.st_mode):
-        return None
+        return (
+            Found(path, why_not=f"it is a folder; name its files, as '{path}/*.log'")
+            if (is_named)
+            else None
+        )
     if not stat.S_ISREG(about.st_mode):
         return Found(path, why_not="it is no plain file; pipe it into `headrace ship logs -`")
     if path.endswith(COMPRESSED):
         return Found(path, why_not="it is compressed")
-    return Found(path, (about.st_dev, about.st_ino))
+    return Found(path, (about.st_dev, about.st_ino), stamp=stamp_of(about))
 
 
 def opened(path: str) -> tuple[int, Key]:
@@ -140,15 +185,17 @@ def opened(path: str) -> tuple[int, Key]:
 
 
 def renamed(position: Position) -> str | None:
-    """Where a file lies now that was renamed within its folder."""
-    folder = os.path.dirname(position.path)
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.inode() == position.inode and entry.is_file(follow_symlinks=False):
-                    return entry.path
-    except OSError:
-        pass
+    """Where a file lies now that was renamed within its folder; behind a link, within that of the
+    file itself."""
+    folders = [os.path.dirname(one) for one in (position.path, position.real) if one]
+    for folder in dict.fromkeys(folders):
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.inode() == position.inode and entry.is_file(follow_symlinks=False):
+                        return entry.path
+        except OSError:
+            continue
     return None
 
 

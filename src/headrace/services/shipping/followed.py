@@ -1,10 +1,10 @@
-"""One followed file: what was read of it, what of that is written, and where to go on. Pure.
+"""One followed file: the read part, the written part, and the next position. Pure.
 
-Bytes go in, groups of lines come out, ends of records come back. `position` is behind the last
-record before which all are written: a shipper that is started again goes on there, and what it had
-sent behind it is sent again under the same ids. Ids are the file's own id and the place of the
-first byte; the own id is given when the file is first seen and is kept, before anything is sent, so
-a file that is emptied and filled again gets another one.
+Bytes go in, groups of lines come out, ends of records come back. `position` is after the last
+record before which all are written: a shipper that is started again continues there, and sends
+later records again under the same ids. Ids are the file's own id and the place of the first byte;
+the own id is given when the file is first seen and is kept, before anything is sent, so a file that
+is emptied and filled again gets another one.
 
 Where a group ends follows from the lines, with one exception: after a pause a group is sent though
 the next line might have belonged to it. Such a place (`cuts`) is kept before the group is sent, and
@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
-from headrace.services.shipping.joining import Group, Joiner
+from headrace.services.shipping.line_groups import Group, Joiner
 from headrace.services.shipping.lines import Splitter
 
 HEAD = 256  # bytes at the beginning by which a file is known again
@@ -34,7 +34,7 @@ def fingerprint(data: bytes) -> str:
 
 @dataclass(slots=True)
 class Position:
-    """What is kept of a file."""
+    """The stored state of a file."""
 
     id: str
     path: str
@@ -51,6 +51,7 @@ class Position:
     ended: bool = False  # read to its end and let go
     emptied: bool = False  # its bytes are gone, but a copy may have them
     kept_ms: int = 0
+    real: str = ""  # where the file itself lies, if `path` is a link
 
     def fits(self, head: bytes, tail: bytes, size: int) -> bool:
         """Whether a file with these first bytes, and these before `checked_at`, is this one."""
@@ -62,12 +63,12 @@ class Position:
 
     def standing(self) -> object:
         """Equal for two positions that need not be kept twice."""
-        place = (self.device, self.inode, self.offset, self.size, tuple(self.cuts))
-        return self.id, self.path, place, self.head_size, self.ended, self.emptied
+        state = (self.device, self.inode, self.offset, self.size, tuple(self.cuts))
+        return self.id, self.path, state, self.head_size, self.ended, self.emptied
 
-    def check(self, place: int, tail: bytes) -> None:
+    def check(self, at: int, tail: bytes) -> None:
         """From now on it is known by the bytes before this place."""
-        self.checked_at, self.tail_size, self.tail = place, len(tail), fingerprint(tail)
+        self.checked_at, self.tail_size, self.tail = at, len(tail), fingerprint(tail)
 
     def looks_like(self, head: bytes, tail: bytes, size: int) -> bool:
         """Whether a file may be a copy of this one, made before this one was emptied."""
@@ -75,18 +76,21 @@ class Position:
 
 
 def position_of(document: dict[str, Any]) -> Position:
-    """As `dataclasses.asdict` made it; raises TypeError or ValueError if it is none."""
+    """As `dataclasses.asdict` makes it; raises TypeError or ValueError if it is none."""
     position = Position(**document)
-    numbers = (
-        position.device,
-        position.inode,
-        position.offset,
-        position.checked_at,
-        *position.cuts,
-    )
-    if not all(isinstance(one, int) and one >= 0 for one in numbers):
-        raise ValueError("a place is a whole number")
+    for one in fields(Position):
+        value = getattr(position, one.name)
+        if one.name == "cuts":
+            right = isinstance(value, list) and all(_is_offset(at) for at in value)
+        else:
+            right = _is_offset(value) if one.type == "int" else type(value).__name__ == one.type
+        if not right:
+            raise ValueError(f"{one.name} is {value!r}")
     return position
+
+
+def _is_offset(value: object) -> bool:
+    return type(value) is int and value >= 0
 
 
 class Sent:
@@ -133,7 +137,13 @@ class Followed:
         self.read += len(chunk)
         self.tail = (self.tail + chunk[-TAIL:])[-TAIL:]
         self.last_byte_ms = now_ms
-        found = [group for line in self._splitter.feed(chunk) for group in self._joiner.add(line)]
+        start = self._splitter.offset
+        whole = self._splitter.whole_lines(chunk)
+        if whole is not None:
+            found = self._joiner.add_whole(start, whole)
+        else:
+            lines = self._splitter.feed(chunk)
+            found = [group for line in lines for group in self._joiner.add(line)]
         if self._cuts and self.read == self._cuts[0]:
             self._cuts.popleft()
             found += self._rest()
@@ -164,9 +174,9 @@ class Followed:
         found = [group for line in self._splitter.flush() for group in self._joiner.add(line)]
         return found + self._joiner.flush()
 
-    def _cut_at(self, place: int) -> None:
-        if place not in self.position.cuts:
-            self.position.cuts.append(place)
+    def _cut_at(self, at: int) -> None:
+        if at not in self.position.cuts:
+            self.position.cuts.append(at)
 
     # ---- sending
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import psutil
 
@@ -19,16 +19,16 @@ NO_DISKS = frozenset({"squashfs", "overlay", "tmpfs", "devtmpfs", "iso9660", "au
 def read(processes: Sequence[str] = ()) -> Reading:
     """`processes` are names; all processes of a name are counted together."""
     found = Reading(time.monotonic())
-    _processors(found)
-    _memory(found)
-    _disks(found)
-    _network(found)
-    if processes:
-        _processes(found, frozenset(processes))
+    for name, part in PARTS.items():
+        try:
+            part(found, frozenset(processes))
+        except (OSError, RuntimeError, ValueError, psutil.Error) as failure:
+            # As in a container that hides a part of /proc: the other numbers are as good as before.
+            found.unread[name] = str(failure) or type(failure).__name__
     return found
 
 
-def _processors(found: Reading) -> None:
+def _processors(found: Reading, names: frozenset[str]) -> None:
     times = psutil.cpu_times()._asdict()
     guests = times.get("guest", 0.0) + times.get("guest_nice", 0.0)  # in user and nice already
     found.total_s = sum(times.values()) - guests
@@ -43,7 +43,7 @@ def _processors(found: Reading) -> None:
         found.gauges[f"load_{minutes}m"] = round(value, 2)
 
 
-def _memory(found: Reading) -> None:
+def _memory(found: Reading, names: frozenset[str]) -> None:
     memory, swap = psutil.virtual_memory(), psutil.swap_memory()
     found.gauges |= {
         "memory_percent": memory.percent,
@@ -53,22 +53,22 @@ def _memory(found: Reading) -> None:
     }
 
 
-def _disks(found: Reading) -> None:
+def _disks(found: Reading, names: frozenset[str]) -> None:
     mounts = [one for one in psutil.disk_partitions() if one.fstype not in NO_DISKS]
     for mount in mounts[:MOST_MOUNTS] or [None]:
-        place = "/" if mount is None else mount.mountpoint
+        mount_point = "/" if mount is None else mount.mountpoint
         try:
-            usage = psutil.disk_usage(place)
+            usage = psutil.disk_usage(mount_point)
         except OSError:  # unmounted meanwhile, or not ours to see
             continue
-        found.gauges[series("disk_used_percent", {"mount": place})] = usage.percent
-        found.gauges[series("disk_free_bytes", {"mount": place})] = usage.free
+        found.gauges[series("disk_used_percent", {"mount": mount_point})] = usage.percent
+        found.gauges[series("disk_free_bytes", {"mount": mount_point})] = usage.free
     if (moved := psutil.disk_io_counters()) is not None:
         found.counters["disk_read_bytes_per_s"] = moved.read_bytes
         found.counters["disk_written_bytes_per_s"] = moved.write_bytes
 
 
-def _network(found: Reading) -> None:
+def _network(found: Reading, names: frozenset[str]) -> None:
     moved = psutil.net_io_counters()
     if moved is not None:
         found.counters |= {
@@ -79,6 +79,8 @@ def _network(found: Reading) -> None:
 
 
 def _processes(found: Reading, names: frozenset[str]) -> None:
+    if not names:
+        return
     counts = dict.fromkeys(names, 0)
     memory = dict.fromkeys(names, 0)
     for one in psutil.process_iter(["name", "cpu_times", "memory_info"]):
@@ -92,3 +94,13 @@ def _processes(found: Reading, names: frozenset[str]) -> None:
     for name in names:
         found.gauges[series("process_count", {"process": name})] = counts[name]
         found.gauges[series("process_memory_bytes", {"process": name})] = memory[name]
+
+
+Part = Callable[[Reading, frozenset[str]], None]
+PARTS: dict[str, Part] = {
+    "processors": _processors,
+    "memory": _memory,
+    "disks": _disks,
+    "network": _network,
+    "processes": _processes,
+}

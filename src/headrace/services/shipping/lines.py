@@ -1,8 +1,9 @@
 """Bytes of a file become lines with their places. Pure.
 
-A line that is longer than `most` is cut into pieces of `most` bytes, each marked; nothing is left
-out. Where a line or piece begins and ends follows from the bytes of the file alone, however they
-came in chunks, so a file that is read again gives the same lines.
+A line that is longer than `most` is cut into pieces of `most` bytes, or up to three less so that no
+character is torn, each marked; nothing is left out. Where a line or piece begins and ends follows
+from the bytes of the file alone, however they came in chunks, so a file that is read again gives
+the same lines.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 BEGIN, MIDDLE, END = "begin", "middle", "end"
+MOST_CONTINUED = 3  # bytes of a character behind its first
 
 
 @dataclass(slots=True)
@@ -36,6 +38,21 @@ class Splitter:
         """Bytes that are no line yet."""
         return len(self._rest)
 
+    def whole_lines(self, chunk: bytes) -> list[bytes] | None:
+        """The lines that are whole with these bytes, from `offset` on and without their newlines,
+        if none of them is a piece; otherwise None, and nothing is taken: `feed` takes it.
+
+        The same lines as `feed` gives, without an object for each (a third of its time)."""
+        if self._mid:
+            return None
+        data = self._rest + chunk if self._rest else chunk
+        *ended, rest = data.split(b"\n")
+        if len(rest) > self.most or (ended and max(map(len, ended)) > self.most):
+            return None
+        self._rest = rest
+        self.offset += len(data) - len(rest)
+        return ended
+
     def feed(self, chunk: bytes) -> list[Line]:
         data = self._rest + chunk if self._rest else chunk
         *ended, self._rest = data.split(b"\n")
@@ -48,8 +65,7 @@ class Splitter:
                 found.append(Line(self.offset, end, part))
                 self.offset = end
         while len(self._rest) > self.most:
-            found.append(self._piece(self._rest[: self.most]))
-            self._rest = self._rest[self.most :]
+            self._rest = self._take_piece(self._rest, found)
         return found
 
     def flush(self) -> list[Line]:
@@ -61,6 +77,12 @@ class Splitter:
         self.offset, self._rest, self._mid = end, b"", False
         return [line]
 
+    def _take_piece(self, data: bytes, found: list[Line]) -> bytes:
+        """The rest of it."""
+        size = whole_characters(data, self.most)
+        found.append(self._piece(data[:size]))
+        return data[size:]
+
     def _piece(self, data: bytes) -> Line:
         line = Line(self.offset, self.offset + len(data), data, MIDDLE if self._mid else BEGIN)
         self.offset, self._mid = line.end, True
@@ -68,8 +90,15 @@ class Splitter:
 
     def _end_in_pieces(self, part: bytes, found: list[Line]) -> None:
         while len(part) > self.most:
-            found.append(self._piece(part[: self.most]))
-            part = part[self.most :]
+            part = self._take_piece(part, found)
         end = self.offset + len(part) + 1
         found.append(Line(self.offset, end, part, END))
         self.offset, self._mid = end, False
+
+
+def whole_characters(data: bytes, most: int) -> int:
+    """Where to cut: before the character of UTF-8 in which `most` lies, if it is one."""
+    for size in range(most, max(0, most - MOST_CONTINUED - 1), -1):
+        if data[size] & 0xC0 != 0x80:
+            return size
+    return most

@@ -1,82 +1,66 @@
 """A shipper as a process: until SIGINT or SIGTERM, with numbers for Prometheus beside it.
 
 The first signal ends it in good order: what was read is written, positions are kept. A second one
-ends it at once, which loses nothing either.
+ends it at once, which loses nothing either (`stop_signals.py`).
 """
 
 from __future__ import annotations
 
-import json
-import signal
-import threading
+import gc
+import resource
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Protocol
+from contextlib import contextmanager, suppress
 
-SLOWEST_ASKER_S = 10
-PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+from headrace.services.shipping.roster import MOST_FILES
+
 Address = tuple[str, int]
 
 
-class Stops(Protocol):
-    def stop(self) -> None: ...
+class AddressRefused(Exception):
+    """The numbers cannot be served; the text says why."""
 
 
-@contextmanager
-def stopped_by_signals(what: Stops) -> Iterator[None]:
-    def stop(number: int, frame: object) -> None:
-        for each in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(each, signal.SIG_DFL)
-        what.stop()
+def allow_many_files() -> None:
+    """As the roster may open, and what else a process needs; the usual bound is a quarter."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * MOST_FILES
+    if now != resource.RLIM_INFINITY and now < wanted:
+        bound = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+        with suppress(OSError, ValueError):  # then files beyond the bound are told of
+            resource.setrlimit(resource.RLIMIT_NOFILE, (bound, most))
 
-    before = {each: signal.signal(each, stop) for each in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+
+def collect_rarely() -> None:
+    """Python looks for garbage in cycles each time 700 more objects are there, and then through all
+    that wait for the cluster: a third of the time of a line (measured). Here nothing makes many
+    cycles; what was loaded at the start is not looked through again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 @contextmanager
 def numbers_at(
     address: Address | None, metrics: Callable[[], str], note: Callable[[str], None]
 ) -> Iterator[None]:
-    """`/metrics` and `/health` at an address; raises OSError if it is taken."""
+    """`/metrics` and `/health` at an address; raises AddressRefused, as when it is taken."""
     if address is None:
         yield
         return
+    from headrace.status_pages import StatusPages, metrics_page, verdict_page
 
-    class Asked(BaseHTTPRequestHandler):
-        timeout = SLOWEST_ASKER_S
-        server_version = "headrace-ship"
-        sys_version = ""
-
-        def do_GET(self) -> None:
-            match self.path.partition("?")[0]:
-                case "/metrics":
-                    self._answer(200, PROMETHEUS_TEXT, metrics().encode())
-                case "/health":
-                    self._answer(200, "application/json", json.dumps({"ok": True}).encode())
-                case _:
-                    self._answer(404, "text/plain", b"there are /metrics and /health\n")
-
-        def _answer(self, status: int, kind: str, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """A look is not worth a line."""
-
-    server = ThreadingHTTPServer(address, Asked)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, name="ship-metrics", daemon=True).start()
-    note(f"Numbers at http://{address[0]}:{server.server_address[1]}/metrics.")
+    pages = {
+        "/metrics": lambda: metrics_page(metrics()),
+        "/health": lambda: verdict_page(True),
+    }
+    host, port = address
+    try:
+        served = StatusPages("headrace-ship", pages, host=host, port=port)
+    except OSError as failure:
+        why = failure.strerror or failure
+        raise AddressRefused(f"Cannot serve the numbers: {why}.") from failure
+    note(f"Numbers at http://{host}:{served.port}/metrics.")
     try:
         yield
     finally:
-        server.shutdown()
-        server.server_close()
+        served.close()

@@ -1,7 +1,7 @@
 """Two readings of a machine become the numbers of a moment. Pure.
 
 Most counters of a kernel only grow; people want them by the second. A counter that became smaller
-was begun anew, and gives no number for that step.
+was restarted, and gives no number for that step.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from headrace.contract.metrics import series
 
 @dataclass(slots=True)
 class Reading:
-    """What was read at a moment. `counters` grow, `gauges` do not; names are those of series.
+    """The numbers of one moment. `counters` grow, `gauges` do not; names are those of series.
     `busy` and `total` are seconds of all processors; `processes` are seconds of each one, by name
-    and number."""
+    and number; `unread` says which parts of the machine could not be read, and why."""
 
     at_s: float
     gauges: dict[str, float] = field(default_factory=dict)
@@ -24,6 +24,7 @@ class Reading:
     busy: dict[str, float] = field(default_factory=dict)
     total_s: float = 0.0
     processes: dict[tuple[str, int], float] = field(default_factory=dict)
+    unread: dict[str, str] = field(default_factory=dict)
 
 
 def numbers(before: Reading, now: Reading) -> dict[str, float]:

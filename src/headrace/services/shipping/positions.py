@@ -10,12 +10,14 @@ import fcntl
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import fields
 from pathlib import Path
 
 from headrace.services.shipping.followed import Position, position_of
 
 FILE, LOCK, VERSION = "positions.json", "lock", 1
+NAMES = tuple(one.name for one in fields(Position))
+Target = dict[str, str]  # what the lines of the positions were written to: topic and cluster
 
 
 class StateError(Exception):
@@ -23,10 +25,11 @@ class StateError(Exception):
 
 
 class StateFolder:
-    """Held by one process at a time."""
+    """Held by one process at a time. Positions belong to a topic of a cluster: elsewhere, what they
+    say was shipped is not there. `adopts` takes those of another one all the same."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, target: Target | None = None, *, adopts: bool = False) -> None:
+        self.path, self.target, self._adopts = path, target or {}, adopts
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -49,7 +52,9 @@ class StateFolder:
             document = json.loads(file.read_bytes())
             if document["version"] != VERSION:
                 raise ValueError(f"it has version {document['version']}")
-            return [position_of(one) for one in document["files"]]
+            positions = [position_of(one) for one in document["files"]]
+            self._must_be_ours(document.get("target", {}))
+            return positions
         except FileNotFoundError:
             return []
         except (OSError, ValueError, KeyError, TypeError) as failure:
@@ -58,9 +63,22 @@ class StateFolder:
                 "beginning, under new ids."
             ) from failure
 
+    def _must_be_ours(self, kept: Target) -> None:
+        if self._adopts:
+            return
+        for name, ours in self.target.items():
+            if ours and kept.get(name, ours) != ours:
+                raise StateError(
+                    f"The positions in {self.path} are those of {name} {kept[name]}, and this is "
+                    f"{name} {ours}, which does not have what they say is shipped. Name another "
+                    "folder with --state to ship all files to it, or give --adopt to go on from "
+                    "these positions."
+                )
+
     def save(self, positions: Iterable[Position]) -> None:
         """On disk when it returns."""
-        document = {"version": VERSION, "files": [asdict(one) for one in positions]}
+        files = [{name: getattr(one, name) for name in NAMES} for one in positions]
+        document = {"version": VERSION, "target": self.target, "files": files}
         new = self.path / f"{FILE}.new"
         try:
             with new.open("w") as file:

@@ -1,7 +1,7 @@
 """Which files are followed now: found, known again, rotated, emptied, copied, gone.
 
-Finds out what is there and gives each file its `OpenFile`; reads no line. What it has to tell goes
-to `note`, once for each file and reason.
+Finds out what is there and gives each file its `OpenFile`; reads no line. Its messages go to
+`note`, once for each file and reason.
 """
 
 from __future__ import annotations
@@ -12,17 +12,22 @@ from dataclasses import dataclass, field
 
 from headrace.services.shipping import files
 from headrace.services.shipping.counters import Counters
-from headrace.services.shipping.files import Key, OpenFile
+from headrace.services.shipping.files import Key, OpenFile, Stamp
 from headrace.services.shipping.followed import Followed, Position
 
-# After this long without a byte, a file that no pattern finds any more is let go.
-ROTATE_WAIT_MS = 5_000
-# What looks like a copy of a file that is still followed waits so long for that to be emptied.
+# After this long without a byte, a file that no pattern finds any more is let go: one that was
+# deleted soon, one that was renamed when its program has surely opened another one.
+DELETED_WAIT_MS, RENAMED_WAIT_MS = 5_000, 10 * 60_000
+# A file that nobody writes to is closed, and looked at by its size and time only.
+REST_MS = 5 * 60_000
+# A file that looks like a copy of a followed file waits this long for the other to be emptied.
 COPY_WAIT_MS = 10_000
 # Positions of files that are gone are forgotten after a day, and at once beyond so many.
 FORGET_MS = 86_400_000
 MOST_POSITIONS = 20_000
 MOST_FILES = 4_000
+# The disk space of deleted files that wait to be read.
+MOST_DELETED_BYTES = 1024**3
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,25 +41,30 @@ class Roster:
     new_id: Callable[[], str]
     note: Callable[[str], None]
     counters: Counters
+    wall_ms: Callable[[], int]
+    most_deleted_bytes: int = MOST_DELETED_BYTES
     open: dict[Key, OpenFile] = field(default_factory=dict)
     kept: dict[Key, Position] = field(default_factory=dict)  # not open
     emptied: list[Position] = field(default_factory=list)  # a copy of them may be found
     leftovers: list[tuple[int, Followed]] = field(default_factory=list)  # of those, since when
     is_new: bool = False  # something must be kept before lines are sent
+    resting: dict[Key, Stamp] = field(default_factory=dict)  # of `kept`, those closed meanwhile
+    is_crowded: bool = False  # there are more files than may be open
     _told: set[tuple[str, str]] = field(default_factory=set)
     _copies: dict[Key, int] = field(default_factory=dict)  # since when they wait
 
     @property
     def waits(self) -> bool:
-        """Whether a file is there that is perhaps a copy, and not followed yet."""
-        return bool(self._copies)
+        """Whether a file is there that is not followed yet: perhaps a copy, or one too many."""
+        return bool(self._copies) or self.is_crowded
 
     def load(self, positions: list[Position]) -> None:
         self.kept = {(one.device, one.inode): one for one in positions if not one.emptied}
         self.emptied = [one for one in positions if one.emptied]
 
-    def positions(self, now_ms: int) -> list[Position]:
+    def positions(self) -> list[Position]:
         """All that is known, with what is open as it is now."""
+        now_ms = self.wall_ms()
         for one in self.open.values():
             one.keep_fingerprints(now_ms)
         self._forget(now_ms)
@@ -68,11 +78,14 @@ class Roster:
             old += by_age[: more + len(old)]
         for key in old:
             self.kept.pop(key, None)
+            self.resting.pop(key, None)
 
     # ---- a look at what is there
 
     def look(self, now_ms: int, *, first: bool = False) -> None:
+        """`now_ms` is of a clock that nobody sets."""
         seen: set[Key] = set()
+        self.is_crowded = False
         for found in files.find(self.patterns):
             if found.why_not is not None:
                 self._tell(found.path, found.why_not)
@@ -80,16 +93,22 @@ class Roster:
             seen.add(found.key)
             if found.key in self.open:
                 self._still_there(self.open[found.key], found.path)
+            elif self._rests(found):
+                self.kept[found.key].path, self.kept[found.key].kept_ms = found.path, self.wall_ms()
             elif len(self.open) >= MOST_FILES:
-                self._tell("more files", f"no more than {MOST_FILES:,} are followed at once")
+                self.is_crowded = True
+                self._tell("more files", f"{MOST_FILES:,} are open; they wait until others rest")
             else:
                 self._open(found.path, now_ms, first=first)
         for key, one in self.open.items():
             if key not in seen and one.gone_since_ms is None:
                 one.gone_since_ms = now_ms
         if first:
-            self._look_for_renamed(now_ms)
+            self._look_for_renamed([key for key in self.kept if key not in seen], now_ms)
             self._tell_of_missing()
+        elif moved := [key for key in self.resting if key not in seen]:
+            self._look_for_renamed(moved, now_ms)
+        self._give_up_deleted()
 
     def _still_there(self, one: OpenFile, path: str) -> None:
         one.gone_since_ms = None
@@ -114,6 +133,7 @@ class Roster:
         if first and self.from_end and position.offset == 0 and key not in self.kept:
             position.offset = os.fstat(descriptor).st_size
         self.kept.pop(key, None)
+        position.real = os.path.realpath(path) if os.path.islink(path) else ""
         self._follow(descriptor, position)
 
     def _position(
@@ -125,7 +145,9 @@ class Roster:
             known.path = path
             return known
         if known is not None:
-            self.note(f"{path} was emptied or replaced while nobody followed it: from its start.")
+            self.note(
+                f"{path} was emptied or replaced while no shipper ran: reading from its start."
+            )
             self._emptied(known)
         for old in self.emptied:
             if files.looks_like(old, descriptor):
@@ -146,11 +168,12 @@ class Roster:
 
     def _waits_as_copy(self, descriptor: int, key: Key, now_ms: int, *, first: bool) -> bool:
         """copytruncate: the copy is there before the file is emptied."""
-        others = list(self.open.values())
         if not first:
-            for one in others:
-                one.keep_fingerprints(now_ms)
-        if any(files.looks_like(one.followed.position, descriptor) for one in others):
+            for one in self.open.values():
+                one.keep_fingerprints(self.wall_ms())
+        others = [one.followed.position for one in self.open.values()]
+        others += [self.kept[resting] for resting in self.resting]
+        if any(files.looks_like(one, descriptor) for one in others):
             since = self._copies.setdefault(key, now_ms)
             if now_ms - since < COPY_WAIT_MS:
                 return True
@@ -159,6 +182,7 @@ class Roster:
 
     def _follow(self, descriptor: int, position: Position) -> OpenFile:
         position.ended = False
+        self.resting.pop((position.device, position.inode), None)
         followed = Followed(
             position,
             most=self.max_line,
@@ -193,6 +217,7 @@ class Roster:
     def _emptied(self, position: Position) -> None:
         """Its copy, if one is found, goes on where writing ended."""
         self.kept.pop((position.device, position.inode), None)
+        self.resting.pop((position.device, position.inode), None)
         position.emptied = True
         self.emptied = [*self.emptied[-99:], position]
 
@@ -205,31 +230,86 @@ class Roster:
     def is_over(self, one: OpenFile, now_ms: int) -> bool:
         """Renamed or deleted, read to its end, and nobody has written to it for a while."""
         gone, quiet_since = one.gone_since_ms, one.followed.last_byte_ms
-        return gone is not None and now_ms - max(gone, quiet_since) >= ROTATE_WAIT_MS
+        if gone is None:
+            return False
+        wait_ms = RENAMED_WAIT_MS if one.has_a_name else DELETED_WAIT_MS
+        return now_ms - max(gone, quiet_since) >= wait_ms
 
-    def let_go(self, one: OpenFile, now_ms: int) -> None:
-        position = one.keep_fingerprints(now_ms)
-        position.ended = True
+    def let_go(self, one: OpenFile) -> None:
+        self._close(one).ended = True
+
+    def _close(self, one: OpenFile) -> Position:
+        position = one.keep_fingerprints(self.wall_ms())
         del self.open[one.key]
         self.kept[one.key] = position
         one.close()
         self.counters.files_closed += 1
+        return position
 
-    def _look_for_renamed(self, now_ms: int) -> None:
+    def may_rest(self, one: OpenFile, now_ms: int) -> bool:
+        """Whether all of it is written, and nobody writes to it."""
+        if one.gone_since_ms is not None or not one.followed.is_all_written:
+            return False
+        return self.is_crowded or now_ms - one.followed.last_byte_ms >= REST_MS
+
+    def rest(self, one: OpenFile) -> None:
+        """Close it until it is written to again. A file that was written to after its last byte
+        was read has another stamp than its position, and is opened by the next look."""
+        stamp = one.stamp
+        if stamp[0] == one.followed.read:
+            self.resting[one.key] = stamp
+            self._close(one)
+
+    def _rests(self, found: files.Found) -> bool:
+        return self.resting.get(found.key) == found.stamp
+
+    def fails(self, one: OpenFile, failure: OSError) -> None:
+        """It cannot be read now: the next look opens it again, from what is written."""
+        path = one.followed.position.path
+        self._tell(path, failure.strerror or str(failure))
+        del self.open[one.key]
+        self.kept[one.key] = one.followed.position
+        one.close()
+
+    def _give_up_deleted(self) -> None:
+        """The disk gets back what deleted files take only when they are closed."""
+        deleted = [one for one in self.open.values() if one.gone_since_ms is not None]
+        deleted = [one for one in deleted if not one.has_a_name]
+        held = sum(one.bytes_on_disk() for one in deleted)
+        for one in sorted(deleted, key=lambda one: one.gone_since_ms or 0):
+            if held <= self.most_deleted_bytes:
+                return
+            held -= one.bytes_on_disk()
+            rest = one.size() - one.followed.read
+            if rest > 0:
+                self._lose(
+                    one.followed.position, rest, "was deleted and takes too much of the disk"
+                )
+            self.let_go(one)
+
+    def _lose(self, position: Position, rest: int, why: str) -> None:
+        self.note(f"{position.path} {why}: {rest:,} bytes of it, or more, were not shipped.")
+        self.counters.files_lost += 1
+
+    def _look_for_renamed(self, keys: list[Key], now_ms: int) -> None:
         """Files that were rotated away while nobody followed them."""
-        for key, position in list(self.kept.items()):
+        for key in keys:
+            position, rested = self.kept[key], self.resting.pop(key, None) is not None
             if position.ended:
                 continue
             path = files.renamed(position)
             if path is not None and not path.endswith(files.COMPRESSED):
                 self._open_renamed(path, key, position, now_ms)
             elif position.size > position.offset:
-                rest = position.size - position.offset
-                self.note(
-                    f"{position.path} is gone: {rest:,} bytes of it, or more, were not shipped."
-                )
-                self.counters.files_lost += 1
+                self._lose(position, position.size - position.offset, "is gone")
                 position.ended = True
+            else:
+                position.ended = True
+                if not rested:  # that one was whole a second ago
+                    self.note(
+                        f"{position.path} is gone; what was written to it while nobody followed "
+                        "it, if anything, was not shipped."
+                    )
 
     def _open_renamed(self, path: str, key: Key, position: Position, now_ms: int) -> None:
         try:
@@ -240,7 +320,7 @@ class Roster:
         if there != key or not files.fits(position, descriptor):
             os.close(descriptor)
             return
-        position.path = path
+        position.path, position.real = path, ""
         del self.kept[key]
         self._follow(descriptor, position).gone_since_ms = now_ms
 

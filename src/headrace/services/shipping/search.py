@@ -1,4 +1,4 @@
-"""Which log records somebody looks for: by time, service, level and text. Pure.
+"""The filter of a search in log records: by time, service, level and text. Pure.
 
 The newest that match are kept, each id once; how many there were is counted. Memory is bounded by
 the number that is kept and by the ids that are remembered.
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.contract.logs import LEVELS
+from headrace.contract.tracking import time_text
 from headrace.services.shipping.moments import moment_ms
 
 MOST_IDS = 1_000_000
@@ -54,7 +55,8 @@ def worse_than(level: str) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class Found:
-    """`matched` counts each id once; `unreadable` are values that are no log records."""
+    """`matched` counts each id once, as far as MOST_IDS goes (`is_exact`); `unreadable` are values
+    that are no log records."""
 
     most: int
     matched: int = 0
@@ -62,6 +64,7 @@ class Found:
     unreadable: int = 0
     _newest: list[tuple[int, str, dict[str, Any]]] = field(default_factory=list)
     _ids: set[str] = field(default_factory=set)
+    _shown: set[str] = field(default_factory=set)  # those of `_newest`
 
     def look(self, value: bytes | None, wanted: Wanted) -> None:
         self.looked_at += 1
@@ -70,18 +73,24 @@ class Found:
         if record is None or at_ms is None:
             self.unreadable += 1
         elif wanted.matches(record, at_ms):
-            self.add(record, at_ms)
+            self.add({**record, "time": time_text(at_ms)}, at_ms)
 
     def add(self, record: dict[str, Any], at_ms: int) -> None:
         id = str(record.get("id", self.looked_at))
-        if id in self._ids:
+        if id in self._ids or id in self._shown:
             return
         if len(self._ids) < MOST_IDS:
             self._ids.add(id)
         self.matched += 1
+        self._shown.add(id)
         heapq.heappush(self._newest, (at_ms, id, record))
         if len(self._newest) > self.most:
-            heapq.heappop(self._newest)
+            self._shown.discard(heapq.heappop(self._newest)[1])
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether none was counted twice because too many ids had to be remembered."""
+        return self.matched <= MOST_IDS
 
     @property
     def records(self) -> Iterable[dict[str, Any]]:

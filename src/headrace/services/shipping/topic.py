@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from headrace.client.connection import Connection
-from headrace.client.errors import NoSuchTopic
-from headrace.client.topics import Topics
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings
+from headrace.client.errors import ClientError, NoSuchTopic
+
+LARGEST_BATCH_BYTES = 1_000_000  # librdkafka's own
 
 
-def must_be_there(connection: Connection, topic: str) -> None:
-    if topic not in Topics(connection).cluster.topics:
-        raise NoSuchTopic(
-            f"There is no topic {topic} at {connection.bootstrap}: make it with `headrace topics "
-            f"create {topic} --partitions 3`, or name another one with --topic."
-        )
+def must_be_there(connection: ClientSettings, topic: str) -> str:
+    """The id of the cluster, or "" if it tells none."""
+    topics = Topics(connection)
+    cluster = topics.cluster
+    if topic not in cluster.topics:
+        try:
+            topics.describe([topic])  # the list leaves out what this user may not see
+        except NoSuchTopic as missing:
+            raise NoSuchTopic(
+                f"There is no topic {topic} at {connection.bootstrap}: make it with `headrace "
+                f"topics create {topic} --partitions 3`, or name another one with --topic."
+            ) from missing
+    return cluster.cluster_id or ""
+
+
+def largest_batch(connection: ClientSettings, topic: str) -> int:
+    """So many bytes of a batch the topic takes. A larger one is refused as a whole, the small
+    records in it as well. A user who may not ask gets what topics take unless they are told."""
+    try:
+        said = Topics(connection).settings_of(topic)["max.message.bytes"].value
+    except (ClientError, KeyError):
+        return LARGEST_BATCH_BYTES
+    return min(LARGEST_BATCH_BYTES, max(int(said), 1))

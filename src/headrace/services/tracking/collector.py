@@ -1,4 +1,4 @@
-"""Takes the bodies of requests, gives their events to the producer, and says what to answer.
+"""Takes the bodies of requests, gives their events to the producer, and decides the answer.
 
 An event that was answered with "accepted" is in the producer's queue: it is written as soon as the
 cluster takes it, is tried for as long as this process lives, and is lost if the process is killed.
@@ -16,10 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.client.async_producer import AsyncProducer
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientSettings
 from headrace.client.errors import BufferFull, ClientError
-from headrace.client.interceptors import ProducerInterceptor
+from headrace.client.producer.async_producer import AsyncProducer
+from headrace.client.producer.interceptors import ProducerInterceptor
 from headrace.client.records import Outgoing, Sent
 from headrace.contract.tracking import KINDS
 from headrace.services.tracking import events
@@ -33,8 +33,8 @@ RETRY_WHEN_FULL_S = 2
 
 
 @dataclass(slots=True, kw_only=True)
-class Limits:
-    """What one collector takes."""
+class CollectorLimits:
+    """The limits of one collector."""
 
     body_bytes: int = 262_144
     events: int = 500  # in one request
@@ -64,7 +64,8 @@ class Counters:
 
 
 class Ledger(ProducerInterceptor):
-    """What the producer has taken and not yet ended; told on the event loop."""
+    """The events that the producer has accepted and not finished yet; reported on the event
+    loop."""
 
     def __init__(self) -> None:
         self.taken = self.written = self.lost = self.bytes = 0
@@ -93,8 +94,8 @@ class Collector:
 
     def __init__(
         self,
-        connection: Connection,
-        limits: Limits,
+        connection: ClientSettings,
+        limits: CollectorLimits,
         *,
         wall_ms: Callable[[], int] = lambda: int(time.time() * 1000),
         monotonic_s: Callable[[], float] = time.monotonic,

@@ -1,7 +1,7 @@
-"""From the body of a request to records: what is good, and what is wrong with the rest.
+"""Turns the body of a request into records: the good events, and the errors of the others.
 
-A body is one event or a list of them, in JSON. An event that has a fault is left out and its fault
-named, by its place in the list and its field; the others stand. Pure: the time is given.
+A body is one event or a list of them, in JSON. An event with an error is left out and its error
+named, by its place in the list and its field; the others are kept. Pure: the time is given.
 
 `time` is ISO 8601 with its zone; browsers whose clocks are wrong give `age_ms` instead, how long
 before the request it happened; without both it is the moment of the request.
@@ -35,7 +35,7 @@ class TooMany(Unreadable):
 
 
 class _Wrong(Exception):
-    """What is wrong with one field of one event."""
+    """The error of one field of one event."""
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(why)
@@ -80,11 +80,11 @@ def read(body: bytes, *, most: int, received_ms: int, new_id: Callable[[], str])
     if len(events) > most:
         raise TooMany(f"{len(events)} events in one request: at most {most} are taken.")
     batch = Batch()
-    for place, event in enumerate(events):
+    for index, event in enumerate(events):
         try:
             made = _event(event, received_ms, new_id)
         except _Wrong as wrong:
-            batch.faults.append(Fault(place, wrong.name, str(wrong)))
+            batch.faults.append(Fault(index, wrong.name, str(wrong)))
         else:
             batch.good.append(made)
             batch.bytes += len(made.key) + len(made.value)
@@ -129,7 +129,7 @@ def _checked(one: Field, value: Any) -> str | int:
         if not isinstance(value, int) or isinstance(value, bool):
             raise _Wrong(one.name, "is a whole number")
         if not 0 <= value <= LARGEST_NUMBER:
-            raise _Wrong(one.name, f"lies between 0 and {LARGEST_NUMBER}")
+            raise _Wrong(one.name, f"must be between 0 and {LARGEST_NUMBER}")
         return value
     if not isinstance(value, str):
         raise _Wrong(one.name, "is text")
@@ -161,7 +161,7 @@ def _moment(given: dict[str, Any], received_ms: int) -> int:
     if said is None and age_ms is None:
         return received_ms
     if said is not None and age_ms is not None:
-        raise _Wrong("age_ms", "stands in place of time: give one of them")
+        raise _Wrong("age_ms", "replaces time: give one of them")
     if said is None:
         if not isinstance(age_ms, int) or isinstance(age_ms, bool) or not 0 <= age_ms <= OLDEST_MS:
             raise _Wrong("age_ms", f"is a whole number between 0 and {OLDEST_MS}")

@@ -1,4 +1,4 @@
-"""Runs the collector until a signal: listen, take, and at the end write what is in the queue."""
+"""Runs the collector until a signal: listen, take, and at the end write the queue."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from headrace.client.connection import Connection
-from headrace.services.tracking.collector import Collector, Ledger, Limits
-from headrace.services.tracking.web import Door, Sites, window
+from headrace.client.connection import ClientSettings
+from headrace.services.tracking.collector import Collector, CollectorLimits, Ledger
+from headrace.services.tracking.web import Door, Sites, status_pages
 
 Say = Callable[[str], None]
 Address = tuple[str, int]
@@ -19,17 +19,21 @@ Address = tuple[str, int]
 @dataclass(slots=True, kw_only=True)
 class Settings:
     listen: Address = ("127.0.0.1", 8090)
-    window: Address | None = None
+    metrics: Address | None = None
     origins: Sequence[str] = ()
     grace_s: float = 30.0
 
 
-def run(connection: Connection, limits: Limits, settings: Settings, say: Say) -> Ledger:
+def run(
+    connection: ClientSettings, limits: CollectorLimits, settings: Settings, say: Say
+) -> Ledger:
     """Until SIGINT or SIGTERM; what became of the events."""
     return asyncio.run(_run(connection, limits, settings, say))
 
 
-async def _run(connection: Connection, limits: Limits, settings: Settings, say: Say) -> Ledger:
+async def _run(
+    connection: ClientSettings, limits: CollectorLimits, settings: Settings, say: Say
+) -> Ledger:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -37,7 +41,11 @@ async def _run(connection: Connection, limits: Limits, settings: Settings, say: 
 
 
 async def serve(
-    connection: Connection, limits: Limits, settings: Settings, say: Say, stop: asyncio.Event
+    connection: ClientSettings,
+    limits: CollectorLimits,
+    settings: Settings,
+    say: Say,
+    stop: asyncio.Event,
 ) -> Ledger:
     collector = Collector(connection, limits)
     sites = Sites()
@@ -46,9 +54,9 @@ async def serve(
         door = Door(collector, settings.origins)
         port = await sites.open_to_the_world(door, host, port)
         say(f"Taking events at http://{host}:{port}/track, for {connection.bootstrap}.")
-        if settings.window is not None:
-            host, port = settings.window
-            port = await sites.open(window(collector), host, port)
+        if settings.metrics is not None:
+            host, port = settings.metrics
+            port = await sites.open(status_pages(collector), host, port)
             say(f"Numbers at http://{host}:{port}/metrics.")
         with suppress(asyncio.CancelledError):
             await stop.wait()

@@ -1,4 +1,4 @@
-"""The collector's numbers for Prometheus, read from plain counters when somebody asks."""
+"""The collector's metrics for Prometheus, read from plain counters at each scrape."""
 
 from __future__ import annotations
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.client.connection import Connection
-from headrace.client.topics import Topics
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings
 from headrace.contract.tracking import KINDS
 
 
 def make_topics(
-    connection: Connection, *, partitions: int, settings: Mapping[str, str] | None = None
+    connection: ClientSettings, *, partitions: int, settings: Mapping[str, str] | None = None
 ) -> list[str]:
     """The names of those that were missing; the others stay as they are."""
     topics = Topics(connection)

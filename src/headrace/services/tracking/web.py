@@ -1,4 +1,4 @@
-"""The collector over HTTP: `POST /track`, and a window with `/health` and `/metrics`.
+"""The collector over HTTP: `POST /track`, and status pages with `/health` and `/metrics`.
 
 Bodies are JSON, as `application/json` or as the `text/plain` of `navigator.sendBeacon`, which needs
 no preflight. With origins given, pages of other origins are refused; without, no page can read an
@@ -36,7 +36,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Door:
-    """What browsers reach."""
+    """The public HTTP interface."""
 
     def __init__(self, collector: Collector, origins: Iterable[str] = ()) -> None:
         self.collector = collector
@@ -113,7 +113,7 @@ def health(collector: Collector) -> Handler:
     return answer
 
 
-def window(collector: Collector) -> web.Application:
+def status_pages(collector: Collector) -> web.Application:
     """For orchestrators and Prometheus, on an address that browsers do not reach."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Numbers(collector))
@@ -172,8 +172,8 @@ class Sites:
         refused: Callable[[], None] = lambda: None,
     ) -> int:
         """Listen; the port, which is a free one for 0. A connection on which no request begins
-        within `idle_s` is closed, one beyond `connections` is refused. What a client still sends
-        behind its last answer is taken for `linger_s`, so that it can read that answer."""
+        within `idle_s` is closed, one beyond `connections` is refused. Bytes that a client still
+        sends after its last answer are read for `linger_s`, so that it can read that answer."""
         runner = web.AppRunner(
             application,
             access_log=None,

@@ -37,7 +37,7 @@ class MalformedCertificate(ValueError):
 
 
 class MalformedRules(ValueError):
-    """What is wrong with `ssl.principal.mapping.rules`, as the end of a sentence."""
+    """The error in `ssl.principal.mapping.rules`, as the end of a sentence."""
 
 
 def subject_of(certificate: bytes) -> str:
@@ -51,7 +51,8 @@ def subject_of(certificate: bytes) -> str:
 
 
 def alternative_names_of(certificate: bytes) -> frozenset[tuple[int, bytes]]:
-    """What else a certificate in DER is for, hosts and addresses: kind and contents of each."""
+    """The alternative names of a certificate in DER, hosts and addresses: kind and contents of
+    each."""
     try:
         for tag, extensions in _signed(certificate):
             if tag != _EXTENSIONS:

@@ -16,7 +16,7 @@ _PART = re.compile(r"""\s*(?:"((?:[^"\\]|\\.)*)"|([=;])|([^\s=;"]+))""", re.DOTA
 
 
 class MalformedJaas(ValueError):
-    """What is wrong, as the end of a sentence; never with a value in it."""
+    """The error, as the end of a sentence; never with a value in it."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""A session's login by SASL: what may be sent when, and what follows from it.
+"""A session's login by SASL: which requests are allowed at each step, and its result.
 
 Until it is done only ApiVersions, SaslHandshake and SaslAuthenticate are taken, in frames that are
 small. A login that fails is answered after `connection.failed.authentication.delay.ms`, during
@@ -18,7 +18,7 @@ from enum import Enum
 from typing import Any
 
 from headrace.environment import Now
-from headrace.serving.api import Parked, Peer, Refused
+from headrace.serving.api import ClosesConnection, Peer, WaitingRequest
 from headrace.serving.authentication.exchange import Exchange, LoginFailed
 from headrace.serving.authentication.mechanisms import LoginSeen, Mechanisms
 from headrace.serving.principal import Principal
@@ -28,7 +28,7 @@ SHORTEST_BETWEEN_LOGINS_MS = 1_000
 
 
 class Phase(Enum):
-    HANDSHAKE = "nobody has said by which mechanism"
+    HANDSHAKE = "no mechanism was chosen"
     TOKENS = "tokens in SaslAuthenticate requests"
     BARE_TOKENS = "tokens without request headers"
     DONE = "logged in, for as long as the session lasts"
@@ -77,17 +77,17 @@ class Login:
             assert self._ends_ms is not None
             if api_key != SASL_HANDSHAKE and now.monotonic_ms >= self._ends_ms:
                 self.mechanisms.logins.expired += 1
-                raise Refused("its login has expired, and it did not log in again")
+                raise ClosesConnection("its login has expired, and it did not log in again")
             return True
         if size > self.mechanisms.largest_bytes:
-            raise Refused(
+            raise ClosesConnection(
                 f"a frame of {size} bytes before the login was done (at most "
                 f"{self.mechanisms.largest_bytes} are taken)"
             )
         if api_key in TAKEN[self.phase]:
             return True
         if self.phase is not Phase.TOKENS:
-            raise Refused(f"API {api_key} before the login was done")
+            raise ClosesConnection(f"API {api_key} before the login was done")
         return False
 
     def takes_handshake(self, now: Now) -> bool:
@@ -162,13 +162,13 @@ class Login:
         return failure
 
     def told(self, failure: LoginFailed) -> str:
-        """What the client may hear: nothing that tells a wrong password from a wrong name."""
+        """The text for the client: it does not tell a wrong password from a wrong name."""
         return failure.told or (
             f"Authentication failed due to invalid credentials with SASL mechanism "
             f"{self._mechanism}."
         )
 
-    def answer_late(self, session: Peer, answer: Callable[[], Any], now: Now) -> Parked:
+    def answer_late(self, session: Peer, answer: Callable[[], Any], now: Now) -> WaitingRequest:
         """The answer to a failed login, after the delay; then the connection ends."""
 
         def attempt(expired: bool) -> Any | None:
@@ -178,7 +178,7 @@ class Login:
             return answer()
 
         deadline_ms = now.monotonic_ms + self.mechanisms.failure_delay_ms
-        return Parked(attempt, deadline_ms=deadline_ms, hangs_on=[], mutes=True)
+        return WaitingRequest(attempt, deadline_ms=deadline_ms, hangs_on=[], mutes=True)
 
 
 class _Unchangeable:

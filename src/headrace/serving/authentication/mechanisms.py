@@ -1,7 +1,7 @@
-"""The SASL mechanisms of one listener, and what all its logins are counted by.
+"""The SASL mechanisms of one listener, and the counters of its logins.
 
-Replaced as a whole when the settings change: logins that have begun go on with what they began
-with. `Logins` is one object per node; whoever wants to hear of logins puts itself on its list.
+Replaced as a whole when the settings change: logins that have begun continue with the old ones.
+`Logins` is one object per node; an observer of logins puts itself on its list.
 """
 
 from __future__ import annotations

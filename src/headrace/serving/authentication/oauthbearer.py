@@ -1,4 +1,4 @@
-"""OAUTHBEARER (RFC 7628): the client shows a token that somebody else has signed.
+"""OAUTHBEARER (RFC 7628): the client presents a token that a provider has signed.
 
 A token that is not accepted is answered with a few words of JSON, and the client's next token, a
 single byte, ends the login: so the RFC wants it. The session lasts as long as the token.

@@ -1,12 +1,12 @@
 """SCRAM-SHA-256 and -512 (RFC 5802, RFC 7677), the server's side.
 
-The server keeps a salt, a stored key and a server key, never the password. A name that nobody has
-gets a challenge too, with a salt that is always the same for it, and fails at the proof as a wrong
-password does: who asks does not learn which users there are. The nonce must come back whole
+The server keeps a salt, a stored key and a server key, never the password. An unknown user gets a
+challenge too, with a salt that is always the same for this name, and fails at the proof as a wrong
+password does: so a client cannot find out which users exist. The nonce must come back whole
 (CVE-2024-56128), proofs are compared in constant time (CVE-2021-38153).
 
 Names are ASCII, as Apache Kafka takes them. Not done: channel binding, delegation tokens (the
-extension `tokenauth`), mandatory extensions; who asks for them is refused.
+extension `tokenauth`), mandatory extensions; a client that asks for them is refused.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TYPES = {name: number for number, name in MECHANISMS.items()}
 FEWEST_ITERATIONS = 4096
 MOST_ITERATIONS = 16_384
 NONCE_BYTES = 24
-# What unknown names are shown; the default of Apache's tool and of ours.
+# The iterations shown for unknown users; the default of Apache's tool and of ours.
 USUAL_ITERATIONS = 4096
 USUAL_SALT_BYTES = 24
 
@@ -52,7 +52,7 @@ LONGEST_TOKEN = 16 * 1024
 
 @dataclass(slots=True)
 class Credential:
-    """What is kept of one user's password for one mechanism."""
+    """The stored form of one user's password for one mechanism."""
 
     salt: bytes
     stored_key: bytes = field(repr=False)

@@ -19,7 +19,7 @@ import jwt
 
 from headrace.environment import Now
 
-# What each kind of key can sign with.
+# The signature algorithms of each kind of key.
 ALGORITHMS = {
     "RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     "EC": ("ES256", "ES384", "ES512"),
@@ -44,7 +44,7 @@ class BadToken(Exception):
 
 
 class MalformedKeys(ValueError):
-    """What is wrong with the keys, as the end of a sentence."""
+    """The error in the keys, as the end of a sentence."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -1,6 +1,7 @@
 """An administrator of a simulated cluster: topics, settings, reassignments, elections, voters.
 
-Whatever was answered with success holds at the end; of what was not answered nothing is known.
+Every change that was answered with success holds at the end; the outcome of unanswered ones is
+unknown.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from collections.abc import Generator
 from typing import Any
 
 from headrace.consensus.voters import Voter
+from headrace.environment import Address
 from headrace.metadata.image import TOPIC_RESOURCE, MetadataImage
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import (
     add_raft_voter,
     alter_partition_reassignments,
+    alter_replica_log_dirs,
     create_topics,
     delete_topics,
     elect_leaders,
@@ -24,7 +27,7 @@ from headrace.simulator.checkers import Violation
 from headrace.simulator.cluster.character import Action
 from headrace.simulator.cluster.report import ClusterReport
 from headrace.simulator.cluster.scripts import Ask, Script, Scripts
-from headrace.simulator.whole_nodes import CLUSTER_ID, Member
+from headrace.simulator.whole_nodes import CLIENT_PORT, CLUSTER_ID, Member
 
 TIMEOUT_MS = 8_000
 SETTING = "retention.ms"
@@ -56,6 +59,8 @@ class Administrator:
         scripts = self.scripts
         while not scripts.stopped:
             yield scripts.chance.randint(500, 5_000)
+            if scripts.stopped:
+                return
             action = scripts.chance.choice(self.actions)
             if action is Action.MAKE_TOPIC:
                 yield from self._make_topic()
@@ -69,6 +74,8 @@ class Administrator:
                 yield from self._elect()
             elif action is Action.CHANGE_VOTERS:
                 yield from self._change_voters()
+            elif action is Action.MOVE_REPLICA:
+                yield from self._move_replica(scripts.chance.choice(topics))
 
     def _ask(self, messages: Any, request: Any) -> Ask:
         return Ask(self.scripts.anybody(), messages, request, None, TIMEOUT_MS)
@@ -124,6 +131,22 @@ class Administrator:
         if answer is None or answer.error_code != ErrorCode.NONE:
             return
         self.report.reassignments += answer.responses[0].partitions[0].error_code == ErrorCode.NONE
+
+    def _move_replica(self, topic: str) -> Steps:
+        image = self.scripts.image()
+        if image is None or topic not in image.topics:
+            return
+        chance, cluster = self.scripts.chance, self.scripts.cluster
+        index = chance.randrange(len(image.topics[topic].partitions))
+        node = chance.choice(image.topics[topic].partitions[index].replicas)
+        named = alter_replica_log_dirs.AlterReplicaLogDirTopic(topic, [index])
+        folder = alter_replica_log_dirs.AlterReplicaLogDir(chance.choice(cluster.folders), [named])
+        request = alter_replica_log_dirs.AlterReplicaLogDirsRequest([folder])
+        to = Address(f"node{node}", CLIENT_PORT)
+        answer = yield Ask(to, alter_replica_log_dirs, request, None, TIMEOUT_MS)
+        if answer is not None:
+            code = answer.results[0].partitions[0].error_code
+            self.report.replicas_moved += code == ErrorCode.NONE
 
     def _elect(self) -> Steps:
         request = elect_leaders.ElectLeadersRequest(0, None, 5_000)

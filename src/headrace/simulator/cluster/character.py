@@ -1,4 +1,5 @@
-"""What a seed's run of a whole cluster is like: its nodes, its clients, its faults, its promise.
+"""The character of a seed's run of a whole cluster: its nodes, its clients, its faults, its
+promise.
 
 Each seed has a character of its own, so that meetings that are rare on the whole are common in
 some runs. Drawn by a Random of its own, so what a run does is the same whatever is drawn here.
@@ -16,7 +17,7 @@ QUIET_PARTITIONS = 4  # of __consumer_offsets, where a quiet group has one for i
 
 
 class Promise(Enum):
-    """What is promised, and so which faults may meet."""
+    """The promise, and so the faults that may come together."""
 
     ONE_AT_A_TIME = "replicas: one node at a time may lose unflushed bytes or its disk"
     FLUSHED = "headrace.durability=disk: any number of nodes may crash at once"
@@ -24,7 +25,7 @@ class Promise(Enum):
 
 
 class Blow(Enum):
-    """What may happen next in a run."""
+    """The possible next events of a run."""
 
     CRASH = auto()  # a machine dies, and what was not flushed is gone
     POWER_CUT = auto()  # all machines at once
@@ -41,13 +42,14 @@ class Blow(Enum):
     SLOW_DISK = auto()
     CUT_COORDINATOR = auto()  # of a group, from the other nodes; clients still reach it
     REFUSE = auto()  # a firewall says of a node that lives that nobody listens there
+    BREAK_FOLDER = auto()  # the second data folder of a node, which lives on
 
 
-CAME_LATER = (Blow.CUT_COORDINATOR, Blow.REFUSE)
+CAME_LATER = (Blow.CUT_COORDINATOR, Blow.REFUSE, Blow.BREAK_FOLDER)
 
 
 class Action(Enum):
-    """What an administrator may do."""
+    """The possible actions of an administrator."""
 
     MAKE_TOPIC = auto()
     DELETE_TOPIC = auto()
@@ -55,6 +57,7 @@ class Action(Enum):
     REASSIGN = auto()
     ELECT = auto()
     CHANGE_VOTERS = auto()
+    MOVE_REPLICA = auto()  # to the other data folder of its node
 
 
 @dataclass(slots=True)
@@ -62,6 +65,7 @@ class Character:
     promise: Promise
     spare: str = ""  # a fourth node: "", "broker", or "both" (that may become a voter)
     quiet_group: bool = False  # one that commits seldom, alone in its partition
+    two_folders: bool = False  # each node has two data folders
     joins_by_itself: bool = False  # a controller that does not vote asks for it
     plain: int = 1  # partitions with a plain producer each
     idempotent: int = 0
@@ -95,6 +99,7 @@ def character(seed: int) -> Character:
     drawn.settings = _settings(chance, promise)
     if seed >= FIRST_WITH_MORE:
         _add_what_came_later(random.Random(f"more of {seed}"), drawn)
+        _add_folders(random.Random(f"disks of {seed}"), drawn)
     return drawn
 
 
@@ -107,6 +112,13 @@ def _add_what_came_later(chance: random.Random, drawn: Character) -> None:
         drawn.settings["controller_quorum_auto_join_enable"] = "true"
     if chance.random() < 0.4:
         _make_quiet(drawn)
+
+
+def _add_folders(chance: random.Random, drawn: Character) -> None:
+    if chance.random() < 0.3:
+        drawn.two_folders = True
+        drawn.blows += (Blow.BREAK_FOLDER,) * chance.choice((1, 3, 6))
+        drawn.actions += (Action.MOVE_REPLICA,) * chance.choice((0, 2, 5))
 
 
 def _make_quiet(drawn: Character) -> None:

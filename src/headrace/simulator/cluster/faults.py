@@ -1,8 +1,8 @@
 """The faults of a run: what happens to nodes, disks, clocks and the network, within the promise.
 
 A stop that was not clean counts as a loss, whatever the disk has kept: nobody can tell. Such a node
-is `unsettled` until it is in sync again everywhere. Without flushes the promise covers one
-unsettled node at a time; with them any number, but none while a disk is lost.
+is `recovering` until it is in sync again everywhere. Without flushes the promise covers one
+recovering node at a time; with them any number, but none while a disk is lost.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headrace.simulator.cluster.administrator import Administrator
 from headrace.simulator.cluster.character import Blow, Character, Promise
 from headrace.simulator.cluster.report import ClusterReport
 from headrace.simulator.cluster.scripts import CLIENT_ID, OFFSETS
-from headrace.simulator.whole_nodes import FLUSH_MS, Cluster, Member
+from headrace.simulator.whole_nodes import FLUSH_MS, SECOND_FOLDER, Cluster, Member
 
 LONGEST_DOWN_MS = 20_000
 LONGEST_PAUSE_MS = 25_000
@@ -39,8 +39,9 @@ class Faults:
         self.report = report
         self.administrator = administrator
         self.newest_image = newest_image
-        self.unsettled: set[int] = set()
-        self._without_disk: set[int] = set()  # of the unsettled ones
+        self.recovering: set[int] = set()
+        self._without_disk: set[int] = set()  # of the recovering ones
+        self._with_broken_folder: set[int] = set()  # of those
         self._stopping: set[int] = set()
         self._disks = 0  # lost so far
         self._blows: dict[Blow, Callable[[], None]] = {
@@ -59,10 +60,11 @@ class Faults:
             Blow.SLOW_DISK: self._slow_disk,
             Blow.CUT_COORDINATOR: self._cut_coordinator,
             Blow.REFUSE: self._refuse,
+            Blow.BREAK_FOLDER: self._break_folder,
         }
 
     def blow(self) -> None:
-        self.settle()
+        self.note_recovered()
         self._blows[self.chance.choice(self.drawn.blows)]()
 
     def calm(self) -> None:
@@ -70,15 +72,18 @@ class Faults:
         self.network.calm()
         for member in self.cluster.members.values():
             member.flush_ms = (FLUSH_MS,)
+            self._mend_folder(member)
 
-    # Who may lose something
+    # Possible losses
 
-    def settle(self) -> None:
+    def note_recovered(self) -> None:
         """Nodes that are in sync again everywhere may be lost again."""
         image = self.newest_image()
-        for node_id in list(self.unsettled):
+        for node_id in list(self.recovering):
+            if node_id in self._with_broken_folder:
+                continue
             if image is not None and self._is_in_sync(node_id, image):
-                self.unsettled.discard(node_id)
+                self.recovering.discard(node_id)
                 self._without_disk.discard(node_id)
 
     def _is_in_sync(self, node_id: int, image: MetadataImage) -> bool:
@@ -107,17 +112,17 @@ class Faults:
 
     def _victim(self, *, loses_disk: bool = False) -> Member | None:
         """Somebody whose loss is within the promise."""
-        self.settle()
+        self.note_recovered()
         up = self._up()
         if not up:
             return None
         victim = self.chance.choice(up)
-        is_covered = self.unsettled <= {victim.id}
+        is_covered = self.recovering <= {victim.id}
         if self.drawn.promise is Promise.FLUSHED and not loses_disk:
             is_covered = self._without_disk <= {victim.id}
         if not is_covered:
             return None
-        self.unsettled.add(victim.id)
+        self.recovering.add(victim.id)
         return victim
 
     def start_later(self, member: Member) -> None:
@@ -146,13 +151,13 @@ class Faults:
             self.start_later(victim)
 
     def _power_cut(self) -> None:
-        self.settle()
+        self.note_recovered()
         if self._without_disk:
             return
         self.report.power_cuts += 1
         for member in self._up():
             self.report.crashes += 1
-            self.unsettled.add(member.id)
+            self.recovering.add(member.id)
             member.kill()
             self.start_later(member)
 
@@ -195,6 +200,35 @@ class Faults:
             self.administrator.scripts.start(self.administrator.replace_voter(victim, old))
 
     # Clocks and disks
+
+    def _break_folder(self) -> None:
+        """The node lives on without it, until somebody changes the cable, or the disk, and starts
+        it again."""
+        victim = self._victim(loses_disk=True)
+        if victim is None:
+            return
+        self.report.broken_folders += 1
+        self._without_disk.add(victim.id)
+        self._with_broken_folder.add(victim.id)
+        victim.disk.broken.add(SECOND_FOLDER)
+        mended_after_ms = self.chance.choice((1_000, 5_000, LONGEST_DOWN_MS))
+        self.world.at(mended_after_ms, lambda: self._mend_folder(victim))
+
+    def _mend_folder(self, member: Member) -> None:
+        if member.id not in self._with_broken_folder:
+            return
+        self._with_broken_folder.discard(member.id)
+        member.disk.broken.clear()
+        if member.id in self._stopping:
+            return
+        if member.is_up:
+            member.kill(loses=False)
+            self.start_later(member)
+        if self.chance.random() < 0.4:
+            self.report.replaced_folders += 1
+            self._disks += 1
+            number = self._disks.to_bytes(8, "big")
+            member.replace_folder(SECOND_FOLDER, bytes([64 + member.id]) * 8 + number)
 
     def _jump(self) -> None:
         self.report.clock_jumps += 1

@@ -81,7 +81,7 @@ class Groups:
         self.topic = topic
         self.partitions = partitions
 
-    # What both protocols share
+    # Common to both protocols
 
     def _coordinator(self, group: str) -> Steps:
         while True:

@@ -2,7 +2,7 @@
 
 One offset has one batch in every copy of a log that says it is committed, the metadata log
 included, so two controllers cannot both commit; images of the same offset are equal; a quorum epoch
-has one controller. What changed from one image to the next is counted: elections, in-sync replicas.
+has one controller. Changes from one image to the next are counted: elections, in-sync replicas.
 """
 
 from __future__ import annotations
@@ -63,8 +63,12 @@ class ClusterChecker:
         self._compare(member, METADATA, quorum_log.log, committed)
         for topic in node.broker.topics.by_name.values():
             for replica in topic.here():
-                place = replica.topic_id, replica.index
-                self._compare(member, place, replica.log, replica.high_watermark)
+                if member.disk.is_broken(replica.log.folder):
+                    continue  # the node is about to notice
+                replicated = replica.topic_id, replica.index
+                if replica.high_watermark > replica.log.end_offset:
+                    raise Violation(f"node {member.id}: {replicated} ends below its high watermark")
+                self._compare(member, replicated, replica.log, replica.high_watermark)
 
     def _look_at_controller(self, member: Member) -> None:
         controller = member.node.controller
@@ -75,8 +79,8 @@ class ClusterChecker:
         if other != member.id:
             raise Violation(f"nodes {other} and {member.id} are both controllers of epoch {epoch}")
 
-    def _compare(self, member: Member, place: Any, log: Any, committed: int) -> None:
-        key = member.id, member.life, place
+    def _compare(self, member: Member, replicated: Any, log: Any, committed: int) -> None:
+        key = member.id, member.life, replicated
         start = log.start_offset
         done, last_end, known_log = self._compared.get(key, (start, start, log))
         if known_log is not log:  # the replica was moved away, and back
@@ -84,8 +88,8 @@ class ClusterChecker:
         if log.end_offset < last_end:
             self.truncations += 1
             if log.end_offset < done:
-                raise Violation(f"node {member.id}: {place} was cut below its high watermark")
-        known = self._batches.setdefault(place, {})
+                raise Violation(f"node {member.id}: {replicated} was cut below its high watermark")
+        known = self._batches.setdefault(replicated, {})
         at = max(done, start)
         if committed <= at:
             self._compared[key] = at, log.end_offset, log
@@ -102,7 +106,7 @@ class ClusterChecker:
                 other = known.setdefault(header.base_offset, fingerprint)
                 if other != fingerprint:
                     raise Violation(
-                        f"node {member.id}: {place} differs from another replica at offset "
+                        f"node {member.id}: {replicated} differs from another replica at offset "
                         f"{header.base_offset}, below the high watermark {committed}"
                     )
                 at = header.last_offset + 1

@@ -1,7 +1,7 @@
-"""What clients of a replicated cluster were told of records, held against what is seen later.
+"""The answers about records to clients of a replicated cluster, compared with what is seen later.
 
-Whatever was acknowledged or read is there for ever, once, at its offset, on every replica. A leader
-epoch has one leader. Readers go forward.
+Every record that was acknowledged or read is there for ever, once, at its offset, on every replica.
+A leader epoch has one leader. Readers go forward.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class RecordChecker:
         at_offsets = sum(map(len, self.acknowledged.values()))
         return at_offsets + sum(map(len, self.somewhere.values()))
 
-    # What clients do and are told
+    # Actions of clients and their answers
 
     def send(self, place: Place, values: Iterable[bytes]) -> None:
         self._sent.setdefault(place, set()).update(values)

@@ -1,4 +1,4 @@
-"""What happened in runs of whole clusters; sets of seeds in which something never happened fail."""
+"""The events of runs of whole clusters; sets of seeds in which something never happened fail."""
 
 from __future__ import annotations
 
@@ -42,6 +42,9 @@ class ClusterReport:
     refused_connections: int = 0
     clock_jumps: int = 0
     slow_disks: int = 0
+    broken_folders: int = 0
+    replaced_folders: int = 0  # of those, by empty ones
+    replicas_moved: int = 0  # to the other data folder of their node, or at least begun
     lost_messages: int = 0
     doubled_messages: int = 0
     topics_made: int = 0

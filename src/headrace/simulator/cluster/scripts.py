@@ -44,7 +44,7 @@ class Leader(NamedTuple):
 
 
 Script = Generator[Ask | int, Any, None]
-# What a client tries again, at whoever leads then.
+# The request that a client retries, at the present leader.
 TRY_AGAIN = {
     None,
     ErrorCode.REQUEST_TIMED_OUT,

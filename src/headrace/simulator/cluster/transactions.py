@@ -90,7 +90,7 @@ class TransactionChecker:
             raise Violation(f"{value!r} was read at {where} and at {place}, offset {offset}")
         transaction.seen.add(value)
 
-    def is_settled(self) -> bool:
+    def are_all_read(self) -> bool:
         """Whether readers have seen all that was committed."""
         return all(
             len(each.seen) == len(each.values) for each in self.all if each.outcome == "committed"

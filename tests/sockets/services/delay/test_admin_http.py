@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headrace.services.delay.admin_http import (
+from headrace.services.delay.admin.admin_http import (
     LARGEST_PAGE,
     MOST_ASKERS,
     AdminHttp,

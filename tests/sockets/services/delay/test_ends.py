@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from headrace.client import Admin, Producer
-from headrace.client.connection import Connection
-from headrace.services.delay.ends import Ends
+from headrace.client.connection import ClientSettings
+from headrace.services.delay.partitions.ends import Ends
 from headrace.testing import Broker
 
 
 def test_ends_are_told_as_they_are_now() -> None:
     with Broker() as broker:
         Admin(broker.bootstrap).topics.create("orders.delay", partitions=2)
-        ends = Ends(Connection({"bootstrap.servers": broker.bootstrap}))
+        ends = Ends(ClientSettings({"bootstrap.servers": broker.bootstrap}))
         both = [("orders.delay", 0), ("orders.delay", 1)]
         assert ends.of(both) == {("orders.delay", 0): 0, ("orders.delay", 1): 0}
         with Producer(broker.bootstrap) as producer:
@@ -25,7 +25,7 @@ def test_ends_are_told_as_they_are_now() -> None:
 def test_what_an_open_transaction_holds_back_is_not_the_end() -> None:
     with Broker() as broker:
         Admin(broker.bootstrap).topics.create("orders.delay", partitions=1)
-        ends = Ends(Connection({"bootstrap.servers": broker.bootstrap}))
+        ends = Ends(ClientSettings({"bootstrap.servers": broker.bootstrap}))
         with Producer(broker.bootstrap, transactional_id="t") as producer, producer.transaction():
             producer.send("orders.delay", "x").result(60)
             assert ends.of([("orders.delay", 0)]) == {("orders.delay", 0): 0}
@@ -36,7 +36,7 @@ def test_what_an_open_transaction_holds_back_is_not_the_end() -> None:
 def test_a_broker_that_is_away_is_left_alone_for_a_while() -> None:
     with Broker() as broker:
         Admin(broker.bootstrap).topics.create("orders.delay", partitions=1)
-        ends = Ends(Connection({"bootstrap.servers": broker.bootstrap}))
+        ends = Ends(ClientSettings({"bootstrap.servers": broker.bootstrap}))
         assert ends.of([("orders.delay", 0)]) == {("orders.delay", 0): 0}
     assert ends.of([("orders.delay", 0)]) == {}
     assert ends.of([("orders.delay", 0)]) == {}  # without asking

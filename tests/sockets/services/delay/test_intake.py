@@ -3,7 +3,7 @@
 import time
 
 from headrace.client import Admin, Producer
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientSettings
 from headrace.services.delay.intake import Reader
 from headrace.testing import Broker
 
@@ -27,7 +27,7 @@ def test_what_was_paused_is_read_again_from_the_beginning():
         with Producer(broker.bootstrap) as producer:
             for number in range(3):
                 producer.send(PLACE[0], b"%d" % number, partition=0)
-        reader = Reader(Connection({"bootstrap.servers": broker.bootstrap}))
+        reader = Reader(ClientSettings({"bootstrap.servers": broker.bootstrap}))
         reader.read(PLACE, 0)
         assert read_three(reader) == [0, 1, 2]
         reader.pause(PLACE)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headrace.client import Admin, Consumer, Producer
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientSettings
 from headrace.client.wire import Wire
 from headrace.protocol.messages import join_group
 from headrace.services.delay.intake import Fenced
@@ -92,6 +92,6 @@ def join_once(bootstrap: str, group: str, instance: str) -> None:
     request = join_group.JoinGroupRequest(
         group, 10_000, 10_000, "", instance, "consumer", [protocol]
     )
-    with Wire(Connection({"bootstrap.servers": bootstrap}), (host, int(port))) as wire:
+    with Wire(ClientSettings({"bootstrap.servers": bootstrap}), (host, int(port))) as wire:
         answer = wire.ask(join_group, request)
     assert answer.error_code == 0, answer

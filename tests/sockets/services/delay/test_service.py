@@ -11,17 +11,18 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from headrace.client.connection import Connection, addresses
-from headrace.client.delayed_topics import DelayedTopics
-from headrace.client.topics import Topics
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings, addresses
+from headrace.client.delay.delayed_topics import DelayedTopics
 from headrace.client.wire import Wire
 from headrace.contract import headers as names
 from headrace.protocol.messages import produce
 from headrace.protocol.record_batch import Record, RecordHeader, build, seal
 from headrace.protocol.uuids import from_text
 from headrace.services.delay.service import DelayService
-from headrace.services.delay.timeline import Limits
+from headrace.services.delay.timeline.timeline import DelayLimits
 from headrace.testing import Broker
+from tests.patience import until
 
 WITHIN_S = 180
 QUIET = {"log_level": 0}
@@ -34,7 +35,7 @@ def broker():
 
 
 def make(broker, topic="orders", partitions=1, **settings):
-    at = Connection({"bootstrap.servers": broker.bootstrap})
+    at = ClientSettings({"bootstrap.servers": broker.bootstrap})
     Topics(at).create(topic, partitions=partitions, settings=settings)
     DelayedTopics(at).enable(topic)
 
@@ -103,13 +104,6 @@ class Reader:
         return [self.next().value() for _ in range(count)]
 
 
-def wait_until(condition):
-    deadline = time.monotonic() + WITHIN_S
-    while not condition():
-        assert time.monotonic() < deadline, "it does not come true"
-        time.sleep(0.01)
-
-
 def log_start(broker, topic):
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, **QUIET})
     [found] = admin.list_offsets({TopicPartition(topic, 0): OffsetSpec.earliest()}).values()
@@ -123,9 +117,9 @@ def test_half_an_hour_passes_when_the_test_says_so(broker, tmp_path):
         send(broker, b"at once")
         reader = Reader(broker)
         assert reader.values(1) == [b"at once"]
-        wait_until(lambda: service.status().partitions[0].position == 2)
+        until(lambda: service.status().partitions[0].position == 2)
         broker.move_clock(timedelta(minutes=29))
-        wait_until(lambda: service.counters.delivered == 1)
+        until(lambda: service.counters.delivered == 1)
         broker.move_clock(timedelta(minutes=1))
         message = reader.next()
         headers = dict(message.headers())
@@ -142,10 +136,10 @@ def test_a_clock_that_steps_back_holds_deliveries_and_loses_none(broker, tmp_pat
         broker.move_clock(timedelta(hours=1))
         send(broker, b"in the future", delay="10ms")
         assert reader.values(1) == [b"in the future"]
-        wait_until(lambda: service.counters.delivered == 1)  # a moment after it is seen
+        until(lambda: service.counters.delivered == 1)  # a moment after it is seen
         broker.move_clock(timedelta(hours=-1))
         send(broker, b"waits", delay="5s")
-        wait_until(lambda: service.status().partitions[0].position == 2)
+        until(lambda: service.status().partitions[0].position == 2)
         broker.move_clock(timedelta(seconds=10))
         assert service.counters.delivered == 1  # the clock has not caught up
         broker.move_clock(timedelta(hours=1))
@@ -164,7 +158,7 @@ def test_what_is_far_away_frees_the_intake_and_survives_the_loss_of_the_store(br
         send(broker, b"later", delay=1)  # time passes with the records of the intake
         assert reader.values(1) == [b"later"]
         broker.move_clock(timedelta(hours=2))
-        wait_until(lambda: log_start(broker, "orders.delay") > 1)
+        until(lambda: log_start(broker, "orders.delay") > 1)
         assert service.status().problem is None
     shutil.rmtree(tmp_path / "store")
     with serving(broker, tmp_path / "store"):
@@ -187,8 +181,8 @@ def test_a_restart_goes_on_where_it_was(broker, tmp_path):
     with serving(broker, tmp_path) as service:
         broker.move_clock(timedelta(hours=1))
         assert reader.values(1) == [b"after"]
-        wait_until(lambda: service.counters.settlements > 0)
-        wait_until(lambda: service.counters.delivered == 1)
+        until(lambda: service.counters.transactions > 0)
+        until(lambda: service.counters.delivered == 1)
 
 
 def test_records_of_an_aborted_transaction_are_never_delivered(broker, tmp_path):
@@ -209,7 +203,7 @@ def test_records_of_an_aborted_transaction_are_never_delivered(broker, tmp_path)
 
 def test_a_record_that_the_target_refuses_is_rejected_and_its_neighbours_arrive(broker, tmp_path):
     make(broker, **{"max.message.bytes": "1500"})
-    at = Connection({"bootstrap.servers": broker.bootstrap})
+    at = ClientSettings({"bootstrap.servers": broker.bootstrap})
     Topics(at).change_settings("orders.delay", to={"max.message.bytes": "100000"})
     with serving(broker, tmp_path) as service:
         # Nobody looks at the size of headers before the broker does.
@@ -259,7 +253,7 @@ def test_what_nobody_has_room_for_is_rejected_all_the_same(broker, tmp_path, del
 
 def test_a_header_whose_name_is_no_text_stops_nobody(broker, tmp_path):
     make(broker)
-    at = Connection({"bootstrap.servers": broker.bootstrap})
+    at = ClientSettings({"bootstrap.servers": broker.bootstrap})
     [companion] = Topics(at).describe(["orders.delay"])
     batch = bytearray(build([Record(None, b"odd", [RecordHeader("zz", b"1")], timestamp=0)]))
     batch = batch.replace(b"zz", b"\xff\xfe")
@@ -292,7 +286,7 @@ def test_only_some_topics_are_served_when_asked_so(broker, tmp_path):
 def test_limits_can_be_small(broker, tmp_path):
     """Every bound is hit, and still everything arrives once and in order."""
     make(broker)
-    limits = Limits(settlement_records=3, overlay_records=4)
+    limits = DelayLimits(transaction_records=3, overlay_records=4)
     with serving(broker, tmp_path, limits=limits):
         for number in range(50):
             send(broker, b"%d" % number, deliver_at=1_000 + number)

@@ -8,19 +8,21 @@ from datetime import timedelta
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from headrace.client.connection import Connection
-from headrace.client.delayed_topics import DelayedTopics
-from headrace.client.topics import Topics
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings
+from headrace.client.delay.delayed_topics import DelayedTopics
 from headrace.contract import headers as names
 from headrace.contract.delay_topics import FAR, GROUP
-from headrace.services.delay import barring, deliverer, tidying
-from headrace.services.delay.admin_http import Search
+from headrace.services.delay import abandoned_rows, deliverer
+from headrace.services.delay.admin.admin_http import Search
 from headrace.services.delay.deliverer import Barred, Deliverer
-from headrace.services.delay.progress import Progress, to_metadata
+from headrace.services.delay.obstacles import barred_topics
 from headrace.services.delay.queries import WAITING, DelayQueries
 from headrace.services.delay.service import LONGEST_WAIT_MS, DelayService
-from headrace.services.delay.timeline import Limits
+from headrace.services.delay.timeline.progress import IntakeProgress, to_metadata
+from headrace.services.delay.timeline.timeline import DelayLimits
 from headrace.testing import Broker
+from tests.patience import until
 from tests.sockets.services.delay.test_service import (
     QUIET,
     WITHIN_S,
@@ -29,7 +31,6 @@ from tests.sockets.services.delay.test_service import (
     make,
     send,
     serving,
-    wait_until,
 )
 
 
@@ -40,7 +41,7 @@ def broker():
 
 
 def topics_of(broker):
-    return Topics(Connection({"bootstrap.servers": broker.bootstrap}))
+    return Topics(ClientSettings({"bootstrap.servers": broker.bootstrap}))
 
 
 def problems(service):
@@ -62,7 +63,7 @@ def test_a_garbled_record_in_the_far_topic_does_not_stop_a_rebuild(broker, tmp_p
         send(broker, b"later")
         assert reader.values(1) == [b"later"]
         broker.move_clock(timedelta(hours=2))
-        wait_until(lambda: log_start(broker, "orders.delay") > 3)
+        until(lambda: log_start(broker, "orders.delay") > 3)
     producer = Producer({"bootstrap.servers": broker.bootstrap, **QUIET})
     producer.produce(FAR, b"scribble", b"orders.delay/0/1")
     producer.produce(FAR, b"scribble", b"\xff\xfe")
@@ -74,7 +75,7 @@ def test_a_garbled_record_in_the_far_topic_does_not_stop_a_rebuild(broker, tmp_p
         assert b"orders.delay/0/1" in dict(rejected.headers())[names.REJECTED_REASON]
         broker.move_clock(timedelta(days=365))
         assert reader.values(2) == [b"in a year 0", b"in a year 2"]
-        wait_until(lambda: service.counters.rejected == 1)
+        until(lambda: service.counters.rejected == 1)
     with serving(broker, tmp_path / "a third") as service:
         send(broker, b"the end")
         assert reader.values(1) == [b"the end"]
@@ -87,7 +88,7 @@ def test_a_garbled_record_in_the_far_topic_does_not_stop_a_rebuild(broker, tmp_p
 def make_anew(broker, name, **settings):
     topics = topics_of(broker)
     topics.delete(name)
-    wait_until(lambda: name not in topics_of(broker).cluster.topics)
+    until(lambda: name not in topics_of(broker).cluster.topics)
     topics.create(name, partitions=1, settings=settings)
 
 
@@ -105,17 +106,17 @@ def test_a_companion_made_anew_is_read_from_its_beginning(broker, tmp_path):
         for number in range(5):
             send(broker, b"old %d" % number)
         assert len(reader.values(5)) == 5
-        wait_until(lambda: service.counters.delivered == 5)
+        until(lambda: service.counters.delivered == 5)
         make_anew(broker, "orders.delay", **{"message.timestamp.type": "LogAppendTime"})
         [anew] = topics_of(broker).describe(["orders.delay"])
-        wait_until(lambda: [each.topic_id for each in service._owned.values()] == [anew.id])
+        until(lambda: [each.topic_id for each in service._owned.values()] == [anew.id])
         deliver_six(broker, reader)
 
 
 def test_a_companion_made_anew_is_not_judged_by_the_old_watermark(broker, tmp_path):
     """Clusters forget the offsets of a deleted topic after a while, not at once."""
     make(broker)
-    metadata = to_metadata(Progress(3, (2**60, 2)), "somebody", "the id of the old one")
+    metadata = to_metadata(IntakeProgress(3, (2**60, 2)), "somebody", "the id of the old one")
     commit(broker, TopicPartition("orders.delay", 0, 3, metadata))
     reader = Reader(broker)
     for number in range(3):
@@ -134,19 +135,19 @@ def commit(broker, place):
 
 
 def test_rows_of_a_disabled_topic_leave_the_store_and_are_read_again(broker, tmp_path, monkeypatch):
-    monkeypatch.setattr(tidying, "LOOK_EVERY_S", 0.05)
-    monkeypatch.setattr(tidying, "UNWANTED_FOR_S", 0.2)
+    monkeypatch.setattr(abandoned_rows, "LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(abandoned_rows, "UNWANTED_FOR_S", 0.2)
     make(broker)
     make(broker, "others")
-    delayed = DelayedTopics(Connection({"bootstrap.servers": broker.bootstrap}))
-    with serving(broker, tmp_path, limits=Limits(overlay_age_ms=20)) as service:
+    delayed = DelayedTopics(ClientSettings({"bootstrap.servers": broker.bootstrap}))
+    with serving(broker, tmp_path, limits=DelayLimits(overlay_age_ms=20)) as service:
         send(broker, b"waits", delay="1h")
-        wait_until(lambda: service.store.count_pending("orders.delay") == 1)
-        wait_until(lambda: ("others.delay", 0) in service.store.places())
+        until(lambda: service.store.count_pending("orders.delay") == 1)
+        until(lambda: ("others.delay", 0) in service.store.places())
         delayed.disable("orders")
-        wait_until(lambda: service.store.places() == [("others.delay", 0)])
+        until(lambda: service.store.places() == [("others.delay", 0)])
         delayed.enable("orders")
-        wait_until(lambda: service.store.count_pending("orders.delay") == 1)
+        until(lambda: service.store.count_pending("orders.delay") == 1)
         broker.move_clock(timedelta(hours=1))
         assert Reader(broker).values(1) == [b"waits"]
 
@@ -159,11 +160,11 @@ def test_a_commit_of_somebody_else_is_told_and_not_looked_at_all_the_time(broker
     make(broker, "others")
     commit(broker, TopicPartition("orders.delay", 0, 5, "of somebody else"))
     with serving(broker, tmp_path) as service:
-        wait_until(lambda: "somebody else" in problems(service).get("orders.delay", ""))
+        until(lambda: "somebody else" in problems(service).get("orders.delay", ""))
         send(broker, b"flows", topic="others")
         assert Reader(broker, "others").values(1) == [b"flows"]
         # The other partition has nothing to do either, once what was taken is settled.
-        wait_until(lambda: service._due_in_ms(service.clock()) >= LONGEST_WAIT_MS)
+        until(lambda: service._due_in_ms(service.clock()) >= LONGEST_WAIT_MS)
 
 
 # ---- targets that take nothing
@@ -195,8 +196,8 @@ def locked(monkeypatch, topic, *, is_named):
 
 @pytest.mark.parametrize("is_named", [True, False])
 def test_no_permission_for_one_target_holds_that_one_alone(broker, tmp_path, monkeypatch, is_named):
-    monkeypatch.setattr(barring, "FIRST_WAIT_S", 0.1)
-    monkeypatch.setattr(barring, "LONGEST_WAIT_S", 0.2)
+    monkeypatch.setattr(barred_topics, "FIRST_WAIT_S", 0.1)
+    monkeypatch.setattr(barred_topics, "LONGEST_WAIT_S", 0.2)
     make(broker)
     make(broker, "locked")
     with (
@@ -208,22 +209,22 @@ def test_no_permission_for_one_target_holds_that_one_alone(broker, tmp_path, mon
         send(broker, b"beside it", deliver_at=due_ms)
         reader = Reader(broker)
         assert reader.values(1) == [b"beside it"]
-        wait_until(lambda: "write" in problems(service).get("locked.delay", ""))
+        until(lambda: "write" in problems(service).get("locked.delay", ""))
         for number in range(20):
             send(broker, b"%d" % number)
         assert reader.values(20) == [b"%d" % number for number in range(20)]
-        wait_until(lambda: len(tried) >= 4)
+        until(lambda: len(tried) >= 4)
         assert sum("orders.delay" in each for each in tried) <= 1, "a neighbour suffers once"
-        wait_until(lambda: [each.state for each in service.status().partitions].count(WAITING) == 1)
+        until(lambda: [each.state for each in service.status().partitions].count(WAITING) == 1)
         unlocked.set()
         assert Reader(broker, "locked").values(1) == [b"patience"]
-        wait_until(lambda: not problems(service))
+        until(lambda: not problems(service))
 
 
 def test_a_clock_far_ahead_of_the_brokers_rejects_nothing(broker, tmp_path, monkeypatch):
     """Brokers refuse records from the future. That is a fault of the clock, not of the message."""
-    monkeypatch.setattr(barring, "FIRST_WAIT_S", 0.1)
-    monkeypatch.setattr(barring, "LONGEST_WAIT_S", 0.2)
+    monkeypatch.setattr(barred_topics, "FIRST_WAIT_S", 0.1)
+    monkeypatch.setattr(barred_topics, "LONGEST_WAIT_S", 0.2)
     make(broker)
     ahead_ms = 2 * 3_600_000
 
@@ -236,7 +237,7 @@ def test_a_clock_far_ahead_of_the_brokers_rejects_nothing(broker, tmp_path, monk
     try:
         assert service.wait_until_started(WITHIN_S)
         send(broker, b"patience", delay="1s")
-        wait_until(lambda: "clocks" in problems(service).get("orders.delay", ""))
+        until(lambda: "clocks" in problems(service).get("orders.delay", ""))
         ahead_ms = 0
         message = Reader(broker).next()
         assert message.value() == b"patience"
@@ -263,11 +264,11 @@ def test_what_a_topic_says_becomes_a_sentence():
 
 def test_what_was_just_sent_is_listed_at_once(broker, tmp_path):
     make(broker)
-    never = Limits(overlay_age_ms=3_600_000)
+    never = DelayLimits(overlay_age_ms=3_600_000)
     with serving(broker, tmp_path, limits=never) as service:
         queries = DelayQueries(service.store, service.status, service.store_taken)
         send(broker, b"waits", delay="1h")
-        wait_until(lambda: service.counters.taken == 1)
+        until(lambda: service.counters.taken == 1)
         assert service.store.count_pending() == 0, "it would be listed in an hour"
         assert len(queries.pending(Search())["rows"]) == 1
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from headrace.client.admin.topics import Topics
 from headrace.client.connection import connection
-from headrace.client.topics import Topics
 from tests.sockets.services.http.served import Answer, Served
 
 V2 = "application/vnd.kafka.v2+json"

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.client.connection import Connection, connection
+from headrace.client.connection import ClientSettings, connection
 from headrace.services.http.door import Door
-from headrace.services.http.limits import Limits
+from headrace.services.http.limits import HttpLimits
 from headrace.services.http.main import Settings, Site
 
 PATIENCE_S = 180
@@ -33,13 +33,13 @@ class Served:
 
     def __init__(
         self,
-        cluster: str | Connection,
+        cluster: str | ClientSettings,
         *,
-        limits: Limits | None = None,
+        limits: HttpLimits | None = None,
         **settings: Any,
     ) -> None:
         at = connection(bootstrap=cluster) if isinstance(cluster, str) else cluster
-        self._settings = Settings(port=0, limits=limits or Limits(), **settings)
+        self._settings = Settings(port=0, limits=limits or HttpLimits(), **settings)
         self._connection = at
         self._ready = threading.Event()
         self._failure: BaseException | None = None

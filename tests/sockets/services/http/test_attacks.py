@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from headrace.client.admin.topics import Topics
 from headrace.client.connection import connection
-from headrace.client.topics import Topics
-from headrace.services.http.limits import Limits
+from headrace.services.http.limits import HttpLimits
 from headrace.services.http.main import NotGuarded, Settings, Site
 from headrace.testing import Broker
 from tests.sockets.services.http.served import PATIENCE_S, Served
@@ -29,7 +29,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture(scope="module")
 def served(broker: Broker) -> Iterator[Served]:
-    limits = Limits(
+    limits = HttpLimits(
         body_bytes=100_000,
         in_flight_bytes=150_000,
         connections=50,

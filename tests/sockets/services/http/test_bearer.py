@@ -13,8 +13,8 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from headrace.client.acls import Acl
-from headrace.client.admin import Admin
+from headrace.client.admin.acls import Acl
+from headrace.client.admin.admin import Admin
 from headrace.client.connection import connection
 from tests.sockets.server.a_secured_server import PLAIN_USERS, SecuredServer
 from tests.sockets.services.http.served import PATIENCE_S, Answer, Served

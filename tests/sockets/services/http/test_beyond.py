@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import cramjam
 import pytest
 
-from headrace.client.admin import Admin
+from headrace.client.admin.admin import Admin
+from headrace.client.admin.topics import Topics
 from headrace.client.connection import connection
-from headrace.client.topics import Topics
-from headrace.services.http.limits import Limits
+from headrace.services.http.limits import HttpLimits
 from headrace.testing import Broker
 from tests.sockets.services.http.served import Served
 
@@ -32,7 +32,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture(scope="module")
 def served(broker: Broker) -> Iterator[Served]:
-    limits = Limits(body_bytes=200_000, unpacked_bytes=400_000, record_bytes=50_000)
+    limits = HttpLimits(body_bytes=200_000, unpacked_bytes=400_000, record_bytes=50_000)
     with Served(broker.bootstrap, limits=limits) as door:
         yield door
 

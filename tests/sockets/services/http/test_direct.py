@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from headrace.client.admin.topics import Topics
 from headrace.client.connection import connection
-from headrace.client.topics import Topics
 from headrace.services.http import direct_requests
 from headrace.services.http.http_connection import HAS_DIRECT_WAY
-from headrace.services.http.limits import Limits
+from headrace.services.http.limits import HttpLimits
 from headrace.testing import Broker
 from tests.sockets.services.http.served import PATIENCE_S, Served
 
@@ -209,7 +209,7 @@ def test_callers_who_do_not_wait_are_counted_and_logged(
 
 
 def test_a_door_that_closes_answers_what_is_under_way(broker: Broker) -> None:
-    with Served(broker.bootstrap, limits=Limits(grace_s=20)) as door:
+    with Served(broker.bootstrap, limits=HttpLimits(grace_s=20)) as door:
         first = Line(door)
         first.send(
             b"POST /topics/grace HTTP/1.1", b'{"records": [{"value": 1}]}', Content_Type=JSON2
@@ -232,7 +232,7 @@ def test_a_door_that_closes_answers_what_is_under_way(broker: Broker) -> None:
 
 
 def test_idle_connections_are_closed_after_direct_requests_too(broker: Broker) -> None:
-    with Served(broker.bootstrap, limits=Limits(idle_s=0.5)) as door:
+    with Served(broker.bootstrap, limits=HttpLimits(idle_s=0.5)) as door:
         line = Line(door)
         for _ in range(3):
             line.send(

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.client.acls import Acl
-from headrace.client.admin import Admin
+from headrace.client.admin.acls import Acl
+from headrace.client.admin.admin import Admin
 from headrace.client.connection import connection
-from headrace.services.http.limits import Limits
+from headrace.services.http.limits import HttpLimits
 from tests.sockets.server.a_secured_server import PLAIN_USERS, Certificates, SecuredServer
 from tests.sockets.services.http.served import Answer, Served
 
@@ -58,7 +58,7 @@ def served(server: SecuredServer) -> Iterator[Served]:
         bootstrap=f"127.0.0.1:{server.port('SASL_PLAINTEXT')}",
         overrides={"security.protocol": "sasl_plaintext"},
     )
-    with Served(at, login=True, mechanism="PLAIN", limits=Limits(users=2)) as door:
+    with Served(at, login=True, mechanism="PLAIN", limits=HttpLimits(users=2)) as door:
         yield door
 
 

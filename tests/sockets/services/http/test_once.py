@@ -11,8 +11,8 @@ import aiohttp
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from headrace.client.admin.topics import Topics
 from headrace.client.connection import connection
-from headrace.client.topics import Topics
 from headrace.testing import Broker
 from tests.sockets.services.http.served import Answer, Served
 

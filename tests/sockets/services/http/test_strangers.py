@@ -11,16 +11,17 @@ from typing import Any
 
 import pytest
 
-from headrace.client.admin import Admin
+from headrace.client.admin.admin import Admin
+from headrace.client.admin.topics import Topics
 from headrace.client.connection import connection
 from headrace.client.errors import LoginRefused
-from headrace.client.producer import Producer
-from headrace.client.topics import Topics
-from headrace.services.http import key_slot
-from headrace.services.http.limits import Limits
+from headrace.client.producer.producer import Producer
+from headrace.services.http.limits import HttpLimits
 from headrace.services.http.main import most_connections
-from headrace.services.http.recent_records import RecentRecords
+from headrace.services.http.streams.recent_records import RecentRecords
+from headrace.services.http.writes import key_slot
 from headrace.testing import Broker
+from tests.patience import until
 from tests.sockets.services.http.served import PATIENCE_S, Served
 from tests.sockets.services.http.test_streams import reading
 
@@ -41,16 +42,9 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture(scope="module")
 def served(broker: Broker) -> Iterator[Served]:
-    with Served(broker.bootstrap, limits=Limits(stall_s=0.5, body_s=5)) as door:
+    with Served(broker.bootstrap, limits=HttpLimits(stall_s=0.5, body_s=5)) as door:
         assert door.ask("POST", "/consumers/g", {"name": "i"}, kind=V2).status == 200
         yield door
-
-
-def until(is_so: Any) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 # ---- names and numbers
@@ -206,7 +200,7 @@ def test_a_document_of_very_many_parts_is_refused_before_it_is_read(served: Serv
 
 
 def test_lines_that_trickle_are_cut(broker: Broker) -> None:
-    limits = Limits(body_s=1, body_rate=1_000_000)
+    limits = HttpLimits(body_s=1, body_rate=1_000_000)
     with Served(broker.bootstrap, limits=limits) as door:
         sock = socket.create_connection(door.address, timeout=PATIENCE_S)
         with sock:
@@ -231,7 +225,7 @@ def test_lines_that_trickle_are_cut(broker: Broker) -> None:
 
 def test_readers_who_do_not_read_are_cut_and_held_against_a_bound(broker: Broker) -> None:
     body = b"\n".join(json.dumps({"value": "x" * 1000}).encode() for _ in range(8000))
-    with Served(broker.bootstrap, limits=Limits(stall_s=1, unread_bytes=1_000_000)) as door:
+    with Served(broker.bootstrap, limits=HttpLimits(stall_s=1, unread_bytes=1_000_000)) as door:
         assert door.ask("POST", "/topics/large", body, kind="application/x-ndjson").status == 200
         ask = (
             f"GET /topics/large/partitions/0/records?max_records=8000 HTTP/1.1\r\n"
@@ -349,7 +343,7 @@ def test_a_stream_that_fails_while_it_catches_up_says_so_in_an_event(
 ) -> None:
     send(broker, "gone", range(3))
     from headrace.client.errors import NoSuchTopic
-    from headrace.services.http.stream_catch_up import CatchUp
+    from headrace.services.http.streams.stream_catch_up import CatchUp
 
     async def read(self: CatchUp, cursor: dict[int, int]) -> Any:
         raise NoSuchTopic("It was deleted.")
@@ -412,7 +406,7 @@ def test_a_fault_of_a_slot_answers_those_who_wait(
 
 
 def test_nonsense_among_the_keys_harms_nobody_else(served: Served, broker: Broker) -> None:
-    from headrace.services.http.idempotency_window import digest_of, slot_of
+    from headrace.services.http.writes.idempotency_window import digest_of, slot_of
 
     body = {"records": [{"value": 1}]}
     digest = digest_of("forged")

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from headrace.client.admin import Admin
+from headrace.client.admin.admin import Admin
+from headrace.client.admin.topics import Topics
 from headrace.client.connection import connection
 from headrace.client.errors import ClientError
-from headrace.client.producer import Producer
+from headrace.client.producer.producer import Producer
 from headrace.client.records import TopicPartition
-from headrace.client.topics import Topics
-from headrace.services.http.limits import Limits
+from headrace.services.http.limits import HttpLimits
 from headrace.testing import Broker
 from tests.sockets.services.http.served import Served
 
@@ -32,7 +32,7 @@ def broker() -> Iterator[Broker]:
 @pytest.fixture(scope="module")
 def served(broker: Broker) -> Iterator[Served]:
     # Memory for a few records only, so that readers fall behind it.
-    with Served(broker.bootstrap, limits=Limits(feed_bytes=20_000, streams=20)) as door:
+    with Served(broker.bootstrap, limits=HttpLimits(feed_bytes=20_000, streams=20)) as door:
         yield door
 
 
@@ -204,12 +204,12 @@ def test_a_topic_made_anew_is_told_from_the_old_one(
         served.door.logins.own.feeds[topic].failure = ClientError("as found within 30 s")
     with reading(served, f"/topics/{topic}/stream", old) as events:
         name, said = next(events)
-        assert name == "gap" and "made anew" in said["message"]
+        assert name == "gap" and "created again" in said["message"]
         assert sorted(events.values(2)) == [50, 51]
 
 
 def test_streams_are_bounded_and_end_with_the_door(broker: Broker, topic: str) -> None:
-    limits = Limits(streams=1, grace_s=5)
+    limits = HttpLimits(streams=1, grace_s=5)
     with (
         Served(broker.bootstrap, limits=limits) as door,
         reading(door, f"/topics/{topic}/stream") as events,

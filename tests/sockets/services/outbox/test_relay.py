@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,10 +11,10 @@ import pytest
 from sqlalchemy import Engine, text
 
 from headrace import Admin, Outbox
-from headrace.client.acls import Acl, Acls
-from headrace.client.connection import Connection
+from headrace.client.admin.acls import Acl, Acls
+from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
-from headrace.client.reading import Record, RecordReader
+from headrace.client.lookup.record_reader import Record, RecordReader
 from headrace.services.outbox import positions, sender
 from headrace.services.outbox.engines import engine_for
 from headrace.services.outbox.relay import Relay, Settings
@@ -26,6 +25,7 @@ from headrace.services.outbox.sender import NothingSent, RowRefused, Sender
 from headrace.services.outbox.shard import Position
 from headrace.services.outbox.store import Store
 from headrace.testing import Broker
+from tests.patience import until
 
 
 @pytest.fixture
@@ -43,13 +43,13 @@ def outbox(engine: Engine) -> Outbox:
 
 
 @pytest.fixture
-def at(headrace_broker: Broker) -> Connection:
+def at(headrace_broker: Broker) -> ClientSettings:
     Admin(headrace_broker.bootstrap).topics.create("transfers", partitions=2)
-    return Connection({"bootstrap.servers": headrace_broker.bootstrap})
+    return ClientSettings({"bootstrap.servers": headrace_broker.bootstrap})
 
 
 @contextmanager
-def running(engine: Engine, at: Connection, **settings: object) -> Iterator[Relay]:
+def running(engine: Engine, at: ClientSettings, **settings: object) -> Iterator[Relay]:
     relay = Relay(engine, at, Settings(lease_ms=2000, **settings))  # type: ignore[arg-type]
     thread = threading.Thread(target=relay.run)
     thread.start()
@@ -60,28 +60,21 @@ def running(engine: Engine, at: Connection, **settings: object) -> Iterator[Rela
         thread.join()
 
 
-def until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 180
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def records(at: Connection, topic: str = "transfers") -> list[Record]:
+def records(at: ClientSettings, topic: str = "transfers") -> list[Record]:
     settings = at.settings | {"isolation.level": "read_committed"}
-    reader = RecordReader(Connection(settings), topic)
+    reader = RecordReader(ClientSettings(settings), topic)
     try:
         return list(reader.records())
     finally:
         reader.close()
 
 
-def values(at: Connection, topic: str = "transfers") -> list[str]:
+def values(at: ClientSettings, topic: str = "transfers") -> list[str]:
     return sorted((record.value or b"").decode() for record in records(at, topic))
 
 
 def test_what_is_committed_arrives_with_its_key_headers_and_id(
-    engine: Engine, outbox: Outbox, at: Connection
+    engine: Engine, outbox: Outbox, at: ClientSettings
 ) -> None:
     with running(engine, at) as relay:
         with engine.begin() as db:
@@ -96,7 +89,7 @@ def test_what_is_committed_arrives_with_its_key_headers_and_id(
 
 
 def test_rows_of_before_the_start_and_of_after_a_restart_arrive_once(
-    engine: Engine, outbox: Outbox, at: Connection
+    engine: Engine, outbox: Outbox, at: ClientSettings
 ) -> None:
     for turn in range(3):
         with engine.begin() as db:
@@ -108,7 +101,7 @@ def test_rows_of_before_the_start_and_of_after_a_restart_arrive_once(
 
 
 def test_sent_rows_are_removed_but_for_the_last_and_kept_if_wanted(
-    engine: Engine, outbox: Outbox, at: Connection
+    engine: Engine, outbox: Outbox, at: ClientSettings
 ) -> None:
     def count() -> int:
         with engine.connect() as db:
@@ -125,7 +118,7 @@ def test_sent_rows_are_removed_but_for_the_last_and_kept_if_wanted(
 
 
 def test_relays_share_the_shards_and_one_that_leaves_gives_them_back(
-    engine: Engine, outbox: Outbox, at: Connection
+    engine: Engine, outbox: Outbox, at: ClientSettings
 ) -> None:
     with running(engine, at) as first:
         until(lambda: len(first.workers) == 2)
@@ -138,7 +131,7 @@ def test_relays_share_the_shards_and_one_that_leaves_gives_them_back(
 
 
 def test_a_dead_relay_whose_lease_seems_to_last_for_ever_is_replaced(
-    engine: Engine, outbox: Outbox, at: Connection
+    engine: Engine, outbox: Outbox, at: ClientSettings
 ) -> None:
     """The database's clock was set back after it died."""
     far = 99_999_999_999_999
@@ -157,7 +150,7 @@ def test_a_dead_relay_whose_lease_seems_to_last_for_ever_is_replaced(
         thread.join()
 
 
-def test_a_program_relays_beside_its_own_work(engine: Engine, at: Connection) -> None:
+def test_a_program_relays_beside_its_own_work(engine: Engine, at: ClientSettings) -> None:
     outbox = Outbox(engine, at.bootstrap)
     with pytest.raises(OutboxError, match="headrace outbox init"), outbox.relaying():
         pass
@@ -173,7 +166,7 @@ def test_a_program_relays_beside_its_own_work(engine: Engine, at: Connection) ->
 
 def test_a_relay_beside_a_program_that_gives_up_is_not_silent(
     engine: Engine,
-    at: Connection,
+    at: ClientSettings,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -192,7 +185,7 @@ def test_a_relay_beside_a_program_that_gives_up_is_not_silent(
 
 
 @pytest.fixture
-def poisoned(engine: Engine, outbox: Outbox, at: Connection) -> Engine:
+def poisoned(engine: Engine, outbox: Outbox, at: ClientSettings) -> Engine:
     """Between good rows: a broken header, one too large, one without a key for compaction."""
     topics = Admin(at).topics
     topics.create("small", partitions=1, settings={"max.message.bytes": "2000"})
@@ -213,7 +206,7 @@ GOOD = ["1", *"456789"]
 
 
 def test_poison_is_parked_with_its_reason_and_others_go_on(
-    poisoned: Engine, at: Connection
+    poisoned: Engine, at: ClientSettings
 ) -> None:
     with running(poisoned, at):
         until(lambda: values(at) == sorted([*GOOD, "3"]))
@@ -226,7 +219,7 @@ def test_poison_is_parked_with_its_reason_and_others_go_on(
 
 
 def test_later_rows_of_a_poisoned_key_wait_if_wanted_and_follow_in_order(
-    poisoned: Engine, at: Connection
+    poisoned: Engine, at: ClientSettings
 ) -> None:
     store = Store(poisoned)
     with running(poisoned, at, blocks=True):
@@ -242,7 +235,9 @@ def test_later_rows_of_a_poisoned_key_wait_if_wanted_and_follow_in_order(
         until(lambda: len(store.parked()) == 2)
 
 
-def test_a_row_that_is_sent_again_in_vain_is_parked_again(poisoned: Engine, at: Connection) -> None:
+def test_a_row_that_is_sent_again_in_vain_is_parked_again(
+    poisoned: Engine, at: ClientSettings
+) -> None:
     store = Store(poisoned)
     with running(poisoned, at):
         until(lambda: len(store.parked()) == 3)
@@ -253,14 +248,14 @@ def test_a_row_that_is_sent_again_in_vain_is_parked_again(poisoned: Engine, at: 
 
 
 def test_a_topic_that_is_missing_is_waited_for_then_its_rows_are_parked(
-    engine: Engine, outbox: Outbox, at: Connection, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, outbox: Outbox, at: ClientSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with engine.begin() as db:
         outbox.send(db, "nowhere", "1", key="a")
         outbox.send(db, "transfers", "2", key="a")
     store = Store(engine)
     headrace_makes_topics = {"allow.auto.create.topics": "false"}
-    quiet = Connection(at.settings | headrace_makes_topics)
+    quiet = ClientSettings(at.settings | headrace_makes_topics)
     with running(engine, quiet) as relay:
         until(lambda: any(each.problem for each in relay.workers.values()))
         assert records(at) == []
@@ -271,10 +266,10 @@ def test_a_topic_that_is_missing_is_waited_for_then_its_rows_are_parked(
 
 
 def test_topics_that_are_missing_are_waited_for_together(
-    at: Connection, monkeypatch: pytest.MonkeyPatch
+    at: ClientSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One after the other, each would hold the shard up for half a minute."""
-    quiet = Connection(at.settings | {"allow.auto.create.topics": "false"})
+    quiet = ClientSettings(at.settings | {"allow.auto.create.topics": "false"})
     positions.ensure(quiet)
     one = Sender(quiet, "outbox", 0)
     one.open()
@@ -299,7 +294,7 @@ def test_a_topic_that_may_not_be_written_to_holds_up_nobody_else(
         "allow.everyone.if.no.acl.found": "true",
     }
     with Broker(settings=rights) as broker:
-        at = Connection({"bootstrap.servers": broker.bootstrap})
+        at = ClientSettings({"bootstrap.servers": broker.bootstrap})
         for topic in ("closed", "transfers"):
             Admin(at).topics.create(topic, partitions=2)
         Acls(at).add([allowed("read", topic="closed")])
@@ -323,7 +318,7 @@ def allowed(operation: str, *, topic: str) -> Acl:
 
 
 def test_rows_for_internal_topics_are_parked(
-    engine: Engine, outbox: Outbox, at: Connection
+    engine: Engine, outbox: Outbox, at: ClientSettings
 ) -> None:
     """One for the topic of positions could say that rows were sent that were not."""
     assert positions.TOPIC in RESERVED_TOPICS
@@ -340,7 +335,7 @@ def test_rows_for_internal_topics_are_parked(
 
 
 def test_a_parked_row_is_told_and_counted_once(
-    engine: Engine, outbox: Outbox, at: Connection, caplog: pytest.LogCaptureFixture
+    engine: Engine, outbox: Outbox, at: ClientSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Also if it is parked again and again because what goes with it fails."""
     bad = "INSERT INTO headrace_outbox (topic, headers) VALUES ('transfers', 'no JSON')"
@@ -360,7 +355,7 @@ def test_a_parked_row_is_told_and_counted_once(
 
 
 def test_a_lost_topic_of_positions_stops_the_relay_with_a_sentence(
-    engine: Engine, outbox: Outbox, at: Connection
+    engine: Engine, outbox: Outbox, at: ClientSettings
 ) -> None:
     with running(engine, at), engine.begin() as db:
         outbox.send(db, "transfers", "1", key="a")
@@ -381,7 +376,7 @@ def test_a_lost_topic_of_positions_stops_the_relay_with_a_sentence(
 
 
 def test_a_position_that_is_refused_is_not_the_fault_of_a_row(
-    engine: Engine, outbox: Outbox, at: Connection
+    engine: Engine, outbox: Outbox, at: ClientSettings
 ) -> None:
     def send(*values: str) -> None:
         with engine.begin() as db:
@@ -399,7 +394,9 @@ def test_a_position_that_is_refused_is_not_the_fault_of_a_row(
     assert Store(engine).parked() == []
 
 
-def test_a_topic_of_positions_that_the_cluster_made_by_itself_is_compacted(at: Connection) -> None:
+def test_a_topic_of_positions_that_the_cluster_made_by_itself_is_compacted(
+    at: ClientSettings,
+) -> None:
     """A producer that writes to a topic which was deleted makes it anew, and by the cluster's
     defaults positions would be deleted after a week."""
     topics = Admin(at).topics
@@ -412,7 +409,7 @@ def test_a_topic_of_positions_that_the_cluster_made_by_itself_is_compacted(at: C
 
 
 def test_a_restored_database_stops_the_relay_with_a_sentence(
-    engine: Engine, outbox: Outbox, at: Connection
+    engine: Engine, outbox: Outbox, at: ClientSettings
 ) -> None:
     with engine.begin() as db:
         outbox.send(db, "transfers", "1", key="a")
@@ -429,7 +426,7 @@ def test_a_restored_database_stops_the_relay_with_a_sentence(
 
 
 def test_a_producer_that_was_fenced_can_commit_nothing(
-    engine: Engine, outbox: Outbox, at: Connection
+    engine: Engine, outbox: Outbox, at: ClientSettings
 ) -> None:
     """A relay that stood still past its lease, seen from the cluster."""
     positions.ensure(at)
@@ -445,7 +442,7 @@ def test_a_producer_that_was_fenced_can_commit_nothing(
     assert positions.read(at, positions.key_of("box", 0)) == positions.Position(1)
 
 
-def test_an_open_transaction_of_another_shard_does_not_hide_a_position(at: Connection) -> None:
+def test_an_open_transaction_of_another_shard_does_not_hide_a_position(at: ClientSettings) -> None:
     """Both positions lie in one partition, and the other's transaction began before."""
     positions.ensure(at)
     keys = [shard for shard in range(99) if _same_partition(shard)]

@@ -10,13 +10,13 @@ import confluent_kafka
 import pytest
 from aiohttp import ClientSession
 
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientSettings
 from headrace.contract.tracking import KINDS
-from headrace.services.tracking.collector import Collector, Limits
-from headrace.services.tracking.posting import NotTaken, Poster
+from headrace.services.tracking.collector import Collector, CollectorLimits
+from headrace.services.tracking.poster import NotTaken, Poster
 from headrace.services.tracking.rate import Rate
 from headrace.services.tracking.topics import make_topics
-from headrace.services.tracking.web import Door, Sites, window
+from headrace.services.tracking.web import Door, Sites, status_pages
 from headrace.testing import Broker
 
 SHOP = "https://shop.example"
@@ -24,7 +24,7 @@ SHOP = "https://shop.example"
 
 @pytest.fixture
 def connection(headrace_broker: Broker):
-    at = Connection({"bootstrap.servers": headrace_broker.bootstrap})
+    at = ClientSettings({"bootstrap.servers": headrace_broker.bootstrap})
     assert make_topics(at, partitions=2) == [kind.topic for kind in KINDS.values()]
     assert make_topics(at, partitions=2) == []
     return at
@@ -36,10 +36,10 @@ def view(number=0):
 
 @asynccontextmanager
 async def open_collector(at, limits=None, origins=(), *, grace_s=60.0):
-    collector = Collector(at, limits or Limits())
+    collector = Collector(at, limits or CollectorLimits())
     sites = Sites()
     port = await sites.open_to_the_world(Door(collector, origins), "127.0.0.1", 0)
-    shown = await sites.open(window(collector), "127.0.0.1", 0)
+    shown = await sites.open(status_pages(collector), "127.0.0.1", 0)
     try:
         async with ClientSession() as browser:
             yield collector, browser, f"http://127.0.0.1:{port}/track", f"http://127.0.0.1:{shown}"
@@ -123,7 +123,7 @@ def test_a_bad_event_is_named_and_the_good_ones_beside_it_are_kept(connection):
 
 def test_bodies_and_batches_are_bounded(connection):
     async def story():
-        limits = Limits(body_bytes=2048, events=3)
+        limits = CollectorLimits(body_bytes=2048, events=3)
         async with open_collector(connection, limits) as (collector, browser, url, _):
             status, said, headers = await post(browser, url, b" " * 4096)
             assert status == 413
@@ -139,7 +139,7 @@ def test_bodies_and_batches_are_bounded(connection):
 
 def test_a_rate_is_kept_to_and_says_when_to_come_again(connection):
     async def story():
-        limits = Limits(events=2, rate=0.01)  # two at once, then one in a hundred seconds
+        limits = CollectorLimits(events=2, rate=0.01)  # two at once, then one in a hundred seconds
         async with open_collector(connection, limits) as (_, browser, url, _):
             assert (await post(browser, url, [view(), view()]))[0] == 202
             status, said, headers = await post(browser, url, view())
@@ -161,10 +161,10 @@ def test_the_bucket_fills_with_time():
 
 def test_without_a_cluster_the_queue_fills_and_later_requests_are_told_to_wait():
     with socket.create_server(("127.0.0.1", 0)) as nobody:
-        at = Connection({"bootstrap.servers": f"127.0.0.1:{nobody.getsockname()[1]}"})
+        at = ClientSettings({"bootstrap.servers": f"127.0.0.1:{nobody.getsockname()[1]}"})
 
         async def story():
-            limits = Limits(queue=5)
+            limits = CollectorLimits(queue=5)
             async with open_collector(at, limits, grace_s=0) as (collector, browser, url, shown):
                 assert (await post(browser, url, [view(n) for n in range(4)]))[0] == 202
                 status, said, headers = await post(browser, url, [view(5), view(6)])
@@ -202,7 +202,7 @@ def test_only_pages_of_named_origins_may_send(connection):
 
 def test_a_poster_waits_as_long_as_it_is_told_and_gives_up_after_a_while(connection):
     async def story():
-        limits = Limits(events=2, rate=0.01)
+        limits = CollectorLimits(events=2, rate=0.01)
         async with open_collector(connection, limits) as (_, _, url, _):
             waits = []
             poster = Poster(url.removesuffix("/track"), sleep=waits.append)

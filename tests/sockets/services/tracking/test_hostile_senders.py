@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager, closing, contextmanager
 import confluent_kafka
 import pytest
 
-from headrace.client.connection import Connection
-from headrace.services.tracking.collector import Collector, Limits
+from headrace.client.connection import ClientSettings
+from headrace.services.tracking.collector import Collector, CollectorLimits
 from headrace.services.tracking.topics import make_topics
 from headrace.services.tracking.web import Door, Sites
 from headrace.testing import Broker
@@ -24,7 +24,7 @@ WITHIN_S = 180.0
 
 @pytest.fixture
 def connection(headrace_broker: Broker):
-    at = Connection({"bootstrap.servers": headrace_broker.bootstrap})
+    at = ClientSettings({"bootstrap.servers": headrace_broker.bootstrap})
     make_topics(at, partitions=1)
     return at
 
@@ -35,7 +35,7 @@ def view(number=0):
 
 @asynccontextmanager
 async def open_collector(at, limits=None, *, grace_s=20.0):
-    collector = Collector(at, limits or Limits())
+    collector = Collector(at, limits or CollectorLimits())
     sites = Sites()
     port = await sites.open_to_the_world(Door(collector), HOME, 0)
     try:
@@ -95,7 +95,7 @@ async def until(true):
 
 def test_a_body_that_comes_slowly_is_waited_for_a_while_only(connection):
     async def story():
-        async with open_collector(connection, Limits(body_s=0.5)) as (collector, port):
+        async with open_collector(connection, CollectorLimits(body_s=0.5)) as (collector, port):
             slow = await Sender.to(port, request(b"[", length=100))
             status, headers = await slow.answer()
             assert (status, headers["Connection"]) == (408, "close")
@@ -109,7 +109,7 @@ def test_a_body_that_comes_slowly_is_waited_for_a_while_only(connection):
 
 def test_a_connection_on_which_no_request_begins_is_closed(connection):
     async def story():
-        async with open_collector(connection, Limits(idle_s=0.5)) as (_, port):
+        async with open_collector(connection, CollectorLimits(idle_s=0.5)) as (_, port):
             silent = await Sender.to(port)
             half = await Sender.to(port, b"POST /track HTTP/1.1\r\nHost: sh")
             asked_once = await Sender.to(port, request(view()))
@@ -122,7 +122,7 @@ def test_a_connection_on_which_no_request_begins_is_closed(connection):
 
 def test_a_body_without_an_end_is_cut_off_at_the_limit(connection):
     async def story():
-        async with open_collector(connection, Limits(body_bytes=2048, body_s=3)) as (
+        async with open_collector(connection, CollectorLimits(body_bytes=2048, body_s=3)) as (
             collector,
             port,
         ):
@@ -151,7 +151,7 @@ def test_what_is_compressed_is_not_opened(connection):
 
 def test_a_sender_that_goes_away_in_mid_body_leaves_nothing_behind(connection):
     async def story():
-        async with open_collector(connection, Limits(requests=1)) as (collector, port):
+        async with open_collector(connection, CollectorLimits(requests=1)) as (collector, port):
             gone = await Sender.to(port, request(b"[", length=100))
             other = await Sender.to(port)
             # The one place is taken until the collector has seen that the first has gone.
@@ -169,7 +169,7 @@ def test_a_sender_that_goes_away_in_mid_body_leaves_nothing_behind(connection):
 
 def test_requests_at_once_are_bounded(connection):
     async def story():
-        async with open_collector(connection, Limits(requests=1)) as (collector, port):
+        async with open_collector(connection, CollectorLimits(requests=1)) as (collector, port):
             slow = await Sender.to(port, request(view(), length=len(json.dumps(view())) + 1))
             other = await Sender.to(port)
             while True:  # until the slow one's request is under way
@@ -189,7 +189,7 @@ def test_requests_at_once_are_bounded(connection):
 
 def test_connections_at_once_are_bounded(connection):
     async def story():
-        async with open_collector(connection, Limits(connections=3)) as (collector, port):
+        async with open_collector(connection, CollectorLimits(connections=3)) as (collector, port):
             crowd = [await Sender.to(port, request(view(n))) for n in range(3)]
             for sender in crowd:
                 assert (await sender.answer())[0] == 202  # and stay
@@ -241,7 +241,7 @@ def pages(bootstrap, count):
 
 def test_what_was_accepted_while_the_cluster_was_away_is_written_when_it_is_back(tmp_path):
     with a_broker_that_can_go(tmp_path / "data") as (bootstrap, away, back):
-        at = Connection({"bootstrap.servers": bootstrap})
+        at = ClientSettings({"bootstrap.servers": bootstrap})
         make_topics(at, partitions=1)
         accepted = []
 
@@ -253,7 +253,7 @@ def test_what_was_accepted_while_the_cluster_was_away_is_written_when_it_is_back
             return status, headers.get("Retry-After")
 
         async def story():
-            async with open_collector(at, Limits(queue=10)) as (collector, port):
+            async with open_collector(at, CollectorLimits(queue=10)) as (collector, port):
                 sender = await Sender.to(port)
                 assert await post(sender, range(2)) == (202, None)
                 await until(lambda: collector.ledger.written == 2)

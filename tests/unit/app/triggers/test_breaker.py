@@ -1,6 +1,6 @@
 """An endpoint that is down is left alone for longer and longer, then tried with one call."""
 
-from headrace.app.triggers.breaker import CircuitBreaker, State
+from headrace.app.triggers.breaker import BreakerState, CircuitBreaker
 
 
 def test_a_few_failures_do_not_open_it_and_a_success_forgets_them():
@@ -9,7 +9,7 @@ def test_a_few_failures_do_not_open_it_and_a_success_forgets_them():
         breaker.failed(0)
         breaker.failed(0)
         breaker.succeeded()
-    assert breaker.state is State.CLOSED
+    assert breaker.state is BreakerState.CLOSED
     assert breaker.wait_ms(0) == 0
 
 
@@ -17,7 +17,7 @@ def test_it_opens_rests_and_lets_one_trial_through():
     breaker = CircuitBreaker(failures_to_open=3, rest_ms=1_000)
     for _ in range(3):
         breaker.failed(10_000)
-    assert breaker.state is State.OPEN
+    assert breaker.state is BreakerState.OPEN
     assert breaker.wait_ms(10_400) == 600
 
     assert breaker.wait_ms(11_000) == 0  # the trial

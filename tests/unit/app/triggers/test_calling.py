@@ -6,7 +6,7 @@ import pytest
 
 from headrace.app.message import Message, PartialFailure
 from headrace.app.retry import TryLater
-from headrace.app.triggers.calling import Calling, Failed, Refused
+from headrace.app.triggers.calling import Calling, CallRefused, Failed
 from headrace.app.triggers.filters import Filter
 from headrace.app.triggers.settings import BatchSettings, Trigger
 from headrace.app.triggers.targets import Failure, TargetFailed
@@ -91,7 +91,7 @@ def test_a_batch_that_is_refused_is_split_until_the_bad_record_is_alone():
     with pytest.raises(PartialFailure) as failure:
         call(endpoint, [message(n) for n in range(8)])
     assert failure.value.failed == (5,)
-    assert isinstance(failure.value.errors[5], Refused)
+    assert isinstance(failure.value.errors[5], CallRefused)
     done = [n for ids in endpoint.calls if 5 not in ids for n in ids]
     assert sorted(done) == [0, 1, 2, 3, 4, 6, 7]
 

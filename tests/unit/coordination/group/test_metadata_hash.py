@@ -8,8 +8,8 @@ import pytest
 
 from headrace.coordination.group.metadata_hash import metadata_hash
 from headrace.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
-from tests.unit.broker.group_bench import GroupBench
-from tests.unit.broker.group_readers import Reader, describe
+from tests.unit.broker.groups.group_readers import Reader, describe
+from tests.unit.broker.groups.group_rig import GroupRig
 
 LONG = "a.topic-with_a.very.long-name." * 8 + "123456789"
 NO_RACKS = {1: None}
@@ -80,16 +80,16 @@ def test_it_is_apaches_number(names, without_racks, with_racks):
 
 def test_a_group_finds_its_topics_unchanged_until_its_broker_moves_to_another_rack(tmp_path):
     def started(rack):
-        bench = GroupBench(tmp_path / "data", broker_rack=rack)
-        bench.find("g")
-        return bench
+        rig = GroupRig(tmp_path / "data", broker_rack=rack)
+        rig.find("g")
+        return rig
 
-    bench = started("east")
-    bench.create("orders", 4)
-    reader = Reader(bench, "g", "a", "orders")
+    rig = started("east")
+    rig.create("orders", 4)
+    reader = Reader(rig, "g", "a", "orders")
     reader.beat()
     for rack, epoch in (("east", 2), ("west", 3), ("west", 3)):
-        bench.stop()
-        bench = reader.bench = started(rack)
+        rig.stop()
+        rig = reader.rig = started(rack)
         reader.beat()
-        assert (reader.epoch, describe(bench).group_epoch) == (epoch, epoch)
+        assert (reader.epoch, describe(rig).group_epoch) == (epoch, epoch)

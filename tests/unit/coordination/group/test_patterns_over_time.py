@@ -10,8 +10,8 @@ import pytest
 
 from headrace.protocol.messages import create_partitions, delete_topics
 from headrace.protocol.messages.create_partitions import CreatePartitionsTopic
-from tests.unit.broker.group_bench import GroupBench
-from tests.unit.broker.group_readers import Reader, describe, settle
+from tests.unit.broker.groups.group_readers import Reader, describe, until_stable
+from tests.unit.broker.groups.group_rig import GroupRig
 
 NAMES = [f"{kind}-{number}" for kind in ("ord", "pay", "log") for number in range(4)]
 BY_NAME = ("ord-0", "log-1", "log-2")
@@ -25,24 +25,24 @@ class Cluster:
         self.start()
 
     def start(self):
-        self.bench = GroupBench(self.folder, group_consumer_assignment_interval_ms=0)
-        self.bench.find("g")
+        self.rig = GroupRig(self.folder, group_consumer_assignment_interval_ms=0)
+        self.rig.find("g")
 
     def change(self, dice):
         name = dice.choice(NAMES)
         if name not in self.sizes:
-            self.bench.create(name, 1)
+            self.rig.create(name, 1)
             self.sizes[name] = 1
         elif dice.random() < 0.3:
             self.sizes[name] += 1
             wanted = CreatePartitionsTopic(name, self.sizes[name], None)
             request = create_partitions.CreatePartitionsRequest([wanted], 1_000)
-            assert self.bench.ask(create_partitions, request).results[0].error_code == 0
+            assert self.rig.ask(create_partitions, request).results[0].error_code == 0
         else:
             del self.sizes[name]
             gone = delete_topics.DeleteTopicState(name)
             request = delete_topics.DeleteTopicsRequest([gone], [], 1_000)
-            assert self.bench.ask(delete_topics, request).responses[0].error_code == 0
+            assert self.rig.ask(delete_topics, request).responses[0].error_code == 0
 
     def matched(self, *patterns):
         return {
@@ -65,8 +65,8 @@ def test_members_have_what_their_patterns_match(seed, tmp_path):
 
     def joins(step):
         if step == 20:  # and one by names
-            return Reader(cluster.bench, "g", "named", *BY_NAME)
-        return Reader(cluster.bench, "g", f"m{step}", regex=dice.choice(PATTERNS))
+            return Reader(cluster.rig, "g", "named", *BY_NAME)
+        return Reader(cluster.rig, "g", f"m{step}", regex=dice.choice(PATTERNS))
 
     for step in range(24):
         if step in (0, 8, 16, 20):
@@ -75,17 +75,17 @@ def test_members_have_what_their_patterns_match(seed, tmp_path):
             cluster.change(dice)
         if dice.random() < 0.2:
             dice.choice(readers[:3]).more["regex"] = dice.choice(PATTERNS)
-        settle(*readers)
+        until_stable(*readers)
         have = [(name, index) for one in readers for name in one.has for index in one.has[name]]
         assert sorted(have) == sorted(cluster.matched(*map(wish, readers)))
         for one in readers:
             assert set(one.has) <= {name for name, _ in cluster.matched(wish(one))}
-        before = describe(cluster.bench).group_epoch
-        settle(*readers)
-        assert describe(cluster.bench).group_epoch == before, "nothing has changed"
-    cluster.bench.stop()
+        before = describe(cluster.rig).group_epoch
+        until_stable(*readers)
+        assert describe(cluster.rig).group_epoch == before, "nothing has changed"
+    cluster.rig.stop()
     cluster.start()
     for one in readers:
-        one.bench = cluster.bench
-    settle(*readers)
-    assert describe(cluster.bench).group_epoch == before, "nor when it is loaded"
+        one.rig = cluster.rig
+    until_stable(*readers)
+    assert describe(cluster.rig).group_epoch == before, "nor when it is loaded"

@@ -1,6 +1,6 @@
 """A small world around one timeline: an intake, a clock, commits that may get lost, and a model.
 
-The model is a dictionary of what is pending, changed only when a settlement is committed, and it is
+The model is a dictionary of what is pending, changed only when a plan is committed, and it is
 asked each time whether what was decided is what a sorted list would have given. It knows nothing of
 overlays, stores and limits: only the contract.
 """
@@ -11,12 +11,17 @@ from dataclasses import dataclass, field
 
 from headrace.contract import headers as names
 from headrace.contract.delay_instructions import IntakeRecord
-from headrace.services.delay.limits import Limits
-from headrace.services.delay.pending import Pending
-from headrace.services.delay.progress import DueKey, Progress, from_commit, to_metadata
-from headrace.services.delay.settlement import FarRecord, Settlement
-from headrace.services.delay.store import KEEP_IDS_MS
-from headrace.services.delay.timeline import Timeline, resume
+from headrace.services.delay.timeline.limits import DelayLimits
+from headrace.services.delay.timeline.pending import Pending
+from headrace.services.delay.timeline.progress import (
+    DueKey,
+    IntakeProgress,
+    from_commit,
+    to_metadata,
+)
+from headrace.services.delay.timeline.store import KEEP_IDS_MS
+from headrace.services.delay.timeline.timeline import Timeline, resume
+from headrace.services.delay.timeline.transaction_plan import FarRecord, TransactionPlan
 
 MINUTE_MS = 60_000
 TOPIC, PARTITION = "orders.delay", 3
@@ -73,7 +78,7 @@ class Model:
 
 
 class World:
-    def __init__(self, pending: Pending, limits: Limits) -> None:
+    def __init__(self, pending: Pending, limits: DelayLimits) -> None:
         self.pending = pending
         self.limits = limits
         self.now_ms = START_MS
@@ -120,7 +125,7 @@ class World:
             self.taken_at[offset] = self.now_ms
 
     def start(self) -> Timeline:
-        progress = from_commit(*self.commit)[0] if self.commit is not None else Progress()
+        progress = from_commit(*self.commit)[0] if self.commit is not None else IntakeProgress()
         resumed = resume(self.pending, progress, self.log_start)
         assert resumed.gone == 0
         if self.pending.position == 0:  # it starts anew, and the intake has not all of it any more
@@ -145,59 +150,59 @@ class World:
 
     # ---- settling -------------------------------------------------------------------------------
 
-    def decide(self) -> Settlement | None:
+    def decide(self) -> TransactionPlan | None:
         before = self.timeline.taken_to
         self.latest_ms = max(self.latest_ms, self.now_ms)
         wake_ms = self.timeline.next_wake_ms()
-        settlement = self.timeline.settle(self.now_ms)
+        plan = self.timeline.plan(self.now_ms)
         self._note_taken(before)
-        if settlement is not None or self.timeline.taken_to > before:
+        if plan is not None or self.timeline.taken_to > before:
             assert wake_ms is not None and wake_ms <= self.now_ms, "it would oversleep this"
-        if settlement is None:
+        if plan is None:
             wake_ms = self.timeline.next_wake_ms()
             assert wake_ms is None or wake_ms > self.now_ms, "it would be asked again and again"
-        return settlement
+        return plan
 
-    def make_true(self, settlement: Settlement) -> None:
+    def make_true(self, plan: TransactionPlan) -> None:
         """The transaction commits; the store hears of it or not."""
-        self._check(settlement)
-        progress = settlement.progress
+        self._check(plan)
+        progress = plan.progress
         self.commit = progress.position, to_metadata(progress, "somebody")
-        for record in settlement.far:
+        for record in plan.far:
             self.far_log.append(record)
             if record.value is None:
                 assert self.far.pop(record.key, None) is not None, "a tombstone for nothing"
             else:
                 self.far[record.key] = record.value, record.headers
-        if settlement.trim_to is not None:
-            self.log_start = settlement.trim_to
+        if plan.trim_to is not None:
+            self.log_start = plan.trim_to
             self.intake = {o: r for o, r in self.intake.items() if o >= self.log_start}
         self._check_far(progress.far)
 
-    def settle(self) -> bool:
-        settlement = self.decide()
-        if settlement is not None:
-            self.make_true(settlement)
-            self.timeline.committed(settlement)
+    def transact(self) -> bool:
+        plan = self.decide()
+        if plan is not None:
+            self.make_true(plan)
+            self.timeline.committed(plan)
             self.check_store()
-        return settlement is not None
+        return plan is not None
 
     def run_until_idle(self) -> None:
-        """As the service would: take what is there, settle what there is to settle."""
+        """As the service would: take what is there, transact what there is to do."""
         for _ in range(10_000):
             self.feed(100)
             at_end = self.timeline.position >= self.end
             # It wants no more and has nothing to do when the clock was stepped back.
-            if not self.settle() and (at_end or not self.timeline.wants_more()):
+            if not self.transact() and (at_end or not self.timeline.wants_more()):
                 return
         raise AssertionError("it never comes to rest")
 
     # ---- the model ------------------------------------------------------------------------------
 
-    def _check(self, settlement: Settlement) -> None:
+    def _check(self, plan: TransactionPlan) -> None:
         model, now_ms = self.model, self.now_ms
         self._look_where_repeating_rows_stand()
-        position = settlement.progress.position
+        position = plan.progress.position
         assert position >= model.position
         late: list[DueKey] = []
         outcomes, rejected = [], []
@@ -211,38 +216,38 @@ class World:
                 outcomes.append((offset, asked.cancel, self._cancel(asked.cancel, late)))
             else:
                 self._schedule(asked, late)
-        assert [(o.offset, o.id, o.outcome) for o in settlement.outcomes] == outcomes
+        assert [(o.offset, o.id, o.outcome) for o in plan.outcomes] == outcomes
 
         due = sorted(
             (self.asked[offset].last_run_by(now_ms), offset)
             for offset, due_ms in model.pending.items()
             if due_ms <= now_ms and (due_ms, offset) > model.watermark
         )
-        given = self._given(settlement)
+        given = self._given(plan)
         assert given[: len(late)] == sorted(late), "what the watermark has passed comes first"
         given = given[len(late) :]
         assert given == due[: len(given)], "the rest in order of due time, nothing left out"
         if not self.timeline.ready:
             assert not given, "nothing is delivered before the state is complete"
-        refused = [r.record[0] for r in settlement.rejections if r.record[0] not in rejected]
-        assert [r.record[0] for r in settlement.rejections[: len(rejected)]] == rejected
+        refused = [r.record[0] for r in plan.rejections if r.record[0] not in rejected]
+        assert [r.record[0] for r in plan.rejections[: len(rejected)]] == rejected
         assert all(self.asked[offset].due_ms <= now_ms for offset in refused)
         assert len(late) + len(given) + len(outcomes) + len(rejected) <= max(
-            self.limits.settlement_records, len(late) + len(outcomes) + len(rejected)
+            self.limits.transaction_records, len(late) + len(outcomes) + len(rejected)
         )
-        assert len(late) + len(outcomes) + len(rejected) <= self.limits.settlement_records
-        self._move_on(settlement, late, given, due)
+        assert len(late) + len(outcomes) + len(rejected) <= self.limits.transaction_records
+        self._move_on(plan, late, given, due)
 
-    def _given(self, settlement: Settlement) -> list[DueKey]:
+    def _given(self, plan: TransactionPlan) -> list[DueKey]:
         """Keys of what is delivered, with what the target refused in its place."""
         refused = {}
-        for rejection in settlement.rejections:
+        for rejection in plan.rejections:
             offset, _, _, _, headers = rejection.record
             if dict(headers or []).get(names.DUE_AT) is not None:
                 refused[offset] = int(dict(headers or [])[names.DUE_AT] or b"")
                 assert rejection.reason == self.refused[offset]
         given = []
-        for key, value, headers, partition, due_ms, offset, _ in settlement.deliveries:
+        for key, value, headers, partition, due_ms, offset, _ in plan.deliveries:
             asked, due = self.asked[offset], b"%d" % due_ms
             source = f"{TOPIC}/{PARTITION}/{offset}".encode()
             expected = [("trace", b"%d" % offset), (names.DUE_AT, due), (names.SOURCE, source)]
@@ -303,9 +308,9 @@ class World:
         return bool(dropped)
 
     def _move_on(
-        self, settlement: Settlement, late: list[DueKey], given: list[DueKey], due: list[DueKey]
+        self, plan: TransactionPlan, late: list[DueKey], given: list[DueKey], due: list[DueKey]
     ) -> None:
-        model, watermark = self.model, settlement.progress.watermark
+        model, watermark = self.model, plan.progress.watermark
         for key in late + given:
             model.delivered[key] = model.delivered.get(key, 0) + 1
             assert model.delivered[key] == 1, "once"
@@ -315,7 +320,7 @@ class World:
             assert watermark < due[len(given)]
         else:
             assert watermark == max([model.watermark, *given]) or not due or watermark <= due[-1]
-        model.watermark, model.position = watermark, settlement.progress.position
+        model.watermark, model.position = watermark, plan.progress.position
         for offset, due_ms in list(model.pending.items()):
             if (due_ms, offset) <= watermark:
                 asked = self.asked[offset]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 from bisect import bisect_right
 
-from headrace.services.delay.pending import Changes, Sample
-from headrace.services.delay.progress import BEFORE_ALL, DueKey
-from headrace.services.delay.rows import Row, weight_of
+from headrace.services.delay.timeline.pending import Changes, Sample
+from headrace.services.delay.timeline.progress import BEFORE_ALL, DueKey
+from headrace.services.delay.timeline.rows import Row, weight_of
 
 
 class InMemoryPending:

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from headrace.client.delay_instances import together
-from headrace.services.delay.admin_http import Cursor, Search
-from headrace.services.delay.metrics import Counters
-from headrace.services.delay.pending import Changes
+from headrace.client.delay.instances import together
+from headrace.services.delay.admin.admin_http import Cursor, Search
+from headrace.services.delay.admin.metrics import Counters
 from headrace.services.delay.queries import (
     DELIVERING,
     REBUILDING,
@@ -20,8 +19,9 @@ from headrace.services.delay.queries import (
     PartitionStatus,
     ServiceStatus,
 )
-from headrace.services.delay.rows import Row
-from headrace.services.delay.store import Store
+from headrace.services.delay.timeline.pending import Changes
+from headrace.services.delay.timeline.rows import Row
+from headrace.services.delay.timeline.store import Store
 
 NOW_MS = 1_000_000
 
@@ -168,7 +168,7 @@ def test_pages_of_two_instances_become_one(tmp_path: Path) -> None:
 def test_a_rare_key_is_found_over_pages_that_are_short(
     instance: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.services.delay.listing.SCANNED_PER_PAGE", 3)
+    monkeypatch.setattr("headrace.services.delay.timeline.pending_search.SCANNED_PER_PAGE", 3)
     often = [(n, n, None, b"often") for n in range(1, 20)]
     instance.hold("a", 0, *often, (20, 20, None, b"rare"))
     instance.hold("b", 0, (5, 1, None, b"rare"), (30, 2, None, b"rare"))

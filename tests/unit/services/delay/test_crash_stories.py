@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from headrace.contract import headers as names
-from headrace.services.delay.limits import Limits
+from headrace.services.delay.timeline.limits import DelayLimits
 from tests.unit.services.delay.a_world import MINUTE_MS, World
 from tests.unit.services.delay.in_memory import InMemoryPending
 
 
 def a_world_with_a_repeating_message(runs: int | None = None) -> World:
     """Each minute, named `tick`; two runs are done, and the store knows."""
-    world = World(InMemoryPending(), Limits())
+    world = World(InMemoryPending(), DelayLimits())
     asked = world.next_asked()
     asked.every_minutes, asked.id, asked.runs = 1, "tick", runs
     headers: list[tuple[str, bytes | None]] = [(names.CRON, b"* * * * *"), (names.ID, b"tick")]
@@ -28,10 +28,10 @@ def a_world_with_a_repeating_message(runs: int | None = None) -> World:
 
 def crash_between_commit_and_store(world: World) -> None:
     world.now_ms += MINUTE_MS
-    settlement = world.decide()
-    assert settlement is not None
-    assert len(settlement.deliveries) == 1
-    world.make_true(settlement)
+    plan = world.decide()
+    assert plan is not None
+    assert len(plan.deliveries) == 1
+    world.make_true(plan)
     world.start()
 
 
@@ -54,6 +54,6 @@ def test_it_is_still_known_by_its_name(runs: int | None, outcome: str) -> None:
     cancel.cancel = "tick"
     world.append(cancel, [(names.CANCEL, b"tick")])
     world.feed(10)
-    settlement = world.decide()
-    assert settlement is not None
-    assert [told.outcome for told in settlement.outcomes] == [outcome]
+    plan = world.decide()
+    assert plan is not None
+    assert [told.outcome for told in plan.outcomes] == [outcome]

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from headrace.contract import headers as names
 from headrace.contract.delay_instructions import Schedule, read_instruction
-from headrace.services.delay import far_records
-from headrace.services.delay.limits import Limits
-from headrace.services.delay.pending import Pending
-from headrace.services.delay.progress import Progress
-from headrace.services.delay.rows import Row, row_of
-from headrace.services.delay.settlement import FarRecord
-from headrace.services.delay.store import Store
-from headrace.services.delay.timeline import Timeline, resume
+from headrace.services.delay.timeline import far_records
+from headrace.services.delay.timeline.limits import DelayLimits
+from headrace.services.delay.timeline.pending import Pending
+from headrace.services.delay.timeline.progress import IntakeProgress
+from headrace.services.delay.timeline.rows import Row, row_of
+from headrace.services.delay.timeline.store import Store
+from headrace.services.delay.timeline.timeline import Timeline, resume
+from headrace.services.delay.timeline.transaction_plan import FarRecord
 from tests.unit.services.delay.in_memory import InMemoryPending
 
 NOW_MS = 1_800_000_000_000
@@ -41,11 +41,11 @@ def a_timeline(pending: Pending, **limits: int) -> Timeline:
     return Timeline(
         TOPIC,
         PARTITION,
-        Progress(END, (-1, -1), END),
+        IntakeProgress(END, (-1, -1), END),
         pending,
         read_from=END,
         ready_at=END,
-        limits=Limits(**limits),
+        limits=DelayLimits(**limits),
         topic_id=TOPIC_ID,
     )
 
@@ -88,14 +88,14 @@ def test_a_garbled_record_is_set_aside_and_the_others_arrive(pending: Pending) -
     assert [fault is not None for fault in faults] == [False, True, False]
     assert stored(timeline) == [5, 9]
 
-    settlement = timeline.settle(NOW_MS + 20)
-    assert settlement is not None
-    assert [each[5] for each in settlement.deliveries] == [5, 9]
-    [rejection] = settlement.rejections
+    plan = timeline.plan(NOW_MS + 20)
+    assert plan is not None
+    assert [each[5] for each in plan.deliveries] == [5, 9]
+    [rejection] = plan.rejections
     assert rejection.record[0] == 7 and rejection.record[2:4] == (b"k", b"what was it?")
     assert "does not say when" in rejection.reason
-    assert gone(7) in settlement.far, "the next loss of the store does not find it again"
-    timeline.committed(settlement)
+    assert gone(7) in plan.far, "the next loss of the store does not find it again"
+    timeline.committed(plan)
     assert timeline.next_wake_ms() is None, "it is told once"
 
 
@@ -103,24 +103,24 @@ def test_it_is_told_even_if_nothing_else_is_to_be_done(pending: Pending) -> None
     timeline = a_timeline(pending)
     load(timeline, FarRecord(far_records.key_of(TOPIC, PARTITION, 7), b"", []))
     assert timeline.next_wake_ms() == 0
-    settlement = timeline.settle(NOW_MS)
-    assert settlement is not None and len(settlement.rejections) == 1
+    plan = timeline.plan(NOW_MS)
+    assert plan is not None and len(plan.rejections) == 1
 
 
 def test_a_garbled_record_that_left_is_not_told(pending: Pending) -> None:
     timeline = a_timeline(pending)
     load(timeline, FarRecord(far_records.key_of(TOPIC, PARTITION, 7), b"", []), gone(7))
-    assert timeline.settle(NOW_MS) is None
+    assert timeline.plan(NOW_MS) is None
 
 
 def test_what_waited_in_a_deleted_topic_of_the_same_name_is_not_delivered(pending: Pending) -> None:
     timeline = a_timeline(pending)
     load(timeline, written(far(4, 10), topic_id="was deleted"), written(far(5, 10)))
-    settlement = timeline.settle(NOW_MS + 10)
-    assert settlement is not None
-    assert [each[5] for each in settlement.deliveries] == [5]
-    assert not settlement.rejections
-    assert gone(4) in settlement.far
+    plan = timeline.plan(NOW_MS + 10)
+    assert plan is not None
+    assert [each[5] for each in plan.deliveries] == [5]
+    assert not plan.rejections
+    assert gone(4) in plan.far
 
 
 def test_a_record_from_before_topics_were_named_is_loaded(pending: Pending) -> None:
@@ -183,12 +183,12 @@ def test_of_each_place_the_last_record_counts(
 
 def test_a_group_that_was_forgotten_still_has_its_far_messages(pending: Pending) -> None:
     """Offsets expire when no instance has run for a week; what the intake lacks was moved."""
-    assert resume(pending, Progress(), log_start=0).far is False, "a new topic has none"
-    resumed = resume(pending, Progress(), log_start=6)
+    assert resume(pending, IntakeProgress(), log_start=0).far is False, "a new topic has none"
+    resumed = resume(pending, IntakeProgress(), log_start=6)
     assert resumed.far and resumed.read_from == 6
     timeline = Timeline(
-        TOPIC, PARTITION, Progress(), pending,
-        read_from=6, ready_at=6, limits=Limits(), topic_id=TOPIC_ID,
+        TOPIC, PARTITION, IntakeProgress(), pending,
+        read_from=6, ready_at=6, limits=DelayLimits(), topic_id=TOPIC_ID,
     )  # fmt: skip
     load(timeline, written(far(5, 10)), written(far(6, 10)))
     assert stored(timeline) == [5], "of the others the intake tells"

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from headrace.contract import headers as names
 from headrace.contract.delay_instructions import Schedule, read_instruction
-from headrace.services.delay import far_records
-from headrace.services.delay.progress import Progress, from_commit, to_metadata
-from headrace.services.delay.rows import row_of
+from headrace.services.delay.timeline import far_records
+from headrace.services.delay.timeline.progress import IntakeProgress, from_commit, to_metadata
+from headrace.services.delay.timeline.rows import row_of
 
 OFFSETS = st.integers(0, 2**62)
 
@@ -18,17 +18,17 @@ OFFSETS = st.integers(0, 2**62)
 @given(st.tuples(OFFSETS, OFFSETS, OFFSETS, OFFSETS), st.text(max_size=100))
 def test_progress_is_in_the_commit(numbers: tuple[int, int, int, int], by: str) -> None:
     position, due_ms, offset, far = numbers
-    progress = Progress(position, (due_ms, offset), far)
+    progress = IntakeProgress(position, (due_ms, offset), far)
     assert from_commit(position, to_metadata(progress, by)) == (progress, by, None)
     assert from_commit(position, to_metadata(progress, by, "id")) == (progress, by, "id")
     assert len(to_metadata(progress, "x" * 249, "x" * 22)) < 4_096, "Kafka's limit for metadata"
 
 
 def test_a_topic_made_anew_is_not_judged_by_the_watermark_of_the_old_one() -> None:
-    progress = Progress(5, (900, 3), 2)
+    progress = IntakeProgress(5, (900, 3), 2)
     commit = from_commit(5, to_metadata(progress, "me", "old"))
     assert commit.progress_of("old") == progress
-    assert commit.progress_of("new") == Progress()
+    assert commit.progress_of("new") == IntakeProgress()
     before_ids = from_commit(5, to_metadata(progress, "me"))  # of an earlier version
     assert before_ids.progress_of("any") == progress
 
@@ -73,7 +73,7 @@ def test_a_pending_record_survives_the_far_topic(
     written = far_records.write("orders.delay", 3, row)
     assert written.value is not None, "null is a tombstone"
     assert written.key == b"orders.delay/3/77"
-    assert far_records.place_of(written.key) == ("orders.delay", 3, 77)
+    assert far_records.record_id_of(written.key) == ("orders.delay", 3, 77)
     assert far_records.read(written.key, written.value, written.headers) == row
 
 
@@ -82,4 +82,4 @@ def test_a_far_record_that_is_none_is_told() -> None:
         far_records.read(b"orders.delay/3/77", b"", [(names.DELIVER_AT, b"5")])
     for key in (b"hello", b"orders.delay/3/-1", b"orders.delay/3/+1", b"orders.delay/3/ 1"):
         with pytest.raises(ValueError):
-            far_records.place_of(key)
+            far_records.record_id_of(key)

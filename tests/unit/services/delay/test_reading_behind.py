@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from headrace.contract import headers as names
 from headrace.contract.delay_instructions import RecordFields
-from headrace.services.delay.limits import Limits
-from headrace.services.delay.owned import FRESH_MS, PATIENCE_S, Owned
-from headrace.services.delay.progress import Progress
-from headrace.services.delay.timeline import Timeline
+from headrace.services.delay.partitions.owned import FRESH_MS, PATIENCE_S, Owned
+from headrace.services.delay.timeline.limits import DelayLimits
+from headrace.services.delay.timeline.progress import IntakeProgress
+from headrace.services.delay.timeline.timeline import Timeline
 from tests.unit.services.delay.in_memory import InMemoryPending
 
 NOW_MS = 1_800_000_000_000
@@ -15,8 +15,8 @@ NOW_MS = 1_800_000_000_000
 
 def an_owned(**limits: int) -> Owned:
     timeline = Timeline(
-        "orders.delay", 0, Progress(), InMemoryPending(), read_from=0, ready_at=0,
-        limits=Limits(**limits),
+        "orders.delay", 0, IntakeProgress(), InMemoryPending(), read_from=0, ready_at=0,
+        limits=DelayLimits(**limits),
     )  # fmt: skip
     return Owned(("orders.delay", 0), asked=False, timeline=timeline)
 
@@ -66,15 +66,15 @@ def test_a_full_partition_makes_room_without_delivering_ahead_of_what_is_unread(
     owned.read_to_ms = appended_ms
     owned.hear_of_end(3)
     assert not timeline.wants_more()
-    settlement = timeline.settle(owned.due_until(NOW_MS))
-    assert settlement is not None
-    assert settlement.deliveries == []
-    timeline.committed(settlement)
+    plan = timeline.plan(owned.due_until(NOW_MS))
+    assert plan is not None
+    assert plan.deliveries == []
+    timeline.committed(plan)
     assert timeline.wants_more()
     timeline.take([record(2, appended_ms, NOW_MS - 6)], NOW_MS)  # unread until now, and due first
-    settlement = timeline.settle(owned.due_until(NOW_MS))
-    assert settlement is not None
-    assert [delivery[4] for delivery in settlement.deliveries] == [
+    plan = timeline.plan(owned.due_until(NOW_MS))
+    assert plan is not None
+    assert [delivery[4] for delivery in plan.deliveries] == [
         NOW_MS - 6, NOW_MS - 5, NOW_MS - 4,
     ]  # fmt: skip
 
@@ -84,14 +84,14 @@ def test_a_record_that_waits_for_a_clock_that_was_stepped_back_gets_it() -> None
     timeline = owned.timeline
     assert timeline is not None
     timeline.take([record(0, NOW_MS, NOW_MS + 60_000)], NOW_MS)
-    settlement = timeline.settle(NOW_MS + 60_000)
-    assert settlement is not None
-    timeline.committed(settlement)  # the watermark is a minute ahead; then the clock is set back
+    plan = timeline.plan(NOW_MS + 60_000)
+    assert plan is not None
+    timeline.committed(plan)  # the watermark is a minute ahead; then the clock is set back
     timeline.take([record(1, NOW_MS, NOW_MS + 30_000)], NOW_MS)
     owned.read_to_ms = NOW_MS
     owned.hear_of_end(9)
     assert not timeline.wants_more()
-    assert timeline.settle(owned.due_until(NOW_MS + 29_000)) is None
-    settlement = timeline.settle(owned.due_until(NOW_MS + 30_000))
-    assert settlement is not None
-    assert len(settlement.deliveries) == 1
+    assert timeline.plan(owned.due_until(NOW_MS + 29_000)) is None
+    plan = timeline.plan(owned.due_until(NOW_MS + 30_000))
+    assert plan is not None
+    assert len(plan.deliveries) == 1

@@ -8,14 +8,14 @@ import pytest
 
 from headrace.contract import headers as names
 from headrace.contract.delay_instructions import Schedule, read_instruction
-from headrace.services.delay import store as stores
-from headrace.services.delay.limits import Limits
-from headrace.services.delay.listing import SCANNED_PER_PAGE, PendingRow
-from headrace.services.delay.pending import Changes
-from headrace.services.delay.progress import Progress
-from headrace.services.delay.rows import Row, row_of
-from headrace.services.delay.store import RocksPending, Store, StoreInUse
-from headrace.services.delay.timeline import Timeline, resume
+from headrace.services.delay.timeline import store as stores
+from headrace.services.delay.timeline.limits import DelayLimits
+from headrace.services.delay.timeline.pending import Changes
+from headrace.services.delay.timeline.pending_search import SCANNED_PER_PAGE, PendingRow
+from headrace.services.delay.timeline.progress import IntakeProgress
+from headrace.services.delay.timeline.rows import Row, row_of
+from headrace.services.delay.timeline.store import RocksPending, Store, StoreInUse
+from headrace.services.delay.timeline.timeline import Timeline, resume
 
 APPENDED_MS = 1_800_000_000_000
 
@@ -127,36 +127,36 @@ def test_delivered_ids_are_forgotten_after_a_day(tmp_path: Path) -> None:
     store = Store(tmp_path)
     timeline = a_timeline(store)
     timeline.take([(0, APPENDED_MS, None, b"", [(names.ID, b"a")])], APPENDED_MS)
-    settle(timeline, APPENDED_MS)
+    transact(timeline, APPENDED_MS)
     later_ms = APPENDED_MS + stores.KEEP_IDS_MS
     timeline.take([(1, later_ms, None, b"", None)], later_ms)
-    settle(timeline, later_ms)
+    transact(timeline, later_ms)
     assert timeline.pending.find_id("a") is not None
     later_ms += 3_600_000
     timeline.take([(2, later_ms, None, b"", None)], later_ms)
-    settle(timeline, later_ms)
+    transact(timeline, later_ms)
     assert timeline.pending.find_id("a") is None
     store.close()
 
 
 def a_timeline(store: Store) -> Timeline:
     pending = store.partition("orders.delay", 0, "one")
-    read_from = resume(pending, Progress(), 0).read_from
+    read_from = resume(pending, IntakeProgress(), 0).read_from
     return Timeline(
         "orders.delay",
         0,
-        Progress(),
+        IntakeProgress(),
         pending,
         read_from=read_from,
         ready_at=0,
-        limits=Limits(),
+        limits=DelayLimits(),
     )
 
 
-def settle(timeline: Timeline, now_ms: int) -> None:
-    settlement = timeline.settle(now_ms)
-    assert settlement is not None
-    timeline.committed(settlement)
+def transact(timeline: Timeline, now_ms: int) -> None:
+    plan = timeline.plan(now_ms)
+    assert plan is not None
+    timeline.committed(plan)
 
 
 # ---- what people ask ----------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.contract import headers as names
 from headrace.contract.durations import LONGEST_DELAY_MS
-from headrace.services.delay.limits import Limits
+from headrace.services.delay.timeline.limits import DelayLimits
 from tests.unit.services.delay.a_world import START_MS, World
 from tests.unit.services.delay.in_memory import InMemoryPending
 
@@ -14,7 +14,7 @@ MONTHS = 122
 
 
 def test_ten_years_of_a_small_shop() -> None:
-    world = World(InMemoryPending(), Limits())
+    world = World(InMemoryPending(), DelayLimits())
     late_ms = 0
     for month in range(MONTHS):
         world.now_ms = START_MS + month * 30 * DAY_MS

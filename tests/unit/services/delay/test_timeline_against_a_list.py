@@ -1,7 +1,7 @@
 """The timeline against a plain sorted list: everything that can happen, in every order.
 
 Records of all kinds, clocks that step both ways, limits that are hit all the time, and crashes
-between any two steps: a settlement decided and not committed, committed and not told to the store,
+between any two steps: a plan decided and not committed, committed and not told to the store,
 the store lost or years behind.
 """
 
@@ -23,8 +23,8 @@ from hypothesis.stateful import (
 )
 
 from headrace.contract import headers as names
-from headrace.services.delay.limits import Limits
-from headrace.services.delay.store import RocksPending, Store
+from headrace.services.delay.timeline.limits import DelayLimits
+from headrace.services.delay.timeline.store import RocksPending, Store
 from tests.unit.services.delay.a_world import MINUTE_MS, TOPIC, World
 from tests.unit.services.delay.in_memory import InMemoryPending
 
@@ -52,15 +52,15 @@ class Timelines(RuleBasedStateMachine):
         return InMemoryPending()
 
     @initialize(
-        settlement=st.integers(1, 5),
+        plan=st.integers(1, 5),
         overlay=st.integers(1, 6),
         far=st.integers(1, 3),
-        settlement_bytes=st.sampled_from([1, 600, 10**9]),
+        transaction_bytes=st.sampled_from([1, 600, 10**9]),
     )
-    def begin(self, settlement: int, overlay: int, far: int, settlement_bytes: int) -> None:
-        limits = Limits(
-            settlement_records=settlement,
-            settlement_bytes=settlement_bytes,
+    def begin(self, plan: int, overlay: int, far: int, transaction_bytes: int) -> None:
+        limits = DelayLimits(
+            transaction_records=plan,
+            transaction_bytes=transaction_bytes,
             overlay_records=overlay,
             overlay_age_ms=1_000,
             far_after_ms=20 * MINUTE_MS,
@@ -159,8 +159,8 @@ class Timelines(RuleBasedStateMachine):
         self.world.feed(most)
 
     @rule()
-    def settle(self) -> None:
-        self.world.settle()
+    def transact(self) -> None:
+        self.world.transact()
 
     @rule()
     def run(self) -> None:
@@ -184,9 +184,9 @@ class Timelines(RuleBasedStateMachine):
 
     @rule()
     def crash_after_the_commit(self) -> None:
-        settlement = self.world.decide()
-        if settlement is not None:
-            self.world.make_true(settlement)
+        plan = self.world.decide()
+        if plan is not None:
+            self.world.make_true(plan)
         self.world.start()
 
     @rule()
@@ -213,7 +213,7 @@ class Timelines(RuleBasedStateMachine):
     def memory_is_bounded(self) -> None:
         if hasattr(self, "world"):
             overlay, limits = self.world.timeline.overlay, self.world.limits
-            assert overlay.must <= limits.settlement_records
+            assert overlay.must <= limits.transaction_records
 
 
 class TimelinesInMemory(Timelines):

@@ -8,11 +8,11 @@ import json
 import pytest
 
 from headrace.services.http.budget import Budget, Lease
-from headrace.services.http.credentials import Basic, Bearer, read_credentials
+from headrace.services.http.consumers.instance_registry import InstanceRegistry
 from headrace.services.http.guard import Guard
-from headrace.services.http.instance_registry import InstanceRegistry
 from headrace.services.http.refusal import Refusal
 from headrace.services.http.routes import match
+from headrace.services.http.users.credentials import Basic, Bearer, read_credentials
 
 
 def refused(status: int, call: object, *args: object) -> Refusal:

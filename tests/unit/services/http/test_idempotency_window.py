@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from headrace.services.http.dialects.v2 import Written
-from headrace.services.http.idempotency_window import (
+from headrace.services.http.refusal import Refusal
+from headrace.services.http.writes.idempotency_window import (
     Entry,
     Window,
     digest_of,
     fingerprint,
     slot_of,
 )
-from headrace.services.http.refusal import Refusal
-from headrace.services.http.writes import Write
+from headrace.services.http.writes.writes import Write
 
 DAY_MS = 86_400_000
 NOW_MS = 1_800_000_000_000

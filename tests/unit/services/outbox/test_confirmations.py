@@ -116,7 +116,7 @@ class World:
             if self.chance.random() < 0.05:
                 self.consumer_alive = not self.consumer_alive
 
-    def settle(self) -> None:
+    def until_idle(self) -> None:
         for _ in range(40 + 4 * self.written):
             self.relay()
             self.report()
@@ -132,7 +132,7 @@ def test_each_message_is_confirmed_or_given_up_and_never_sent_again_early(
     world = World(engine, seed)
     world.run(150)
     world.consumer_alive = seed % 2 == 0
-    world.settle()
+    world.until_idle()
     assert world.table.any_open() is False
     unconfirmed = {each.row.message_id for each in world.table.unconfirmed(most=1000)}
     assert world.written > 5
@@ -157,7 +157,7 @@ def test_a_message_that_nobody_confirms_is_sent_again_then_waits_for_a_person(
     world.chance.random = lambda: 0.9  # type: ignore[method-assign]
     world.consumer_alive = False
     world.write()
-    world.settle()
+    world.until_idle()
     assert world.cluster == ["m0"] * (1 + RESENDS)
     [dead] = world.table.unconfirmed()
     assert (dead.state, dead.reason) == ("unconfirmed", "sent 3 times, never confirmed within 10s")
@@ -201,7 +201,7 @@ def test_a_late_confirmation_ends_the_alarm(engine: Engine) -> None:
     world.write()
     world.chance.random = lambda: 0.9  # type: ignore[method-assign]
     world.consumer_alive = False
-    world.settle()
+    world.until_idle()
     assert world.table.counts() == (0, 1)
     assert world.table.give_up(Due("m0", 1, "transfers", 2, 5)) is False
     world.table.confirmed(["m0", "m0", "nobody's"])

@@ -54,7 +54,7 @@ def test_parked_rows_that_a_person_sends_again_go_before_those_that_wait() -> No
         for id_, (row, state, reason) in list(world.database.parked.items()):
             row.topic = "transfers"  # the fault was mended
             world.database.parked[id_] = (row, "retry" if state == "poison" else state, reason)
-        world.settle()
+        world.until_idle()
         assert world.database.parked == {}
         assert (world.lost(), world.doubled(), world.swapped()) == ([], [], [])
 

@@ -2,7 +2,7 @@
 
 Transactions draw row ids in one order and commit in another; the database crashes and draws lost
 ids again; relays die, stand still past their lease and wake up; the cluster loses answers, aborts
-and refuses. The relays are the real ones: `Shard`, `SettledIds`, `shares`. Time is a number.
+and refuses. The relays are the real ones: `Shard`, `StableIds`, `shares`. Time is a number.
 
 `Flaws` turn the mechanisms off one by one, to see that the checks would notice.
 """
@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from headrace.services.outbox import shard as core
 from headrace.services.outbox import shares
 from headrace.services.outbox.rows import NotARecord, OutboxRecord, Row, record_of, shard_of
-from headrace.services.outbox.settled_ids import SettledIds
 from headrace.services.outbox.shard import Position, Shard
+from headrace.services.outbox.stable_ids import StableIds
 
 SHARDS = 3
 LEASE_MS = 10_000
@@ -26,7 +26,7 @@ KEYS = [f"k{n}".encode() for n in range(7)]
 
 @dataclass
 class Flaws:
-    naive_horizon: bool = False  # settled is what is visible: `id > last`
+    naive_horizon: bool = False  # stable is what is visible: `id > last`
     no_fencing: bool = False
     keep_looked_to: bool = False  # what was looked at outlives a crash of the database
     position_apart: bool = False  # the position is written after the records, not with them
@@ -101,13 +101,13 @@ class Worker:
     effect: core.Effect
     lease_ends_ms: int
     epoch: int = 0
-    seen: core.Settled = field(default_factory=lambda: core.Settled(0, -1))
+    seen: core.Stable = field(default_factory=lambda: core.Stable(0, -1))
 
 
 class Relay:
     def __init__(self, name: str) -> None:
         self.name = name
-        self.ids = SettledIds()
+        self.ids = StableIds()
         self.incarnation = -1
         self.workers: dict[int, Worker] = {}
         self.still_until_ms = 0
@@ -148,9 +148,9 @@ class World:
         weights = [weight for _, weight in happenings]
         for happening in self.chance.choices(names, weights, k=steps):
             happening()
-        self.settle()
+        self.until_idle()
 
-    def settle(self) -> None:
+    def until_idle(self) -> None:
         """No more troubles; everything ends, and the relays catch up."""
         self.calm = True
         for transaction in list(self.database.open.values()):
@@ -229,7 +229,7 @@ class World:
             if relay.incarnation != database.incarnation:
                 relay.incarnation = database.incarnation
                 if not self.flaws.keep_looked_to:
-                    relay.ids = SettledIds()
+                    relay.ids = StableIds()
             last = database.next_id - 1
             if self.flaws.last_id_ahead and self.chance.random() < 0.2:
                 last += 8
@@ -271,7 +271,7 @@ class World:
                 if self.chance.random() < 0.2:
                     return self.reviewed(number)
                 incarnation = 0 if self.flaws.keep_looked_to else relay.incarnation
-                worker.seen = core.Settled(relay.ids.up_to, incarnation)
+                worker.seen = core.Stable(relay.ids.up_to, incarnation)
                 return worker.seen
             case core.Read(after, up_to, most):
                 current = database.incarnation
@@ -320,7 +320,7 @@ class World:
         if self.fenced(number, worker):
             return core.ProducerLost()
         if self.cluster.refuses(effect.rows):
-            return core.Refused("the cluster does not take that")
+            return core.SendRefused("the cluster does not take that")
         luck = 1.0 if self.calm else self.chance.random()
         if luck < 0.05:
             return core.Aborted()

@@ -1,13 +1,14 @@
 """Lines in the formats that programs write, and lines in none."""
 
+import json
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from headrace.services.shipping.formats import MOST_FIELDS, parsed
-from headrace.services.shipping.joining import Group
+from headrace.services.shipping.line_groups import Group
 from headrace.services.shipping.moments import moment_ms
-from headrace.services.shipping.records import Origin, made, shortened
+from headrace.services.shipping.records import Origin, RecordMaker, shortened
 
 AT_MS = 1_767_261_600_000  # 2026-01-01T10:00:00Z
 
@@ -74,18 +75,18 @@ def test_moments():
 
 def record(*lines, cut=None, path="/var/log/shop.log.1", **origin):
     group = Group(7, 9, list(lines), cut)
-    return made(group, "f", path, Origin(host="h", **origin), AT_MS)
+    return RecordMaker("f", path, Origin(host="h", **origin), AT_MS).record(group)
 
 
 def document(*lines, **more):
     import json
 
-    return json.loads(record(*lines, **more).value)
+    return json.loads(record(*lines, **more)[0])
 
 
 def test_a_record_names_its_file_and_its_place():
     found = record(b"hello\r", b"  there")
-    assert found.headers == [("headrace-message-id", b"f:7")]
+    assert found[1] == b"f:7"
     assert document(b"hello\r", b"  there") == {
         "id": "f:7",
         "time": "2026-01-01T10:00:00.000Z",
@@ -120,6 +121,30 @@ def test_more_fields_than_a_log_has_are_one():
 def test_a_record_for_a_topic_that_takes_less_says_that_it_is_cut():
     import json
 
-    found = json.loads(shortened(record(b"x" * 9000).value))
+    found = json.loads(shortened(record(b"x" * 9000)[0]))
     assert (len(found["message"]), found["cut"]) == (4096, "begin")
     assert "larger" in found["problem"]
+
+
+@pytest.mark.parametrize(
+    ("begin", "ms"),
+    [
+        ("2026-01-31 12:00:00", 0),
+        ("2026-01-31 12:00:00,1", 100),
+        ("[2026-01-31T12:00:00.123456789Z]", 123),
+        ("2026-01-31 14:00:00.007 +0200", 7),
+        ("2026-01-31 10:30:00 -01:30", 0),
+    ],
+)
+def test_the_time_at_the_beginning_of_a_line(begin, ms):
+    for _ in range(2):  # the second is remembered
+        entry = parsed(f"{begin} INFO paid")
+        assert (entry.time_ms, entry.message) == (1_769_860_800_000 + ms, "INFO paid")
+    assert parsed("2026-02-30 12:00:00 INFO paid").time_ms is None
+
+
+@pytest.mark.parametrize("number", [10**400, -(10**400), float("inf"), float("nan"), 1e308])
+def test_a_number_without_bounds_is_no_time(number):
+    assert moment_ms(number) is None
+    line = json.dumps({"time": number, "msg": "m", "level": "info"}).encode()
+    assert document(line)["time"] == "2026-01-01T10:00:00.000Z"

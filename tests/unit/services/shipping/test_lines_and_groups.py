@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.services.shipping.followed import Followed, Position
-from headrace.services.shipping.joining import MOST_BYTES, MOST_LINES, Joiner
+from headrace.services.shipping.line_groups import MOST_BYTES, MOST_LINES, Joiner
 from headrace.services.shipping.lines import Line, Splitter
 
 

@@ -59,3 +59,24 @@ def test_many_numbers_are_several_records():
 def test_a_series_is_named_as_prometheus_does():
     assert series("a") == "a"
     assert series("a", {"y": 'q"\n', "x": "1"}) == 'a{x="1",y="q\\"\\n"}'
+
+
+def test_a_label_named_endpoint_is_kept_under_another_name():
+    text = 'hits{endpoint="/a"} 1\nhits{endpoint="/b"} 2\nhits{exported_endpoint="/c"} 3\n'
+    assert scraped(text, "e:1").numbers == {
+        'hits{endpoint="e:1",exported_endpoint="/a"}': 1.0,
+        'hits{endpoint="e:1",exported_endpoint="/b"}': 2.0,
+        'hits{endpoint="e:1",exported_endpoint="/c"}': 3.0,
+    }
+
+
+def test_only_a_newline_ends_a_line_of_an_endpoint():
+    found = scraped('a{b="x\u2028y\x85z"} 1\r\nc 2\r\n', "e")
+    assert found.left_out == 0
+    assert found.numbers == {'a{b="x\u2028y\x85z",endpoint="e"}': 1.0, 'c{endpoint="e"}': 2.0}
+
+
+def test_a_line_of_blanks_costs_no_time():
+    """A regular expression that tries all ways to share out blanks would take days."""
+    for line in ("a" + " " * 2_000_000, "a" + " " * 2_000_000 + "{", "{" * 2_000_000):
+        assert scraped(line, "e").left_out == 1

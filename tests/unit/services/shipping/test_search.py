@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from headrace.services.shipping import search
 from headrace.services.shipping.search import Found, Wanted
 
 AT_MS = 1_767_261_600_000  # 2026-01-01T10:00:00Z
@@ -50,3 +51,12 @@ def test_the_newest_are_kept_and_the_others_counted():
         found.look(strange, Wanted())
     assert [one["id"] for one in found.records] == ["f:3", "f:4"]
     assert (found.matched, found.unreadable) == (5, 4)
+
+
+def test_more_ids_than_can_be_remembered_are_shown_once_and_told_of(monkeypatch):
+    monkeypatch.setattr(search, "MOST_IDS", 2)
+    found = Found(3)
+    for number in (0, 1, 2, 3, 3, 2):
+        found.look(json.dumps(line(number)).encode(), Wanted())
+    assert [one["id"] for one in found.records] == ["f:1", "f:2", "f:3"]
+    assert not found.is_exact

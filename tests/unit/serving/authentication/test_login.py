@@ -12,7 +12,7 @@ from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import api_versions, metadata
 from headrace.protocol.messages import sasl_authenticate as authenticate_messages
 from headrace.protocol.messages import sasl_handshake as handshake_messages
-from headrace.serving.api import Refused
+from headrace.serving.api import ClosesConnection
 from headrace.serving.authentication.login import Login, Phase
 from headrace.serving.authentication.mechanisms import Logins, LoginSeen, Mechanisms
 from headrace.serving.authentication.plain import Plain
@@ -96,7 +96,7 @@ def test_a_login() -> None:
 @pytest.mark.parametrize("key", [METADATA, AUTHENTICATE, 0, 1, 22])
 def test_nothing_else_is_taken_before_the_handshake(key: int) -> None:
     talk = Talk()
-    with pytest.raises(Refused, match="before the login"):
+    with pytest.raises(ClosesConnection, match="before the login"):
         talk.send(frame(key, 0))
 
 
@@ -130,18 +130,18 @@ def test_metadata_in_the_middle_of_a_login_tells_it_of_each_topic() -> None:
 def test_what_is_not_served_or_cannot_be_read_ends_it_at_once(data: bytes) -> None:
     talk = Talk()
     talk.handshake()
-    with pytest.raises(Refused):
+    with pytest.raises(ClosesConnection):
         talk.send(data)
 
 
 def test_a_long_frame_is_refused_by_its_first_bytes() -> None:
     """CVE-2022-34917: memory was set aside for whatever length a stranger named."""
     talk = Talk()
-    with pytest.raises(Refused, match="at most 1000"):
+    with pytest.raises(ClosesConnection, match="at most 1000"):
         talk.send(pack(">ihh", 1001, HANDSHAKE, 1))
     talk = Talk()
     talk.handshake()
-    with pytest.raises(Refused, match="at most 1000"):
+    with pytest.raises(ClosesConnection, match="at most 1000"):
         talk.send(pack(">ihh", 90_000, AUTHENTICATE, 1))
 
 
@@ -205,7 +205,7 @@ def test_who_logs_in_again_stays() -> None:
 def test_who_does_not_is_ended_by_the_next_request() -> None:
     talk = logged_in()
     talk.at(10_000)
-    with pytest.raises(Refused, match="expired"):
+    with pytest.raises(ClosesConnection, match="expired"):
         talk.send(frame(METADATA, 1, pack(">i", -1)))
     assert talk.mechanisms.logins.expired == 1
 
@@ -287,5 +287,5 @@ def test_a_bare_token_that_fails_ends_the_connection_late_and_without_a_word() -
 def test_a_bare_token_has_a_bound(size: int) -> None:
     talk = Talk()
     talk.handshake(version=0)
-    with pytest.raises(Refused, match="a token of"):
+    with pytest.raises(ClosesConnection, match="a token of"):
         talk.send(pack(">i", size))

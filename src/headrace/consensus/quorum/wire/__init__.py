@@ -1,4 +1,4 @@
-"""The quorum's messages on Kafka's wire: which API carries which, and who turns one into the other.
+"""The quorum's messages on Kafka's wire: the API of each message, and the module that converts it.
 
 Requests go out in the highest version that both sides know; pre-votes need Vote v2. Not done:
 members older than Kafka 4.0, which know no pre-votes.

@@ -1,4 +1,4 @@
-"""What BeginQuorumEpoch and EndQuorumEpoch are answered: the same, each in messages of its own."""
+"""The responses to BeginQuorumEpoch and EndQuorumEpoch: the same contents in different messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What every message of the quorum names besides its content: cluster, topic, partition, leader.
+"""The fields that every message of the quorum has besides its content: cluster, topic, partition,
+leader.
 
 All of the quorum's requests are about partition 0 of `__cluster_metadata`; a request about anything
 else, or from another cluster, is refused here. Responses name the leader's address without its

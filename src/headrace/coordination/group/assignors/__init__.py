@@ -1,7 +1,7 @@
 """The server's ways to share out partitions among the members of a consumer group (KIP-848).
 
-An assignor is a pure function of who reads what, how many partitions there are and who has what
-now; it gives each member its partitions. The names are those that clients and settings use.
+An assignor is a pure function of the members' topics, the numbers of partitions and the present
+assignment; it gives each member its partitions. The names are those that clients and settings use.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`range`: each topic's partitions in one row, cut into as many pieces as it has readers.
 
 Partition n of two topics with as many partitions goes to the same member, so that it can join them.
-Members stand in the order of their instance ids, then of their own: the same each time.
+Members are in the order of their instance ids, then of their own: the same each time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an assignor is told about a member."""
+"""The data of a member that an assignor gets."""
 
 from __future__ import annotations
 

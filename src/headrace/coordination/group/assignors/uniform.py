@@ -3,8 +3,9 @@
 Members keep what they have up to their fair share; the rest goes to those that have least. Where
 members read different topics, a partition can only go to a reader of its topic: then those with
 the fewest possible readers are given out first, and partitions are moved on from members with
-two more than another reader of theirs has. Whose partitions do not change keeps its very
-assignment: a crowd comes one by one, and each newcomer should cost what it moves.
+two more than another reader of theirs has. A member whose partitions do not change keeps the same
+assignment object: members of a large group come one by one, and each newcomer should cost only what
+it moves.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ def _as_assignment(mine: list[Partition]) -> Assignment:
 def _kept(
     members: Mapping[str, MemberSpec], partitions: Mapping[bytes, int]
 ) -> tuple[dict[str, list[Partition]], list[Partition]]:
-    """What each may keep, and what nobody has. A partition is nobody's twice."""
+    """The partitions that each member may keep, and the unassigned ones. A partition is nobody's
+    twice."""
     kept: dict[str, list[Partition]] = {}
     owned: set[Partition] = set()
     for name, spec in members.items():
@@ -82,7 +84,7 @@ def share_alike(
         given = {name: _as_assignment(mine) for name, mine in kept.items()}
     sizes = {name: sum(map(len, mine.values())) for name, mine in given.items()}
     least, extra = divmod(sum(partitions.values()), len(given))
-    # Who has more than the others already is let have one of the larger shares.
+    # A member that already has more than the others gets one of the larger shares.
     for position, name in enumerate(sorted(sizes, key=sizes.__getitem__, reverse=True)):
         share = least + (position < extra)
         if sizes[name] <= least:
@@ -106,7 +108,8 @@ def share_alike(
 def _free(
     given: Mapping[str, Assignment], partitions: Mapping[bytes, int]
 ) -> list[Partition] | None:
-    """What nobody has; None if somebody has what is not there, or what another has too."""
+    """The unassigned partitions; None if a member has a partition that does not exist, or that
+    another has too."""
     taken: dict[bytes, list[frozenset[int]]] = {topic: [] for topic in partitions}
     for mine in given.values():
         for topic, indexes in mine.items():

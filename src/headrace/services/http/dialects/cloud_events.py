@@ -19,7 +19,7 @@ from urllib.parse import unquote
 from headrace.app.triggers.cloud_events import BATCH, STRUCTURED, Event, structured
 from headrace.client.records import Record
 from headrace.services.http.refusal import TOO_LARGE, Refusal, bad_payload
-from headrace.services.http.writes import (
+from headrace.services.http.writes.writes import (
     Write,
     base64_bytes,
     decode_json,
@@ -138,10 +138,10 @@ def _event_of(record: Record) -> dict[str, Any]:
 
 
 def _wrapped(record: Record) -> dict[str, Any]:
-    place = f"/{record.topic}/{record.partition}"
+    source = f"/{record.topic}/{record.partition}"
     wrapped = Event(
         f"{record.topic}-{record.partition}-{record.offset}",
-        place,
+        source,
         TYPE_OF_RECORDS,
         -1 if record.timestamp_ms is None else record.timestamp_ms,
         None if record.key is None else record.key.decode("utf-8", "replace"),

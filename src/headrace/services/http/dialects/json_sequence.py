@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from headrace.services.http.refusal import BAD_REQUEST, TOO_LARGE, Refusal
-from headrace.services.http.writes import read_json
+from headrace.services.http.writes.writes import read_json
 
 _OUTSIDE = re.compile(rb'["{}\[\]]')
 _IN_TEXT = re.compile(rb'["\\]')

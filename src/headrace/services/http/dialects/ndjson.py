@@ -1,15 +1,15 @@
 """Bulk: one record per line, as `headrace consume --json` writes them. Pure.
 
 `{"key": "7", "value": {"total": 3}, "headers": {"trace": "a"}}`: a text is written as it is, any
-other value as JSON, bytes stand in `key_base64` and `value_base64`. What reading adds (topic,
-offset, timestamp_type) is passed over, so that the lines of one topic can be sent to another.
+other value as JSON, bytes stand in `key_base64` and `value_base64`. Fields that only reading adds
+(topic, offset, timestamp_type) are ignored, so that the lines of one topic can be sent to another.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from headrace.services.http.writes import (
+from headrace.services.http.writes.writes import (
     WHEN,
     Write,
     base64_bytes,

@@ -20,7 +20,7 @@ from headrace.services.http.refusal import (
     Refusal,
     bad_payload,
 )
-from headrace.services.http.writes import (
+from headrace.services.http.writes.writes import (
     WHEN,
     Write,
     base64_bytes,
@@ -38,7 +38,7 @@ JSON, BINARY = "json", "binary"
 KIND = "application/vnd.kafka.v2+json"
 KIND_JSON = "application/vnd.kafka.json.v2+json"
 KIND_BINARY = "application/vnd.kafka.binary.v2+json"
-# What a body may call itself, and what is embedded then.
+# The content types of a body, and the embedded format of each.
 PRODUCED = {
     KIND_JSON: JSON,
     "application/vnd.kafka.json+json": JSON,

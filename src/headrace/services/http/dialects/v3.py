@@ -13,7 +13,7 @@ from typing import Any
 
 from headrace.services.http.dialects.v2 import Outcome, Unwritten
 from headrace.services.http.refusal import BAD_REQUEST, Refusal
-from headrace.services.http.writes import (
+from headrace.services.http.writes.writes import (
     WHEN,
     Write,
     base64_bytes,

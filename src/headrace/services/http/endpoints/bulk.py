@@ -19,8 +19,8 @@ from headrace.services.http.cluster_refusals import refusal_of
 from headrace.services.http.dialects import ndjson
 from headrace.services.http.exchange import Exchange, answer
 from headrace.services.http.refusal import TOO_LARGE, Refusal, bad_payload
-from headrace.services.http.user_access import outgoing_of
-from headrace.services.http.writes import Write
+from headrace.services.http.users.user_access import outgoing_of
+from headrace.services.http.writes.writes import Write
 
 FAULTS_SHOWN = 20
 # Groups under way; a group is what one piece of the body holds, some tens of kilobytes.
@@ -31,7 +31,7 @@ Ends = asyncio.Future[list[Sent | ClientError]]
 
 @dataclass(slots=True)
 class Spread:
-    """What went to one partition."""
+    """The records for one partition."""
 
     first_offset: int
     last_offset: int

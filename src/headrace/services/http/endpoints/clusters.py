@@ -6,12 +6,12 @@ from typing import Any
 
 from aiohttp import web
 
-from headrace.client.topics import PartitionDescription, TopicDescription, TopicSummary
+from headrace.client.admin.topics import PartitionDescription, TopicDescription, TopicSummary
 from headrace.services.http.dialects import v3
 from headrace.services.http.dialects.v2 import is_name
 from headrace.services.http.exchange import Exchange, answer, nothing
 from headrace.services.http.refusal import Refusal, bad_payload, partition_not_found
-from headrace.services.http.writes import read_json, require_known, require_object
+from headrace.services.http.writes.writes import read_json, require_known, require_object
 
 MOST_PARTITIONS, MOST_REPLICAS = 100_000, 10_000  # librdkafka asks for no more
 NEW_TOPIC = frozenset(

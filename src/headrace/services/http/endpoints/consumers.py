@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from headrace.client.async_consumer import settled
+from headrace.client.consumer.async_consumer import uninterrupted
 from headrace.client.records import TopicPartition
-from headrace.services.http.consumer_instance import ConsumerInstance
+from headrace.services.http.consumers.consumer_instance import ConsumerInstance
 from headrace.services.http.dialects import v2
 from headrace.services.http.endpoints.topics import KINDS, accepted
 from headrace.services.http.exchange import (
@@ -25,11 +25,11 @@ from headrace.services.http.exchange import (
     number,
     read_query,
 )
-from headrace.services.http.limits import Limits
-from headrace.services.http.record_forms import CLOUD_EVENTS, FORMS, Form, with_more
+from headrace.services.http.limits import HttpLimits
 from headrace.services.http.refusal import FORMAT_MISMATCH, Refusal
-from headrace.services.http.user_access import UserAccess
-from headrace.services.http.writes import read_json, require_object
+from headrace.services.http.streams.record_forms import CLOUD_EVENTS, FORMS, Form, with_more
+from headrace.services.http.users.user_access import UserAccess
+from headrace.services.http.writes.writes import read_json, require_object
 
 if TYPE_CHECKING:
     from headrace.services.http.door import Door
@@ -59,7 +59,7 @@ async def delete(exchange: Exchange) -> web.StreamResponse:
         exchange.params["group"], exchange.params["instance"], exchange.user.name
     )
     # Also if the caller does not wait for it: nobody else knows of it any more.
-    await settled(instance.close())
+    await uninterrupted(instance.close())
     return nothing()
 
 
@@ -131,7 +131,7 @@ async def _seek_to_an_end(exchange: Exchange, *, beginning: bool) -> web.StreamR
 
 @dataclass(slots=True)
 class _Wanted:
-    """What a GET of records asks for."""
+    """The parameters of a GET of records."""
 
     embedded: str
     form: Form
@@ -140,7 +140,7 @@ class _Wanted:
     most: int
 
 
-def _wanted(instance: ConsumerInstance, limits: Limits, query: str, accept: str) -> _Wanted:
+def _wanted(instance: ConsumerInstance, limits: HttpLimits, query: str, accept: str) -> _Wanted:
     given = read_query(query, ("timeout", "max_bytes", "max_records", "include"))
     embedded = accepted(accept, instance.new.format)
     if embedded not in (instance.new.format, CLOUD_EVENTS):

@@ -7,7 +7,7 @@ from aiohttp import web
 from headrace.services.http.dialects import v2
 from headrace.services.http.exchange import Exchange, answer
 from headrace.services.http.refusal import bad_payload, partition_not_found
-from headrace.services.http.writes import (
+from headrace.services.http.writes.writes import (
     LARGEST_PARTITION,
     base64_bytes,
     json_bytes,

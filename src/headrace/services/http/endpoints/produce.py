@@ -1,4 +1,4 @@
-"""`POST /topics/{topic}`: records in whatever form they come, and what became of each.
+"""`POST /topics/{topic}`: writes records of any content type, and answers for each.
 
 The content type says the form. A request whose records all failed for the same reason is answered
 with that reason; otherwise each record has its own outcome, as in the other proxies. With an
@@ -17,7 +17,7 @@ from headrace.services.http.dialects.v2 import Outcome, Unwritten
 from headrace.services.http.endpoints import bulk
 from headrace.services.http.exchange import Exchange, answer_bytes
 from headrace.services.http.refusal import UNPROCESSABLE, WRONG_KIND, Refusal, bad_payload
-from headrace.services.http.writes import WHEN, Write, text_bytes, when_of
+from headrace.services.http.writes.writes import WHEN, Write, text_bytes, when_of
 
 RAW = ("text/plain", "application/octet-stream")
 TAKEN = (

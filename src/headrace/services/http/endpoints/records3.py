@@ -20,7 +20,7 @@ from headrace.services.http.endpoints.clusters import require_cluster
 from headrace.services.http.endpoints.produce import KEY_HEADER, replayed, write
 from headrace.services.http.exchange import JSON, Exchange, line
 from headrace.services.http.refusal import TOO_LARGE, WRONG_KIND, Refusal, bad_payload, busy
-from headrace.services.http.user_access import outcome_of, outgoing_of
+from headrace.services.http.users.user_access import outcome_of, outgoing_of
 
 WINDOW = 256
 Report = tuple[v3.Asked, "asyncio.Future[Any]"] | Refusal

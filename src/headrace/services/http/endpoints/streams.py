@@ -1,8 +1,8 @@
-"""`GET /topics/{topic}/stream`: records as server-sent events, as they come.
+"""`GET /topics/{topic}/stream`: new records as server-sent events.
 
-A reader comes again with `Last-Event-ID` and goes on where it was. Records that are gone meanwhile
-are told of (`event: gap`), never passed over in silence. A reader that does not take what is
-written to it is cut after a while; it has lost nothing but the connection.
+A reader reconnects with `Last-Event-ID` and continues where it was. Records that no longer exist
+are reported (`event: gap`), never skipped silently. A reader that does not take what is written to
+it is cut after a while; it has lost nothing but the connection.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from aiohttp import web
 
 from headrace.client.errors import ClientError, Unreachable
 from headrace.services.http.cluster_refusals import refusal_of
-from headrace.services.http.credentials import unauthorized
 from headrace.services.http.exchange import Exchange
-from headrace.services.http.recent_records import Recent, RecentRecords
-from headrace.services.http.record_forms import FORMS
 from headrace.services.http.refusal import UNPROCESSABLE, Refusal, busy, partition_not_found
-from headrace.services.http.stream_catch_up import CatchUp, Gap
-from headrace.services.http.stream_cursor import Cursor
-from headrace.services.http.stream_request import (
+from headrace.services.http.streams.recent_records import Recent, RecentRecords
+from headrace.services.http.streams.record_forms import FORMS
+from headrace.services.http.streams.stream_catch_up import CatchUp, Gap
+from headrace.services.http.streams.stream_cursor import Cursor
+from headrace.services.http.streams.stream_request import (
     BEGINNING,
     END,
     QUESTIONS,
     StreamRequest,
     read_stream_request,
 )
-from headrace.services.http.topic_feed import TopicFeed
+from headrace.services.http.streams.topic_feed import TopicFeed
+from headrace.services.http.users.credentials import unauthorized
 
 HEARTBEAT_S = 15.0
 MOST_RECORDS = 500  # written at once
@@ -127,14 +127,14 @@ class _Stream:
             return
         ends = await self._catch_up.ends()
         if any(offset > ends.get(p, offset) for p, offset in known.items()):
-            raise Refusal(UNPROCESSABLE, "Last-Event-ID lies behind the end of the topic.")
+            raise Refusal(UNPROCESSABLE, "Last-Event-ID is beyond the end of the topic.")
 
     async def _begun(self, cursor: dict[int, int]) -> None:
         """An event with an id: a reader that comes again before the first record goes on here."""
         where = Cursor(self._feed.mark, cursor).text()
         said = f"retry: {RETRY_MS}\nevent: begun\nid: {where}\ndata: {{}}\n\n"
         if self._made_anew:
-            why = "The topic was deleted and made anew; this is the new one from its beginning."
+            why = "The topic was deleted and created again; this is the new one from its beginning."
             said += f"event: gap\ndata: {_dumps({'message': why})}\n\n"
             self._door.counters.gaps += 1
         await self._write(said.encode())
@@ -198,7 +198,7 @@ class _Stream:
         return number + len(found)
 
     async def _join(self, recent: RecentRecords, cursor: dict[int, int]) -> int:
-        """What the list holds behind our place, record by record: from here on we are in it."""
+        """The records of the list after our position, one by one: from here on we follow it."""
         number = recent.first
         while number < recent.end:
             if number < recent.first:

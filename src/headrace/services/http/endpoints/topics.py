@@ -6,12 +6,12 @@ from typing import Any
 
 from aiohttp import web
 
-from headrace.client.browsing import Bounds, Browser, Page
-from headrace.client.topics import PartitionDescription
+from headrace.client.admin.topics import PartitionDescription
+from headrace.client.lookup.record_pages import Bounds, Browser, Page
 from headrace.services.http.dialects import cloud_events, v2
 from headrace.services.http.exchange import JSON, Exchange, answer, answer_list, number
-from headrace.services.http.record_forms import CLOUD_EVENTS, FORMS
 from headrace.services.http.refusal import BAD_REQUEST, Refusal, partition_not_found
+from headrace.services.http.streams.record_forms import CLOUD_EVENTS, FORMS
 
 KINDS = {v2.JSON: v2.KIND_JSON, v2.BINARY: v2.KIND_BINARY, CLOUD_EVENTS: cloud_events.BATCH}
 BROWSE_S = 5.0

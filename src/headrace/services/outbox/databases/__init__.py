@@ -1,4 +1,5 @@
-"""What differs between databases: the tables, the writer's statements, and which rows are settled.
+"""The differences between databases: the tables, the writer's statements, and which rows are
+stable.
 
 Each module has the same names; `of` finds the one of a SQLAlchemy dialect. PostgreSQL 13, MariaDB
 10.6 and SQLite 3.35 are the oldest that have what is needed.
@@ -27,7 +28,7 @@ class Horizon(Protocol):
         ...
 
     def held_up_by(self, connection: Connection) -> str | None:
-        """Who keeps rows from being settled, for people; None: nobody."""
+        """The transaction that keeps rows from being stable, for people; None: there is none."""
         ...
 
 
@@ -46,7 +47,8 @@ class Database(Protocol):
     def tables(self, shards: int) -> list[str]: ...
 
     def fault(self, connection: Connection) -> str | None:
-        """What is not as a relay counts on, in a sentence: it would skip rows, or send none."""
+        """The first assumption of a relay that does not hold, as a sentence: the relay would skip
+        rows, or send none."""
         ...
 
     def make_horizon(self) -> Horizon: ...

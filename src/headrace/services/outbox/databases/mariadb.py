@@ -2,8 +2,8 @@
 
 There are two gates, rows of a small table. A writer takes a shared lock on one of them, whichever
 is not being closed, and keeps it until its transaction ends. The relay reads the largest id L, then
-locks gate 1 and gate 2, one after the other: whoever had drawn an id up to L was behind one of them
-and is decided by then. New writers are never held up for long, because one gate is always open.
+locks gate 1 and gate 2, one after the other: a transaction that had drawn an id up to L held one of
+them and has ended by then. New writers are never held up for long, because one gate is always open.
 
 Rows are read with a shared lock: a transaction that was prepared (XA) gives the gate back, but it
 holds its rows until it is decided. Needs 10.6 (SKIP LOCKED). Not for Galera with several writers,

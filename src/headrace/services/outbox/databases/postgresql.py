@@ -16,7 +16,7 @@ from sqlalchemy import TextClause, text
 from sqlalchemy.engine import Connection
 
 from headrace.services.outbox.databases import Horizon, fetched, poll_pause_s
-from headrace.services.outbox.settled_ids import SettledIds
+from headrace.services.outbox.stable_ids import StableIds
 
 NOW_MS = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 GATE: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ INSERT_ONCE = "INSERT INTO {table} ({columns}) VALUES ({values}) ON CONFLICT DO 
 
 # The last id is read under the lock of the sequence's page. A plain SELECT last_value is not: each
 # 32nd nextval shows the id 32 ahead there while it writes its log record, and ids that nobody had
-# drawn counted as settled (seen: 15 times in 600,000 reads; it skipped one row of 100,013).
+# drawn counted as stable (seen: 15 times in 600,000 reads; it skipped one row of 100,013).
 # Volatile, so it stays a subquery of its own: the id is read before the transaction id is drawn.
 LAST_ID = "pg_sequence_last_value('headrace_outbox_id_seq'::regclass)"
 _POLL = text(
@@ -55,7 +55,7 @@ _OLDEST = text(
     "SELECT pid, extract(epoch FROM clock_timestamp() - xact_start)::int, state"
     " FROM pg_stat_activity WHERE pid = ANY(:pids) ORDER BY xact_start NULLS FIRST LIMIT 1"
 )
-# Whoever prepares transactions drops the trigger: PostgreSQL prepares none that notifies.
+# A user of prepared transactions drops the trigger: PostgreSQL prepares none that notifies.
 _WAKES = text(
     "SELECT 1 FROM pg_trigger WHERE tgname = 'headrace_outbox_wake' AND tgenabled <> 'D'"
     " AND tgrelid = 'headrace_outbox'::regclass"
@@ -144,7 +144,7 @@ def make_horizon() -> Horizon:
 
 class _Horizon:
     def __init__(self) -> None:
-        self._ids = SettledIds()
+        self._ids = StableIds()
 
     def advance(self, connection: Connection) -> int:
         ids = self._ids

@@ -1,0 +1,59 @@
+"""Records that were read and wait until it is certain of which topic they are.
+
+When a topic is deleted and created again, librdkafka continues by name without a notice. Where a
+record is to count once (`once=`, `exactly_once`) that must be known before a handler sees the
+record: the new topic is read again from its beginning, so a record that was handled as one of the
+old topic would be handled twice. No topic id is ever used again. So if a question that was asked
+after a record was read is answered with the id that we know, the record is of that topic.
+
+One request is in flight at a time, for all records that were read before it was sent: a record
+waits for one or two round trips, however many records there are. Called on the polling thread only.
+Not certain: a broker that has not heard of the new topic yet answers with the old id, while the
+leader of the new one gives out its records already.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from confluent_kafka import Message
+
+from headrace.app.dispatch.owned_partition import OwnedPartition
+from headrace.app.worker.topic_ids import TopicIds
+
+# How long to poll for records while some wait here.
+POLL_S = 0.0005
+
+
+class Arrivals:
+    def __init__(self, ids: TopicIds) -> None:
+        self._ids = ids
+        # Of each partition, in order: the number of the question that is due, and the records.
+        self._waiting: dict[OwnedPartition, deque[tuple[int, list[Message]]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def topics(self) -> set[str]:
+        return {owned.topic for owned in self._waiting}
+
+    def add(self, owned: OwnedPartition, read: list[Message]) -> None:
+        self._waiting.setdefault(owned, deque()).append((self._ids.next_question, read))
+        owned.arriving += len(read)
+
+    def certain(self) -> Iterator[tuple[OwnedPartition, list[Message]]]:
+        """The records that may be handled, in the order in which they were read."""
+        for owned, waiting in list(self._waiting.items()):
+            answered = self._ids.answered(owned.topic)
+            while waiting and waiting[0][0] <= answered:
+                _, read = waiting.popleft()
+                yield owned, read
+                owned.arriving -= len(read)  # after they were handed over: never in neither place
+            if not waiting:
+                del self._waiting[owned]
+
+    def forget(self, owned: OwnedPartition) -> None:
+        self._waiting.pop(owned, None)
+        owned.arriving = 0

@@ -1,0 +1,79 @@
+"""The effects that a dispatcher asks for: copies to be written, and the consequences of a failure.
+
+Plain data. The runner performs it and reports back how it ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.app.dispatch.record_in_hand import RecordInHand
+from headrace.app.observation.observer import Outcome
+from headrace.app.retries.failure_fate import OUTCOMES, Fate, Verdict
+from headrace.client.records import Outgoing
+
+
+@dataclass(slots=True)
+class HeldLane:
+    """A lane that goes on when so many writes are safe."""
+
+    lane: Hashable
+    writes: int
+
+
+@dataclass(slots=True, eq=False)
+class Write:
+    """A copy of a record, which counts as under way until the copy is safe."""
+
+    record: RecordInHand
+    fate: Fate  # DEAD_LETTER or DELAYED
+    error: BaseException
+    made: int
+    failed_ms: int
+    due_ms: int = 0  # of DELAYED
+    held: HeldLane | None = None
+    outgoing: Outgoing[Any, Any] | None = None  # made once, by the runner
+
+
+@dataclass(slots=True)
+class Move:
+    """A record whose place here is done when others are written, in one transaction with it.
+
+    Either a copy of itself for the retry partition, or the results that its handler gave.
+    """
+
+    record: RecordInHand
+    made: int = 0
+    due_ms: int = 0
+    results: list[Outgoing[Any, Any]] | None = None  # None: the copy
+    of: Transacted | None = None
+
+
+@dataclass(slots=True)
+class Transacted:
+    """Results that a slot waits for, exactly once; `then` is the runner's to call at the end."""
+
+    left: int
+    then: Callable[[], None]
+
+
+@dataclass(slots=True)
+class Failure:
+    """The consequences of a failed attempt."""
+
+    fate: Fate
+    verdict: Verdict
+    goes_on: bool  # whether the rest of the run is handled now
+    writes: Sequence[Write] = ()
+    ready: int = 0  # runs that may begin by it
+
+    @property
+    def outcome(self) -> Outcome:
+        return OUTCOMES[self.fate]
+
+    @property
+    def moves(self) -> bool:
+        """Whether a transaction waits to be made."""
+        return self.fate is Fate.MOVES or self.fate is Fate.MOVES_WITH_ITS_KEY

@@ -1,0 +1,95 @@
+"""A source partition that the group gave us, with the retry partition of the same number.
+
+The two belong together: the owner of the source also owns its retry partition.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.app.dispatch.blocked_keys import BlockedKeys
+from headrace.app.dispatch.completion import Completion
+from headrace.client.records import TopicPartition
+
+if TYPE_CHECKING:
+    from headrace.app.dispatch.effects import Move
+    from headrace.app.dispatch.record_in_hand import RecordInHand
+    from headrace.app.worker.subscription_runner import SubscriptionRunner
+
+
+class Stream:
+    """One partition that is read: the source or its retry partition."""
+
+    __slots__ = (
+        "carries", "completion", "owned", "partition", "read_to", "retry", "topic", "committed",
+    )  # fmt: skip
+
+    def __init__(self, owned: OwnedPartition, topic: str, *, retry: bool, carries: bool) -> None:
+        self.owned = owned
+        self.topic = topic
+        self.partition = owned.partition
+        self.retry = retry
+        # Whether records are copies that carry their first place and id in headers: in a topic
+        # that anybody writes to such headers mean nothing.
+        self.carries = carries
+        self.completion = Completion(0)
+        self.committed: tuple[int, str] | None = None  # what the group's offset says
+        self.read_to = 0  # where its end was when all of it had been read
+
+    @property
+    def place(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def committed_offset(self) -> int | None:
+        return None if self.committed is None else self.committed[0]
+
+    @property
+    def topic_id(self) -> str | None:
+        """Of a source; retries carry the id of the topic that they came from."""
+        return None if self.retry else self.owned.topic_id
+
+
+class OwnedPartition:
+    """A source partition of ours. The dispatcher changes it, behind its runner's lock; what the
+    polling thread alone uses is named below.
+    """
+
+    __slots__ = (
+        "arriving", "blocked", "closing", "gone", "loading_to", "moves", "moving", "partition",
+        "paused", "retry", "runner", "running", "source", "topic", "topic_id",
+    )  # fmt: skip
+    runner: SubscriptionRunner  # the polling thread's: who performs what is decided about it
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        retry_topic: str,
+        topic_id: str | None = None,
+        carries: bool = False,
+    ) -> None:
+        """`carries`: the source itself is of copies, as a wide topic is."""
+        self.topic = topic
+        self.topic_id = topic_id  # of the source; None: the cluster has no topic ids
+        self.partition = partition
+        self.source = Stream(self, topic, retry=False, carries=carries)
+        self.retry = Stream(self, retry_topic, retry=True, carries=True)
+        self.blocked: BlockedKeys[RecordInHand] = BlockedKeys()
+        self.closing = False  # begin nothing of it; what ends still counts
+        self.gone = False  # given to another: nothing of it counts any more
+        self.loading_to: int | None = None  # the end of the retry partition that must be read first
+        self.running = 0  # records in runs that are out, or whose copies are being written
+        self.moves: list[Move] = []
+        self.moving: list[Move] = []  # in a transaction whose end is not known
+        self.paused = False  # the polling thread's
+        self.arriving = 0  # the polling thread's: read and not begun, see `arrivals.py`
+
+    @property
+    def streams(self) -> tuple[Stream, Stream]:
+        return self.source, self.retry
+
+    @property
+    def outstanding(self) -> int:
+        return self.source.completion.outstanding + self.arriving

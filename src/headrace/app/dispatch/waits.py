@@ -1,0 +1,72 @@
+"""The waits of a dispatcher in memory, by due time. Pure: time is an argument.
+
+Looking at the clock, rather than sleeping until then, is what lets a test move it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+
+from headrace.app.dispatch.effects import Write
+from headrace.app.dispatch.record_in_hand import RecordInHand
+
+
+@dataclass(slots=True)
+class LaneWait:
+    """A lane is held until its first record may be tried again."""
+
+    lane: Hashable
+
+
+@dataclass(slots=True)
+class RecordWait:
+    """A record without order is to be tried again."""
+
+    record: RecordInHand
+    made: int  # attempts so far
+
+
+@dataclass(slots=True)
+class BatchIsLate:
+    """An incomplete batch has waited long enough for more."""
+
+
+# A Write: one that failed is to be made again.
+Wait = LaneWait | RecordWait | BatchIsLate | Write
+
+
+class PutOff:
+    """When records are due of which TryLater was said: how many wait because something is away."""
+
+    def __init__(self) -> None:
+        self._due: list[int] = []  # heap
+
+    def add(self, due_ms: int) -> None:
+        heapq.heappush(self._due, due_ms)
+
+    def count(self, now_ms: int) -> int:
+        while self._due and self._due[0] <= now_ms:
+            heapq.heappop(self._due)
+        return len(self._due)
+
+
+class Waits:
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Wait]] = []
+        self._number = 0  # of entries: of one moment, the first to be entered is first
+
+    def add(self, due_ms: int, wait: Wait) -> None:
+        self._number += 1
+        heapq.heappush(self._heap, (due_ms, self._number, wait))
+
+    def due(self, now_ms: int) -> Iterator[Wait]:
+        while self._heap and self._heap[0][0] <= now_ms:
+            yield heapq.heappop(self._heap)[2]
+
+    def next_ms(self) -> int | None:
+        return self._heap[0][0] if self._heap else None
+
+    def __len__(self) -> int:
+        return len(self._heap)

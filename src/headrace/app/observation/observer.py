@@ -1,0 +1,82 @@
+"""The events of an app for observers: metrics, traces, tests.
+
+`Stats` counts in plain slots and costs next to nothing; exporters of metrics read them at each
+scrape. An `Observer` is called for each attempt and each end; an app without observers builds
+nothing for them. Observers must be quick and must not raise: what they raise is logged and
+forgotten.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from headrace.app.message import Message
+    from headrace.app.subscription import Subscription
+    from headrace.client.records import HeaderList
+
+log = logging.getLogger("headrace.app")
+
+# handled: done. duplicate: `once=` knew it. retried: will be tried again. parked: in the dead
+# letters. dropped: failed for good, and the subscription has no dead letters.
+Outcome = Literal["handled", "duplicate", "retried", "parked", "dropped"]
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counted since the app began; of one subscription."""
+
+    received: int = 0  # read, also from the retry topic
+    handled: int = 0
+    failed: int = 0  # attempts that failed
+    put_off: int = 0  # attempts that are to be made later because something is away
+    retried: int = 0
+    parked: int = 0
+    duplicates: int = 0
+    published: int = 0
+    in_flight: int = 0  # attempts under way
+    busy_seconds: float = 0.0  # of all attempts together
+    last_parked_at_ms: int = 0  # 0: never
+
+
+class Observer:
+    """Inherit and override what you need."""
+
+    def around(
+        self, subscription: Subscription, message: Message
+    ) -> AbstractContextManager[None] | None:
+        """Entered before the handler and left after it, in its own context; None for nothing."""
+        return None
+
+    def ended(
+        self,
+        subscription: Subscription,
+        message: Message,
+        outcome: Outcome,
+        error: BaseException | None,
+        seconds: float,
+    ) -> None:
+        """An attempt is over, and this is what becomes of the record."""
+
+    def headers(self, subscription: Subscription, message: Message) -> HeaderList:
+        """Added to what is written on behalf of a message: copies for retry, dead letters,
+        published records. Called within `around`.
+        """
+        return []
+
+    def sending(self) -> HeaderList:
+        """Added to what `app.send` sends, in the context of whoever calls it."""
+        return []
+
+
+@contextmanager
+def forgiven(observer: Observer) -> Iterator[None]:
+    """Looking on must not change what happens."""
+    try:
+        yield
+    except Exception:  # noqa: BLE001 - whatever a stranger's observer raises
+        log.exception("an observer failed: %s", type(observer).__name__)

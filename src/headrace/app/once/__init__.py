@@ -1,0 +1,1 @@
+"""`once=`: memories of which messages were handled, so that none has its effect twice."""

@@ -1,0 +1,61 @@
+"""Ids of messages: by which name `once=` remembers a record that its sender gave none.
+
+Such a record is named by its place: `orders/0/5@<topic id>`. The topic's id is a part of it because
+a topic that is deleted and created again has the same name and counts its offsets from 0 again:
+without it, new records would be taken for old ones that were handled. The id of a published record
+begins with that of the record it came from, so it differs as well.
+
+Ids were written without the topic's id until it was added: `former_id` is that older form, under
+which a store may still remember a record.
+"""
+
+from __future__ import annotations
+
+import re
+
+from headrace.client.records import HeaderList
+from headrace.contract.headers import MESSAGE_ID, SOURCE, SOURCE_TOPIC_ID
+
+# Base64 of 16 bytes, as Kafka prints topic ids; behind a "~" follows what publishing adds.
+_WITH_TOPIC_ID = re.compile(r"([^@~]+/\d+/\d+)@[A-Za-z0-9_-]{22}((?:~.*)?)", re.ASCII | re.DOTALL)
+
+
+# A producer's clock may be so far ahead of the clock that wrote down when its record was handled.
+CLOCKS_DIFFER_MS = 60_000
+# While workers of both kinds run, those without topic ids still write older ids.
+UPGRADE_TAKES_MS = 24 * 3_600_000
+
+
+def place_id(record_id: str, topic_id: str | None) -> str:
+    """The id of the record at topic/partition/offset; before Kafka 2.8 topics have no ids."""
+    return record_id if not topic_id else f"{record_id}@{topic_id}"
+
+
+def sent_id(headers: HeaderList) -> str | None:
+    """The id that a record's own headers give it: by its sender, or by the delay service that
+    delivered it; None: it is named by its place."""
+    given = {name: value for name, value in headers if value is not None}
+    if MESSAGE_ID in given:
+        return given[MESSAGE_ID].decode("utf-8", "replace")
+    if SOURCE in given:
+        of_topic = given.get(SOURCE_TOPIC_ID, b"").decode("utf-8", "replace")
+        return place_id(given[SOURCE].decode("utf-8", "replace"), of_topic)
+    return None
+
+
+def former_id(message_id: str) -> str | None:
+    """The id as it was written before topic ids; None for one that never had another form."""
+    found = _WITH_TOPIC_ID.fullmatch(message_id)
+    return None if found is None else found[1] + found[2]
+
+
+def may_be_known_formerly(written_at_ms: int | None, topic_ids_since_ms: int) -> bool:
+    """Whether a record is old enough to have been handled when ids had no topic id."""
+    return written_at_ms is None or written_at_ms <= topic_ids_since_ms + UPGRADE_TAKES_MS
+
+
+def was_this(written_at_ms: int | None, handled_at_ms: int) -> bool:
+    """Whether what was handled then, under the older id, can have been this record: a record of a
+    topic made anew was written later.
+    """
+    return written_at_ms is None or written_at_ms <= handled_at_ms + CLOCKS_DIFFER_MS

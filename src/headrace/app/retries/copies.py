@@ -1,0 +1,51 @@
+"""The copies of a record that are written when an attempt failed: for a retry, or a dead letter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.app import headers as names
+from headrace.app.dispatch.effects import Move, Write
+from headrace.app.names import dead_topic
+from headrace.app.retries.dead_letters import why_headers
+from headrace.app.retries.failure_fate import Fate
+from headrace.client.records import HeaderList, Outgoing
+from headrace.contract.delay_topics import companion_of
+from headrace.contract.headers import DELIVER_AT
+
+
+def copy_to_write(write: Write, *, group: str, more: HeaderList) -> Outgoing[Any, Any]:
+    """`more`: headers that belong to the attempt."""
+    if write.fate is Fate.DEAD_LETTER:
+        return _dead_letter(write, group, more)
+    return write.record.copy_for(
+        companion_of(write.record.owned.retry.topic),
+        made=write.made,
+        first_failed_ms=write.failed_ms,
+        more=[(DELIVER_AT, b"%d" % write.due_ms), *more],
+    )
+
+
+def _dead_letter(write: Write, group: str, more: HeaderList) -> Outgoing[Any, Any]:
+    record, carried = write.record, write.record.carried
+    first_ms = carried.first_failed_ms or write.failed_ms
+    why = why_headers(
+        write.error,
+        attempts=write.made,
+        first_at_ms=first_ms,
+        last_at_ms=write.failed_ms,
+        origin=carried.origin or (*record.stream.place, record.offset),
+        group=group,
+    )
+    topic = dead_topic(record.owned.topic, group)
+    return record.copy_for(topic, made=write.made, first_failed_ms=first_ms, more=why + more)
+
+
+def copy_to_move(move: Move, now_ms: int) -> Outgoing[Any, Any]:
+    """For the retry partition; with no attempt made it waits behind another of its key."""
+    return move.record.copy_for(
+        move.record.owned.retry.topic,
+        made=move.made,
+        first_failed_ms=now_ms if move.made else 0,
+        more=[(names.DUE, b"%d" % move.due_ms)],
+    )

@@ -1,0 +1,1 @@
+"""A running app: its threads, its membership in the group, and how it runs subscriptions."""

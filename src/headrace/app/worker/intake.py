@@ -1,0 +1,462 @@
+"""The polling thread: the only one that touches the consumers, and it never waits for a handler.
+
+It polls for ever, so heartbeats and `max.poll.interval.ms` do not depend on how long handlers take;
+when too much waits it pauses partitions. One consumer is the member of the group and reads the
+sources. The retry partitions of what it owns are read by a second consumer, which is assigned by
+hand: so the owner of a source partition owns the retry partition of the same number under every
+assignor and both group protocols, and a rebalance never separates the two.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+import confluent_kafka
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    KafkaError,
+    KafkaException,
+    Message,
+)
+from confluent_kafka import TopicPartition as NativePartition
+from confluent_kafka.admin import AdminClient
+
+from headrace.app.dispatch import arrivals
+from headrace.app.dispatch.arrivals import Arrivals
+from headrace.app.dispatch.owned_partition import OwnedPartition, Stream
+from headrace.app.worker.group_commits import GroupCommits, NotOurs
+from headrace.app.worker.membership import Membership
+from headrace.app.worker.places import ResumeOffsets
+from headrace.app.worker.subscription_runner import SubscriptionRunner
+from headrace.app.worker.topic_ids import TopicIds
+from headrace.client.connection import ClientSettings, made
+from headrace.client.errors import explain, kafka_error
+
+log = logging.getLogger("headrace.app")
+
+COMMIT_EVERY_S = 0.5
+LAST_ANSWER_S = 5.0  # at the end, for the commit before the last
+LAST_COMMIT_S = 5.0  # a rebalance is over by then, or another has what was ours
+CHUNK = 2_000
+CHUNK_BYTES = 32_000_000
+# A partition with so many records under way is paused until most of them are done.
+MOST_PER_PARTITION = 10_000
+LEAST_PER_PARTITION = 20
+MOST_BYTES = 128_000_000  # of all partitions together, roughly
+IDLE_POLL_S = 0.05
+BUSY_POLL_S = 0.002
+# Retry partitions lose what is done, this often.
+TRIM_EVERY_S = 60.0
+
+Place = tuple[str, int]
+
+
+class Intake:
+    def __init__(
+        self,
+        connection: ClientSettings,
+        *,
+        group: str,
+        start_from: str,
+        runner_for: Callable[[str], SubscriptionRunner],
+        ensure: Callable[[str, int], None],
+        loop_work: Callable[[], bool],
+        revoke_wait_s: float,
+        fetch_wait_ms: int,
+    ) -> None:
+        """`runner_for` finds who runs the subscription of a topic; `ensure` makes its retry
+        partitions, if this one is new; `loop_work` is called in every turn, and says whether to
+        hurry.
+        """
+        self.connection = connection
+        self._start_from = start_from
+        self._runner_for = runner_for
+        self._ensure = ensure
+        self._loop_work = loop_work
+        self._revoke_wait_s = revoke_wait_s
+        membership = Membership.of(connection, group=group, fetch_wait_ms=fetch_wait_ms)
+        self._conf = membership.settings
+        self.lease_s = membership.lease_s
+        self.session_text = membership.session_text
+        self.consumer = made(
+            lambda: confluent_kafka.Consumer(self._conf | {"on_commit": self._told})
+        )
+        self._retries: confluent_kafka.Consumer | None = None
+        self._admin: AdminClient = connection.admin()
+        self.commits = GroupCommits(self.consumer, connection)
+        self._resume_offsets = ResumeOffsets(
+            self.consumer,
+            self._admin,
+            meanwhile=self._keep_going,
+            stopping=lambda: self.stopping,
+        )
+        self._ids = TopicIds(self._admin)
+        self._arrivals = Arrivals(self._ids)
+        self.owned: dict[Place, OwnedPartition] = {}
+        self._by_retry: dict[Place, OwnedPartition] = {}
+        self.assigned_once = False
+        self.stopping = False
+        self.failure: BaseException | None = None
+        self._mean_bytes = 1_000.0
+        self._commit_at = self._trim_at = 0.0
+        self._polled_at = time.monotonic()
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        self.consumer.subscribe(
+            list(topics),
+            on_assign=self._assigned,
+            on_revoke=self._revoked,
+            on_lost=self._lost,
+        )
+
+    # ---- the loop
+
+    def turn(self, timeout_s: float) -> None:
+        """Once around: read, write what is to be written with offsets, commit."""
+        self._renew_lease()
+        messages = self._read(timeout_s)
+        if messages:
+            self._feed(messages)
+        if self._by_retry:
+            self._read_retries()
+        self._transact()
+        self._balance()
+        self._commit_now_and_then()
+        self._look_at_topics()
+        now = time.monotonic()
+        if now >= self._trim_at:
+            self._trim_at = now + TRIM_EVERY_S
+            self._trim()
+
+    def run(self) -> None:
+        hurry = True
+        while not self.stopping:
+            poll_s = BUSY_POLL_S if hurry else IDLE_POLL_S
+            self.turn(arrivals.POLL_S if self._arrivals else poll_s)
+            hurry = self._loop_work()
+
+    def _read(self, timeout_s: float) -> list[Message]:
+        first = self.consumer.poll(timeout_s)
+        if first is None:
+            return []
+        most = max(1, min(CHUNK, int(CHUNK_BYTES / self._mean_bytes)))
+        messages = [first, *self.consumer.consume(most, timeout=0)]
+        mean = sum(map(len, messages)) / len(messages)
+        self._mean_bytes += (max(mean, 1.0) - self._mean_bytes) * 0.2
+        return messages
+
+    def _feed(self, messages: list[Message]) -> None:
+        """Hand records over in stretches of one partition."""
+        stretch: list[Message] = []
+        topic, partition = "", -1
+        for message in messages:
+            if message.error() is not None:
+                self._heard(message)
+                continue
+            if message.partition() != partition or message.topic() != topic:
+                self._feed_one(topic, partition, stretch)
+                stretch = []
+                topic, partition = message.topic() or "", message.partition() or 0
+            stretch.append(message)
+        self._feed_one(topic, partition, stretch)
+
+    def _told(self, error: KafkaError | None, places: list[NativePartition]) -> None:
+        """How a commit ended that nobody waited for; what failed is committed again."""
+        self.commits.unanswered = max(0, self.commits.unanswered - 1)
+        for place in places:
+            why = place.error or error
+            if why is None or why.code() in (KafkaError.NO_ERROR, KafkaError._NO_OFFSET):
+                continue
+            log.info("an offset of %s-%d was not committed: %s", place.topic, place.partition, why)
+            for stream in self._streams_at((place.topic, place.partition)):
+                stream.committed = None
+
+    def _streams_at(self, place: Place) -> Iterator[Stream]:
+        if (owned := self.owned.get(place)) is not None:
+            yield owned.source
+        if (owned := self._by_retry.get(place)) is not None:
+            yield owned.retry
+
+    def _heard(self, message: Message) -> None:
+        """Between records: the end of a partition, or what librdkafka has to say."""
+        error = message.error()
+        assert error is not None
+        if error.fatal() or error.code() == KafkaError._FATAL:
+            # Fenced by a member of the same name: this client reads nothing any more.
+            raise explain(error, self.connection.bootstrap)
+        if error.code() != KafkaError._PARTITION_EOF:
+            log.warning("%s", error.str())  # it cures most of it by itself
+            return
+        owned = self.owned.get((message.topic() or "", message.partition() or 0))
+        if owned is not None:
+            owned.source.read_to = message.offset() or 0
+
+    def _feed_one(self, topic: str, partition: int, stretch: list[Message]) -> None:
+        owned = self.owned.get((topic, partition))
+        if owned is None or not stretch:
+            return
+        if owned.runner.subscription.counts_once and owned.topic_id is not None:
+            self._arrivals.add(owned, stretch)
+        else:
+            owned.runner.read(owned, stretch)
+
+    def _read_retries(self) -> None:
+        assert self._retries is not None
+        for message in self._retries.consume(CHUNK, timeout=0):
+            owned = self._by_retry.get((message.topic() or "", message.partition() or 0))
+            error = message.error()
+            if owned is None:
+                continue
+            if error is None:
+                owned.runner.read_retries(owned, [message])
+            elif error.code() == KafkaError._PARTITION_EOF:
+                owned.runner.retries_read_to(owned, message.offset() or 0)
+            else:
+                log.warning("%s", error.str())
+
+    # ---- what is committed
+
+    def _transact(self) -> bool:
+        """Whether nothing spoke against it; if not, the group or the cluster needs a while."""
+        moving = [one for one in self.owned.values() if one.moves or one.moving]
+        if not moving:
+            return True
+        try:
+            self.commits.transact(moving)
+            return True
+        except NotOurs:
+            log.info("records were not moved to their retry topic: the group is being rebalanced")
+        except KafkaException as failure:
+            log.warning(
+                "records are not moved to their retry topic yet: %s", kafka_error(failure).str()
+            )
+        return False
+
+    def _commit_now_and_then(self) -> None:
+        now = time.monotonic()
+        if now >= self._commit_at:
+            self._commit_at = now + COMMIT_EVERY_S
+            self._commit(wait=False)
+
+    def _commit(self, *, wait: bool) -> None:
+        try:
+            self.commits.commit(self.owned.values(), wait=wait)
+        except NotOurs as told:
+            log.info("offsets were not committed: %s", told)
+
+    def _trim(self) -> None:
+        """Delete what is done from the retry partitions; if it fails, the next time does it."""
+        before = []
+        for place, owned in self._by_retry.items():
+            offset = owned.retry.committed_offset
+            if offset:
+                before.append(NativePartition(*place, offset))
+        if before:
+            self._admin.delete_records(before)
+
+    def _balance(self) -> None:
+        """Pause partitions of which too much waits, resume them when it is less."""
+        share = MOST_BYTES / self._mean_bytes / max(1, len(self.owned))
+        most = max(LEAST_PER_PARTITION, min(MOST_PER_PARTITION, int(share)))
+        for owned in self.owned.values():
+            must_pause = owned.runner.must_pause(owned, most)
+            if must_pause != owned.paused:
+                self._set_paused(owned, must_pause)
+
+    def _set_paused(self, owned: OwnedPartition, paused: bool) -> None:
+        place = [NativePartition(*owned.source.place)]
+        try:
+            (self.consumer.pause if paused else self.consumer.resume)(place)
+        except KafkaException as failure:  # it is being taken away in this moment
+            log.debug("%s: %s", owned.source.place, kafka_error(failure).str())
+            return
+        owned.paused = paused
+
+    def _renew_lease(self) -> None:
+        """After a long standstill of the whole process the group may have given us up: ask it
+        before another record is begun.
+        """
+        now = time.monotonic()
+        stood_still = now - self._polled_at > self.lease_s
+        if stood_still and self.owned and not self.commits.still_ours(self.owned.values()):
+            log.warning("this worker stood still for too long; its partitions are another's now")
+            for owned in self.owned.values():
+                owned.runner.forget(owned)
+        self._polled_at = time.monotonic()
+        for runner in {owned.runner for owned in self.owned.values()}:
+            runner.lease_until = self._polled_at + self.lease_s
+
+    # ---- the group gives and takes
+
+    def _assigned(self, consumer: confluent_kafka.Consumer, given: list[NativePartition]) -> None:
+        self.assigned_once = True
+        if not given:
+            log.info("joined, and every partition is with another member for now")
+            return
+        self._ids.learn({place.topic for place in given}, self._resume_offsets.asked)
+        self._begin([(place.topic, place.partition) for place in given], anew=False)
+
+    def _begin(self, places: list[Place], *, anew: bool) -> None:
+        """Read these partitions: from where the group stands, or a topic made anew from its
+        beginning, because the group's offset may be one of the topic before it.
+        """
+        new = []
+        for topic, partition in places:
+            self._ensure(topic, partition)
+            new.append(self._runner_for(topic).own(topic, partition, self._ids.of(topic)))
+        streams = [stream for owned in new for stream in owned.streams]
+        self._resume_offsets.find(streams, anew=anew, start_from=self._start_from)
+        for owned in new:
+            self.owned[owned.source.place] = owned
+            owned.closing = self.stopping
+        starts = [
+            NativePartition(*owned.source.place, owned.source.completion.position) for owned in new
+        ]
+        self.consumer.incremental_assign(starts)
+        self._read_retries_of(new)
+        log.info("took over %s", ", ".join(str(owned.source.place) for owned in new))
+
+    def _look_at_topics(self) -> None:
+        if not self._arrivals and not self._ids.is_due:
+            return
+        changed = self._ids.look({topic for topic, _ in self.owned}, self._arrivals.topics)
+        if changed:
+            self._begin_anew(changed)
+        for owned, read in self._arrivals.certain():
+            owned.runner.read(owned, read)
+
+    def _begin_anew(self, changed: dict[str, int]) -> None:
+        going = [owned for owned in self.owned.values() if owned.topic in changed]
+        log.warning(
+            "%s was deleted and created again: the new topic is read from its beginning",
+            " and ".join(changed),
+        )
+        for owned in going:
+            owned.runner.close(owned)
+        self._wait_for(going)
+        self._drop(going)
+        self.consumer.incremental_unassign([NativePartition(*one.source.place) for one in going])
+        left = [(one.topic, one.partition) for one in going if one.partition < changed[one.topic]]
+        if left:
+            self._begin(left, anew=True)
+
+    def _keep_going(self) -> None:
+        """While the group is being answered: what we have is still ours and goes on."""
+        self._renew_lease()
+        self._loop_work()
+        self._commit_now_and_then()
+
+    def _read_retries_of(self, new: list[OwnedPartition]) -> None:
+        if not new:
+            return
+        if self._retries is None:
+            conf = {name: value for name, value in self._conf.items() if name != "group.protocol"}
+            self._retries = made(lambda: confluent_kafka.Consumer(conf))
+        in_order = [owned for owned in new if owned.runner.subscription.blocks_keys]
+        ends = self._resume_offsets.ends([owned.retry.place for owned in in_order])
+        starts = []
+        for owned in new:
+            place = owned.retry.place
+            self._by_retry[place] = owned
+            start = owned.retry.completion.position
+            starts.append(NativePartition(*place, start if start else OFFSET_BEGINNING))
+            if ends.get(place, 0) > start:
+                owned.loading_to = ends[place]
+                self._set_paused(owned, True)
+        self._retries.incremental_assign(starts)
+
+    def _revoked(self, consumer: confluent_kafka.Consumer, taken: list[NativePartition]) -> None:
+        going = [
+            owned
+            for place in taken
+            if (owned := self.owned.get((place.topic, place.partition))) is not None
+        ]
+        for owned in going:
+            owned.runner.close(owned)
+        self._wait_for(going)
+        self._transact()
+        self._commit(wait=True)
+        self._drop(going)
+        consumer.incremental_unassign(taken)
+
+    def _wait_for(self, going: list[OwnedPartition]) -> None:
+        """Until what is under way has ended, within the limit. With exactly-once that is when its
+        transaction has.
+        """
+        deadline = time.monotonic() + self._revoke_wait_s
+        may_move = True
+        while any(owned.running > 0 for owned in going) and time.monotonic() < deadline:
+            self._loop_work()
+            self._renew_lease()
+            may_move = may_move and self._transact()
+            time.sleep(0.002)
+        late = [owned for owned in going if owned.running > 0]
+        if late:
+            log.warning(
+                "handlers of %s are still at work; another member will handle their records again",
+                ", ".join(str(owned.source.place) for owned in late),
+            )
+
+    def _lost(self, consumer: confluent_kafka.Consumer, taken: list[NativePartition]) -> None:
+        going = [
+            owned
+            for place in taken
+            if (owned := self.owned.get((place.topic, place.partition))) is not None
+        ]
+        log.warning("lost %s", ", ".join(str(owned.source.place) for owned in going))
+        self._drop(going)
+        consumer.incremental_unassign(taken)
+
+    def _drop(self, going: list[OwnedPartition]) -> None:
+        for owned in going:
+            owned.runner.forget(owned)
+            self._arrivals.forget(owned)
+            self.owned.pop(owned.source.place, None)
+        retries = [owned.retry.place for owned in going]
+        for place in retries:
+            self._by_retry.pop(place, None)
+        if retries and self._retries is not None:
+            self._retries.incremental_unassign([NativePartition(*place) for place in retries])
+
+    # ---- the end
+
+    def _commit_to_the_end(self, within_s: float) -> None:
+        """While a rebalance is under way, as when several workers end at once, the group takes no
+        offsets: wait until it is over, else what we have done would be done again.
+        """
+        deadline = time.monotonic() + min(within_s, LAST_ANSWER_S)
+        while self.commits.unanswered and time.monotonic() < deadline:
+            self.consumer.poll(BUSY_POLL_S)  # an older commit must not be the last to arrive
+            self._renew_lease()
+        deadline = time.monotonic() + min(within_s, LAST_COMMIT_S)
+        while self.owned:
+            try:
+                self.commits.commit(self.owned.values(), wait=True)
+                return
+            except NotOurs as told:
+                if time.monotonic() > deadline:
+                    log.info("offsets were not committed: %s", told)
+                    return
+            self.consumer.poll(BUSY_POLL_S)
+            self._renew_lease()
+
+    def drain(self, within_s: float) -> None:
+        """Begin nothing more, wait for what is under way, commit and leave the group."""
+        deadline = time.monotonic() + within_s
+        for owned in self.owned.values():
+            owned.runner.close(owned)
+        while any(owned.running > 0 for owned in self.owned.values()):
+            if time.monotonic() > deadline:
+                break
+            self.consumer.poll(BUSY_POLL_S)
+            self._renew_lease()
+            self._loop_work()
+            self._transact()
+        self._commit_to_the_end(max(0.0, deadline - time.monotonic()))
+        self._revoke_wait_s = max(0.0, deadline - time.monotonic())
+        self.consumer.close()  # calls _revoked, which commits
+        if self._retries is not None:
+            self._retries.close()
+        self.commits.close()

@@ -1,0 +1,157 @@
+"""Committed offsets and log end offsets of partitions, asked for until the cluster answers.
+
+Without them a partition cannot begin. An answer may take long: a worker that died in a transaction
+hides its offsets until the cluster ends that, and a broker that has just started knows nothing for
+a while. So each request is a short one, and `meanwhile` is called in between: the worker's other
+work continues. Called on the polling thread only.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import confluent_kafka
+from confluent_kafka import IsolationLevel, KafkaException
+from confluent_kafka import TopicPartition as NativePartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from headrace.app.dispatch.completion import Completion, decode, topic_id_in
+from headrace.app.dispatch.owned_partition import Stream
+from headrace.client.errors import kafka_error
+from headrace.client.records import TopicPartition
+
+log = logging.getLogger("headrace.app")
+
+QUESTION_S = 2.0
+LOOK_AGAIN_S = 0.2
+SAY_EVERY_S = 10.0
+STOPPING_S = 5.0  # a worker that is to stop asks no longer than this
+
+T = TypeVar("T")
+
+
+class ResumeOffsets:
+    def __init__(
+        self,
+        consumer: confluent_kafka.Consumer,
+        admin: AdminClient,
+        *,
+        meanwhile: Callable[[], None],
+        stopping: Callable[[], bool],
+    ) -> None:
+        self._consumer = consumer
+        self._admin = admin
+        self._meanwhile = meanwhile
+        self._stopping = stopping
+
+    def find(self, streams: list[Stream], *, anew: bool, start_from: str) -> None:
+        """Where each stream goes on, and what of it a former owner has finished. `anew`: their
+        topics were made anew, so that the group's offsets in them mean nothing.
+        """
+        found = self.committed(stream.place for stream in streams)
+        earliest, latest = list[Stream](), list[Stream]()
+        for stream in streams:
+            offset, said = found[stream.place]
+            all_of_it = anew and not stream.retry or _is_of_former_topic(stream, offset, said)
+            if offset >= 0 and not all_of_it:
+                stream.completion = Completion(offset, decode(offset, said), stream.topic_id)
+                stream.committed = (offset, said or "")
+            elif stream.retry or all_of_it or start_from == "earliest":
+                earliest.append(stream)
+            else:
+                latest.append(stream)
+        offsets = self.starts([s.place for s in earliest])
+        offsets |= self.ends([s.place for s in latest])
+        for stream in earliest + latest:
+            position = offsets.get(stream.place, 0)
+            stream.completion = Completion(position, topic_id=stream.topic_id)
+
+    def committed(
+        self, places: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, tuple[int, str | None]]:
+        """Offset, below 0 if there is none, and metadata of each.
+
+        With read_committed librdkafka asks for stable offsets: an open transaction of a former
+        owner is waited for (KIP-447).
+        """
+        wanted = [NativePartition(*place) for place in places]
+        found = self.asked(lambda: self._consumer.committed(wanted, QUESTION_S))
+        answer: dict[TopicPartition, tuple[int, str | None]] = {}
+        for place in found:
+            said: Any = place.metadata
+            answer[TopicPartition(place.topic, place.partition)] = (place.offset, said)
+        return answer
+
+    def starts(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._offsets(places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+
+    def ends(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
+        """Also of what is in open transactions."""
+        return self._offsets(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
+    def _offsets(self, places: list[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
+        if not places:
+            return {}
+
+        def question() -> dict[TopicPartition, int]:
+            asked = self._admin.list_offsets(
+                {NativePartition(*place): spec for place in places},
+                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                request_timeout=QUESTION_S,
+            )
+            return {
+                TopicPartition(place.topic, place.partition): future.result(60).offset
+                for place, future in asked.items()
+            }
+
+        return self.asked(question)
+
+    def asked(self, question: Callable[[], T]) -> T:
+        """The answer to any question, put again until the cluster answers it."""
+        began = said = time.monotonic()
+        while True:
+            try:
+                return question()
+            except KafkaException as failure:
+                error = kafka_error(failure)
+                now = time.monotonic()
+                gives_up = self._stopping() and now - began > STOPPING_S
+                if gives_up or error.fatal():
+                    raise
+                if now - said >= SAY_EVERY_S:
+                    said = now
+                    log.warning(
+                        "partitions cannot begin yet, after %.0f seconds: %s",
+                        now - began, error.str(),
+                    )  # fmt: skip
+                self._meanwhile()
+                self._look_at_the_cluster()
+                time.sleep(LOOK_AGAIN_S)
+
+    def _look_at_the_cluster(self) -> None:
+        """A broker that started anew has new epochs, and librdkafka's admin client, which hears of
+        them by itself after five minutes, asks with the old ones until then.
+        """
+        with suppress(KafkaException):
+            self._admin.list_topics(timeout=QUESTION_S)
+
+
+def _is_of_former_topic(stream: Stream, offset: int, said: str | None) -> bool:
+    """Whether the group's offset was committed for a topic that is gone, and whose name this has.
+
+    A commit that is under way while a topic is deleted may reach the group after its deletion.
+    """
+    of_topic = topic_id_in(said)
+    if stream.topic_id is None or of_topic is None or of_topic == stream.topic_id:
+        return False
+    log.warning(
+        "offset %d of %s was committed for a topic that is deleted: what is in the new one is read "
+        "from its beginning",
+        offset,
+        stream.place,
+    )
+    return True

@@ -1,0 +1,125 @@
+"""The topic id of a name: a topic that is deleted and created again gets another id.
+
+Neither librdkafka nor the classic group protocol tells a member of that: it would go on at its old
+offset in the new topic and leave out what lies before. So the ids of all topics in hand are asked
+when partitions come, and again every few seconds, without waiting for the answer; those of topics
+whose records wait for it (`arrivals.py`) at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import Future
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from headrace.client.admin.topics import id_text
+from headrace.client.errors import kafka_error
+
+log = logging.getLogger("headrace.app")
+
+LOOK_EVERY_S = 2.0
+QUESTION_S = 2.0
+# A broker learns of a new topic a moment after others; one that is deleted is not waited for.
+PATIENCE_S = 5.0
+NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # the zero id: of clusters before Kafka 2.8
+NOT_THERE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+
+Answers = dict[str, "Future[Any]"]
+
+
+class TopicIds:
+    """Of the topics whose partitions a worker has. Called on the polling thread only."""
+
+    def __init__(
+        self, admin: AdminClient, *, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._admin = admin
+        self._monotonic = monotonic
+        self._known: dict[str, str | None] = {}
+        # Another broker may not have heard yet: an id that was replaced never counts again.
+        self._replaced: set[str] = set()
+        self._asked: Answers = {}  # question number `next_question - 1`, until it is answered
+        self._look_at = 0.0
+        self.next_question = 1  # questions are numbered in the order in which they are asked
+        self._answered: dict[str, int] = {}
+
+    def of(self, topic: str) -> str | None:
+        """None: the cluster has no topic ids, or did not tell."""
+        return self._known.get(topic)
+
+    def learn(self, topics: Collection[str], asked: Callable[[Callable[[], Any]], Any]) -> None:
+        """Ask and wait; `asked` repeats a question until the cluster answers."""
+        give_up_at = self._monotonic() + PATIENCE_S
+
+        def question() -> None:
+            answers = self._ask(topics)
+            for topic, answer in answers.items():
+                try:
+                    self._known[topic] = _id(answer.result(60))
+                except KafkaException as failure:
+                    waits = self._monotonic() < give_up_at
+                    if waits or kafka_error(failure).code() not in NOT_THERE:
+                        raise
+                    log.warning("%s has no id yet: %s", topic, kafka_error(failure).str())
+                    self._known[topic] = None
+
+        if topics:
+            asked(question)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `look` has something to do: it is called in every turn of the polling thread."""
+        return bool(self._asked) or self._monotonic() >= self._look_at
+
+    def answered(self, topic: str) -> int:
+        """The number of the last question whose answer was the id that we know; 0 for none."""
+        return self._answered.get(topic, 0)
+
+    def look(self, topics: Collection[str], at_once: Collection[str] = ()) -> dict[str, int]:
+        """The topics that were created again, each with its present number of partitions. Never
+        waits. The ids of the topics in `at_once` are wanted now.
+        """
+        changed = self._heard(topics) if self._asked and self._all_answered() else {}
+        now = self._monotonic()
+        if self._asked:
+            return changed
+        if now >= self._look_at:
+            self._look_at, at_once = now + LOOK_EVERY_S, topics
+        if at_once:
+            self.next_question += 1
+            self._asked = self._ask(at_once)
+        return changed
+
+    def _all_answered(self) -> bool:
+        return all(answer.done() for answer in self._asked.values())
+
+    def _heard(self, topics: Collection[str]) -> dict[str, int]:
+        asked, self._asked = self._asked, {}
+        changed = {}
+        for topic, answer in asked.items():
+            if topic not in topics or answer.exception() is not None:
+                continue  # deleted, or a broker is away: the group or the next look tells
+            told, before = _id(answer.result()), self._known.get(topic)
+            if told == before:
+                self._answered[topic] = self.next_question - 1
+            if told is None or told == before or told in self._replaced:
+                continue
+            self._known[topic] = told
+            if before is not None:
+                self._replaced.add(before)
+                changed[topic] = len(answer.result().partitions)
+        return changed
+
+    def _ask(self, topics: Collection[str]) -> Answers:
+        names = TopicCollection(list(topics))
+        return self._admin.describe_topics(names, request_timeout=QUESTION_S)
+
+
+def _id(described: Any) -> str | None:
+    told = id_text(described.topic_id)
+    return None if told == NO_ID else told

@@ -1,0 +1,84 @@
+"""The broker's interface to the controller, wherever that is.
+
+The controller may be in the same process (`node/controller_at_hand.py`) or in another
+(`node/controller_elsewhere.py`); `node/active_controller.py` chooses at each call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from headrace.environment import Now
+from headrace.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+)
+from headrace.protocol.messages.broker_heartbeat import (
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+)
+from headrace.protocol.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+)
+from headrace.protocol.steps import Steps
+
+
+class ControllerPort(Protocol):
+    """The broker's interface to the controller, wherever that is; answers come when the change is
+    committed."""
+
+    def create_topics(self, names: list[str], answer: Callable[[], Any], now: Now) -> Any:
+        """Make topics with the settings of the broker; those that cannot be made are left out."""
+        ...
+
+    def create_topics_in_slices(
+        self, names: list[str], answer: Callable[[], Any], now: Now
+    ) -> Steps:
+        """The same for many."""
+        ...
+
+    def create_internal_topic(
+        self,
+        name: str,
+        partitions: int,
+        replicas: int,
+        settings: Mapping[str, str],
+        answer: Callable[[], Any],
+        now: Now,
+    ) -> Any:
+        """A coordinator's topic; one that is there already is left as it is."""
+        ...
+
+    def allocate_producer_ids(self, answer: Callable[[int, int], Any], now: Now) -> Any:
+        """`answer(first, count)` with a block of ids that nobody else has."""
+        ...
+
+    def alter_partition(
+        self,
+        request: AlterPartitionRequest,
+        answered: Callable[[AlterPartitionResponse | None], None],
+        now: Now,
+    ) -> None:
+        """`answered` is called once: when it is committed, or with None when it may not be."""
+        ...
+
+    def register_broker(
+        self,
+        request: BrokerRegistrationRequest,
+        answered: Callable[[BrokerRegistrationResponse | None], None],
+        now: Now,
+    ) -> None:
+        """This broker joins the cluster. `answered` is called once, maybe before this returns; None
+        when nobody knows what became of it."""
+        ...
+
+    def heartbeat(
+        self,
+        request: BrokerHeartbeatRequest,
+        answered: Callable[[BrokerHeartbeatResponse | None], None],
+        now: Now,
+    ) -> None:
+        """This broker is alive; `answered` as above."""
+        ...

@@ -1,0 +1,186 @@
+"""Does this write belong to an open transaction: asked at the partition, before it is appended.
+
+A partition that has records of the transaction already needs no further check: they were admitted,
+and the marker that ends the transaction also raises the epoch. The first record of a transaction is
+admitted by the coordinator: older clients have told it of the partition before (it is asked),
+clients of KIP-890 have not (the partition is added now). So a message that comes late, when its
+transaction has ended, finds neither the one nor the other and is refused.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from headrace.broker.coordinators.admission_ahead import FIRST_PRODUCE_THAT_ADDS, Admitted
+from headrace.broker.coordinators.partition_journal import journal_of
+from headrace.coordination.transaction.machine import Producer
+from headrace.coordination.transaction.transaction import BUMPS_EPOCH, Partition
+from headrace.environment import Now
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.java_hash import partition_for_group
+from headrace.protocol.record_batch import HEADER_SIZE, PRODUCER_ID_AT
+from headrace.replication.replica import PartitionLeader
+from headrace.serving.api import WaitingRequest
+from headrace.serving.chain import chain
+from headrace.storage.append_rules import RecordsRefused
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+# Produce: from which version a client knows TRANSACTION_ABORTABLE.
+FIRST_PRODUCE_WITH_ABORTABLE = 11
+# TxnOffsetCommit: from which version the partition is added by it, and that code is known.
+FIRST_COMMIT_THAT_ADDS = 5
+FIRST_COMMIT_WITH_ABORTABLE = 4
+# The coordinator cannot answer this now. Older clients know these only of a coordinator; this code
+# makes them send again without asking for the metadata, as with Apache Kafka.
+PASSING = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NETWORK_EXCEPTION,
+}
+_PRODUCER = Struct(">qhi")  # id, epoch, first sequence
+
+
+def require_admitted(
+    broker: Broker,
+    transactional_id: str | None,
+    leader: PartitionLeader,
+    records: Any,
+    version: int,
+    now: Now,
+    ahead: Admitted | None,
+) -> None:
+    """Refuse a transactional batch whose transaction does not know this partition. `ahead` is what
+    the coordinator has said when it was asked before."""
+    if transactional_id is None:
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if len(records) < HEADER_SIZE:
+        return  # no batch: the log says so
+    producer_id, epoch, sequence = _PRODUCER.unpack_from(records, PRODUCER_ID_AT)
+    producers = leader.log.producers
+    if producers.has_open_transaction(producer_id, epoch):
+        return
+    known = producers.producers.get(producer_id)
+    if known is not None and epoch < known.epoch:  # the coordinator may not know this id any more
+        sentence = f"producer {producer_id} has epoch {known.epoch}, not {epoch}"
+        raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, sentence)
+    producer = Producer(producer_id, epoch)
+    partition = (leader.topic, leader.index)
+    adds = version >= FIRST_PRODUCE_THAT_ADDS
+    try:
+        if ahead is not None:
+            ahead.require(partition, producer)
+        elif adds:
+            broker.transactions.add_partitions(
+                transactional_id, producer, frozenset([partition]), BUMPS_EPOCH, now
+            )
+        elif broker.values["transaction.partition.verification.enable"]:
+            verify(broker, transactional_id, producer, partition, now)
+    except KafkaError as refusal:
+        if not adds:
+            broker.transactions.refused.note(partition, producer, sequence)
+        code = as_told_to_producers(refusal.code, version)
+        sentence = f"the transaction does not take this: {refusal.code.description}"
+        raise KafkaError(code, sentence) from refusal
+    if not adds:
+        broker.transactions.refused.require_not_behind(partition, producer, sequence)
+    if adds and sequence != 0 and (known is None or not known.batches):
+        raise RecordsRefused(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {producer_id} began a transaction with sequence {sequence}, expected 0",
+        )
+
+
+def verify(
+    broker: Broker, transactional_id: str, producer: Producer, partition: Partition, now: Now
+) -> None:
+    if not transactional_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    machine = broker.transactions.machine_of(transactional_id, now)
+    codes = machine.verify(transactional_id, producer, frozenset([partition])).response
+    if codes[partition] != ErrorCode.NONE:
+        raise KafkaError(codes[partition])
+
+
+def as_told_to_producers(code: ErrorCode, version: int) -> ErrorCode:
+    if code == ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code == ErrorCode.TRANSACTION_ABORTABLE and version < FIRST_PRODUCE_WITH_ABORTABLE:
+        return ErrorCode.INVALID_TXN_STATE
+    if code == ErrorCode.CONCURRENT_TRANSACTIONS and version < FIRST_PRODUCE_THAT_ADDS:
+        return ErrorCode.NOT_ENOUGH_REPLICAS
+    return ErrorCode.NOT_ENOUGH_REPLICAS if code in PASSING else code
+
+
+# --- offsets
+
+
+def offsets_partition(broker: Broker, group_id: str) -> Partition:
+    """Where a group's offsets lie."""
+    topic = broker.image.topics.get(broker.groups.topic)
+    if topic is None:
+        count: int = broker.values["offsets.topic.num.partitions"]
+    else:
+        count = len(topic.partitions)
+    return broker.groups.topic, partition_for_group(group_id, count)
+
+
+def admit_offsets(
+    broker: Broker,
+    transactional_id: str,
+    producer: Producer,
+    group_id: str,
+    version: int,
+    now: Now,
+) -> Any | WaitingRequest:
+    """NONE or a code, now or later; `version` is TxnOffsetCommit's."""
+    partition = offsets_partition(broker, group_id)
+    if not broker.groups.partitions:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    leader = journal_of(broker.groups.shard_of(group_id)).leader
+    known = leader.log.producers.producers.get(producer.id)
+    if known is not None and producer.epoch < known.epoch:
+        raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
+    if leader.log.producers.has_open_transaction(*producer):
+        return ErrorCode.NONE
+    adds = version >= FIRST_COMMIT_THAT_ADDS
+    transactions = broker.transactions
+    to = transactions.waits_for(transactional_id, adds=adds)
+    try:
+        if to is None and adds:
+            return transactions.add_partitions(
+                transactional_id, producer, frozenset([partition]), BUMPS_EPOCH, now
+            )
+        if to is None and broker.values["transaction.partition.verification.enable"]:
+            verify(broker, transactional_id, producer, partition, now)
+    except KafkaError as refusal:
+        return as_told_to_committers(refusal.code, version)
+    if to is None:
+        return ErrorCode.NONE
+    guard = transactions.guards.take(leader, producer)
+
+    def admitted(codes: dict[Partition, ErrorCode] | ErrorCode) -> ErrorCode:
+        transactions.guards.give_back(guard)
+        code = codes[partition] if isinstance(codes, dict) else codes
+        if code == ErrorCode.NONE and not guard.holds:
+            code = ErrorCode.INVALID_TXN_STATE
+        return as_told_to_committers(code, version)
+
+    asked = transactions.ask_to_admit(
+        to, transactional_id, producer, frozenset([partition]), now, adds=adds
+    )
+    return chain(broker.purgatory, asked, admitted)
+
+
+def as_told_to_committers(code: ErrorCode, version: int) -> ErrorCode:
+    if code == ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code == ErrorCode.TRANSACTION_ABORTABLE and version < FIRST_COMMIT_WITH_ABORTABLE:
+        return ErrorCode.INVALID_TXN_STATE
+    if code == ErrorCode.NETWORK_EXCEPTION:
+        # Which makes older clients send again without looking for the coordinator, as in Apache.
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    return code

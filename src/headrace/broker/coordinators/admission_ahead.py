@@ -1,0 +1,292 @@
+"""Admission to a transaction that must wait: asked for before the records are appended.
+
+That is so where the transaction's coordinator is another broker, which is asked by
+AddPartitionsToTxn, and where what it adds is not committed at once. The request waits, and no other
+of its connection is read meanwhile, so that batches keep their order.
+
+A transaction may end while its partition waits for the answer: the answer says yes, and the marker
+is in the log already. A record that came behind that would be in no transaction that anybody ends.
+So a marker breaks the `Guard` of a request that waits to write there, and the record is refused.
+With KIP-890 the marker has a higher epoch than its transaction's records, and the producer's next
+transaction begins with that epoch: such a marker does not affect requests that wait with its own
+epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from headrace.broker.cluster.broker_requests import BrokerRequests, code_of
+from headrace.coordination.transaction.machine import Producer
+from headrace.coordination.transaction.transaction import Partition, by_topic
+from headrace.environment import Now
+from headrace.protocol.acls import Operation
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages import add_partitions_to_txn as messages
+from headrace.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from headrace.protocol.messages.produce import ProduceRequest
+from headrace.protocol.record_batch import (
+    ATTRIBUTES_AT,
+    HEADER_SIZE,
+    PRODUCER_ID_AT,
+    TRANSACTIONAL,
+)
+from headrace.replication.replica import PartitionLeader
+from headrace.serving.api import Call, WaitingRequest
+from headrace.serving.chain import chain
+from headrace.serving.rights import TOPIC, may
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+LANE = "transaction-verification"
+LOW_ATTRIBUTES_AT = ATTRIBUTES_AT + 1
+# Produce: from which version the partition is added by it.
+FIRST_PRODUCE_THAT_ADDS = 12
+_PRODUCER = Struct(">qh")  # id, epoch
+
+Codes = dict[Partition, ErrorCode]
+
+
+@dataclass(slots=True, eq=False)
+class Guard:
+    """A transactional write to a partition that waits until it is admitted."""
+
+    leader: PartitionLeader
+    led_since: int
+    producer: Producer
+    users: int = 0
+    broken: bool = False  # the end of its transaction came, or a newer epoch of the producer
+
+    @property
+    def holds(self) -> bool:
+        return not self.broken and self.leader.led_since == self.led_since
+
+
+class Guards:
+    __slots__ = ("_guards",)
+
+    def __init__(self) -> None:
+        self._guards: dict[tuple[Partition, int], Guard] = {}  # by partition and producer id
+
+    def take(self, leader: PartitionLeader, producer: Producer) -> Guard:
+        key = (leader.topic, leader.index), producer.id
+        guard = self._guards.get(key)
+        if guard is None or not guard.holds or guard.producer.epoch < producer.epoch:
+            if guard is not None:
+                guard.broken = True  # nobody could break it any more
+            guard = self._guards[key] = Guard(leader, leader.led_since, producer)
+        elif guard.producer.epoch > producer.epoch:
+            guard = Guard(leader, leader.led_since, producer, broken=True)
+        guard.users += 1
+        return guard
+
+    def give_back(self, guard: Guard) -> None:
+        guard.users -= 1
+        key = (guard.leader.topic, guard.leader.index), guard.producer.id
+        if not guard.users and self._guards.get(key) is guard:
+            del self._guards[key]
+
+    def marker_written(
+        self, topic: str, index: int, producer: Producer, *, bumps_epoch: bool
+    ) -> None:
+        """`producer` has the marker's epoch; `bumps_epoch` if that is higher than the records'."""
+        if not self._guards:
+            return
+        key = (topic, index), producer.id
+        guard = self._guards.get(key)
+        last_ended = producer.epoch - 1 if bumps_epoch else producer.epoch
+        if guard is not None and guard.producer.epoch <= last_ended:
+            del self._guards[key]
+            guard.broken = True
+
+
+@dataclass(slots=True)
+class Admitted:
+    """The coordinator's answers for the partitions that one request writes to."""
+
+    producer: Producer
+    guards: dict[Partition, Guard]
+    codes: Codes
+
+    def require(self, partition: Partition, producer: Producer) -> None:
+        """Raises what the coordinator has said, or that the answer is too old."""
+        if producer != self.producer or partition not in self.codes:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if self.codes[partition] != ErrorCode.NONE:
+            raise KafkaError(self.codes[partition])
+        if not self.guards[partition].holds:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE, "the transaction has ended while it was asked for"
+            )
+
+
+@dataclass(slots=True, eq=False)
+class Question:
+    """To the coordinator: are these in the transaction, or let them be so."""
+
+    transactional_id: str
+    producer: Producer
+    partitions: frozenset[Partition]
+    verify_only: bool
+    codes: Codes | None = None
+    waiting: dict[Any, None] = field(default_factory=dict)
+
+    def goes_with(self, other: Question) -> bool:
+        return (self.producer, self.verify_only) == (other.producer, other.verify_only)
+
+
+class CoordinatorsElsewhere:
+    """Transaction coordinators on other brokers, and how they are asked."""
+
+    __slots__ = ("_broker", "_requests")
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._requests: BrokerRequests[Question] = BrokerRequests(
+            broker, LANE, messages, request_of, self._answered
+        )
+
+    def tick(self) -> None:
+        self._requests.tick()
+
+    def ask(self, to: int, question: Question, now: Now) -> WaitingRequest:
+        """The codes of the partitions."""
+        self._requests.add(to, question)
+        self._requests.send()
+
+        def attempt(expired: bool) -> Codes | None:
+            if question.codes is None and expired:
+                return dict.fromkeys(question.partitions, ErrorCode.NETWORK_EXCEPTION)
+            return question.codes
+
+        deadline_ms = now.monotonic_ms + self._broker.values["request.timeout.ms"]
+        return WaitingRequest(attempt, deadline_ms=deadline_ms, hangs_on=[question], mutes=True)
+
+    def _answered(
+        self, questions: list[Question], answer: AddPartitionsToTxnResponse | None
+    ) -> None:
+        sent = newest_of(questions)
+        told = codes_in(answer)
+        for question in questions:
+            question.codes = {
+                each: told.get((question.transactional_id, each), ErrorCode.NETWORK_EXCEPTION)
+                if question.goes_with(sent[question.transactional_id])
+                else ErrorCode.NETWORK_EXCEPTION
+                for each in question.partitions
+            }
+            self._broker.purgatory.wake(question)
+
+
+def newest_of(questions: Iterable[Question]) -> dict[str, Question]:
+    """Answers tell transactions apart by their ids alone: of two producers with one id the later
+    one is asked for, and the other comes again."""
+    return {question.transactional_id: question for question in questions}
+
+
+def request_of(questions: list[Question]) -> AddPartitionsToTxnRequest:
+    transactions = []
+    for newest in newest_of(questions).values():
+        partitions = frozenset[Partition]().union(
+            *(
+                each.partitions
+                for each in questions
+                if each.transactional_id == newest.transactional_id and each.goes_with(newest)
+            )
+        )
+        transactions.append(
+            AddPartitionsToTxnTransaction(
+                newest.transactional_id,
+                *newest.producer,
+                newest.verify_only,
+                [AddPartitionsToTxnTopic(*found) for found in by_topic(partitions)],
+            )
+        )
+    return AddPartitionsToTxnRequest(transactions=transactions)
+
+
+def codes_in(
+    answer: AddPartitionsToTxnResponse | None,
+) -> dict[tuple[str, Partition], ErrorCode]:
+    if answer is None:
+        return {}
+    # A coordinator that does not take this broker for one says so once for all of it.
+    refused = answer.error_code and ErrorCode.INVALID_TXN_STATE
+    return {
+        (result.transactional_id, (topic.name, part.partition_index)): refused
+        or code_of(part.partition_error_code)
+        for result in answer.results_by_transaction
+        for topic in result.topic_results
+        for part in topic.results_by_partition
+    }
+
+
+# --- Produce
+
+
+def admit_ahead(
+    broker: Broker, request: ProduceRequest, call: Call, go_on: Callable[[Admitted], Any]
+) -> Any | WaitingRequest | None:
+    """`go_on` with what the coordinator says, later; None: nothing is to be waited for."""
+    transactional_id = request.transactional_id
+    if not transactional_id or request.acks == 0:  # which nobody can be told of later
+        return None
+    adds = call.version >= FIRST_PRODUCE_THAT_ADDS
+    transactions = broker.transactions
+    to = transactions.waits_for(transactional_id, adds=adds)
+    if to is None:
+        return None
+    wanted = wanted_of(broker, request, call)
+    if not wanted:
+        return None
+    producer, leaders = next(iter(wanted.items()))  # there is one, if the client is sane
+    guards = {
+        partition: transactions.guards.take(leader, producer)
+        for partition, leader in leaders.items()
+    }
+
+    def admitted(codes: Codes | ErrorCode) -> Any | WaitingRequest:
+        if not isinstance(codes, dict):
+            codes = dict.fromkeys(guards, codes)
+        try:
+            return go_on(Admitted(producer, guards, codes))
+        finally:
+            for guard in guards.values():
+                transactions.guards.give_back(guard)
+
+    asked = transactions.ask_to_admit(
+        to, transactional_id, producer, frozenset(leaders), call.now, adds=adds
+    )
+    return chain(broker.purgatory, asked, admitted)
+
+
+def wanted_of(
+    broker: Broker, request: ProduceRequest, call: Call
+) -> dict[Producer, dict[Partition, PartitionLeader]]:
+    """The partitions that have no records of the transaction yet, by producer."""
+    wanted: dict[Producer, dict[Partition, PartitionLeader]] = {}
+    for data in request.topic_data:
+        topic = broker.topics.by_id.get(data.topic_id) or broker.topics.by_name.get(data.name)
+        if topic is None or not may(broker, call, Operation.WRITE, TOPIC, topic.name, quietly=True):
+            continue
+        for part in data.partition_data:
+            records = part.records
+            if records is None or len(records) < HEADER_SIZE:
+                continue
+            if not records[LOW_ATTRIBUTES_AT] & TRANSACTIONAL:
+                continue
+            producer_id, epoch = _PRODUCER.unpack_from(records, PRODUCER_ID_AT)
+            leader = topic.leader_if_here(part.index)
+            if leader is None or leader.log.producers.has_open_transaction(producer_id, epoch):
+                continue
+            found = wanted.setdefault(Producer(producer_id, epoch), {})
+            found[leader.topic, leader.index] = leader
+    return wanted

@@ -1,0 +1,117 @@
+"""Reads of coordinators that in-sync followers confirm: no other broker has led meanwhile.
+
+A coordinator without network does not know that it was replaced, and its state in memory may be
+old. So before it tells an offset it waits until every replica that might have been elected has
+asked it for more as a follower of this leader epoch, in answer to something that left here after
+the read began. No clock is asked and no controller: a follower that still follows has not led.
+
+Fetches of followers wait here for records, so a read has them answered at once: it costs one round
+trip. Answers to followers are counted; a follower's fetch confirms all reads that began before the
+answer that it has got, so a fetch costs the same however many reads wait for other followers. Reads
+that begin between two answers share one confirmation. A session's fetch speaks for all partitions
+of the session (KIP-227), so a follower without one confirms nothing; `fetch_sessions.py` gives
+every follower one. A partition with a single replica needs none of this.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from headrace.broker.records.fetch_sessions import FetchSession
+from headrace.replication.replica import PartitionLeader
+from headrace.serving.purgatory import Purgatory
+
+NEVER = -1
+
+
+class Read:
+    """The condition that one or more readers of a partition wait for."""
+
+    __slots__ = ("leader", "led_since", "after", "until_ms", "heard", "waiting")
+
+    def __init__(self, leader: PartitionLeader, after: int, heard: dict[int, int]) -> None:
+        self.leader = leader
+        self.led_since = leader.led_since
+        self.after = after  # how many answers followers had got when it began
+        self.until_ms = 0  # nobody waits any longer
+        self.heard = heard  # of all reads of this leader: by follower, which answer it has got
+        self.waiting: dict[Any, None] = {}
+
+    @property
+    def is_confirmed(self) -> bool:
+        """By all that may have been elected. Asked anew each time: whoever has left the in-sync
+        replicas since, left them while this replica led."""
+        heard, after = self.heard, self.after
+        return all(heard.get(one, NEVER) > after for one in self.leader.possible_successors())
+
+
+class ConfirmedReads:
+    """Of all coordinators of a broker."""
+
+    __slots__ = ("pending", "_answers", "_purgatory")
+
+    def __init__(self, purgatory: Purgatory) -> None:
+        # In the order in which they began: none is confirmed before the one in front of it.
+        self.pending: dict[PartitionLeader, deque[Read]] = {}
+        self._answers = 0  # to fetches of followers
+        self._purgatory = purgatory
+
+    def begin(self, leader: PartitionLeader, now_ms: int, until_ms: int) -> Read:
+        reads = self.pending.get(leader)
+        if reads is not None:
+            drop_late(reads, leader, now_ms)
+        newest = reads[-1] if reads else None
+        if newest is not None and newest.after == self._answers:
+            read = newest  # nothing has happened since it began
+        else:
+            read = Read(leader, self._answers, {} if newest is None else newest.heard)
+            if read.is_confirmed:  # nobody else could lead
+                return read
+            self.pending.setdefault(leader, deque()).append(read)
+            for session in leader.sessions:
+                if session.is_followers and session.waiting:
+                    self._purgatory.wake(session)
+        read.until_ms = max(read.until_ms, until_ms)
+        return read
+
+    def is_hurried(self, session: FetchSession, follower: int) -> bool:
+        """Its fetch is to be answered now: what it asks then, it asks after a read began."""
+        return any(
+            reads
+            and session.answered_at <= reads[-1].after
+            and is_following(session, leader)
+            and follower in leader.possible_successors()
+            for leader, reads in self.pending.items()
+        )
+
+    def answered(self, session: FetchSession) -> None:
+        """A follower's fetch gets its answer."""
+        self._answers += 1
+        session.answered_at = self._answers
+
+    def fetched(self, session: FetchSession, follower: int, now_ms: int) -> None:
+        """A follower asks on, having got the last answer of its session."""
+        for leader, reads in list(self.pending.items()):
+            drop_late(reads, leader, now_ms)
+            if reads and is_following(session, leader):
+                heard = reads[-1].heard
+                heard[follower] = max(session.answered_at, heard.get(follower, NEVER))
+            while reads and reads[0].is_confirmed:
+                self._purgatory.wake(reads.popleft())
+            if not reads:
+                del self.pending[leader]
+
+
+def is_following(session: FetchSession, leader: PartitionLeader) -> bool:
+    """In the epoch that we lead. A session that names a later epoch is of a broker that may have
+    led since, and one that forgot the partition may be of one that leads now."""
+    key = leader.sessions.get(session)
+    entry = None if key is None else session.entries.get(key)
+    return entry is not None and entry.leader_epoch == leader.epoch
+
+
+def drop_late(reads: deque[Read], leader: PartitionLeader, now_ms: int) -> None:
+    """Reads that no request waits for any more, and those of an earlier time as the leader."""
+    while reads and (reads[0].until_ms < now_ms or reads[0].led_since != leader.led_since):
+        reads.popleft()

@@ -1,0 +1,359 @@
+"""The coordinators on this broker: an internal topic each, and a shard on every partition it leads.
+
+`ask` brings a request to its shard and answers when the log is committed so far: at once where
+appends commit at once, else by a `WaitingRequest` on the partition (`coordinator_waits.py`). `read`
+and `look` also wait until followers have confirmed that no other broker leads
+(`confirmed_reads.py`). `follow` opens and drops shards according to the metadata image: a shard
+with a log that is not empty is loaded in slices, and clients get COORDINATOR_LOAD_IN_PROGRESS
+meanwhile; when another broker leads the partition, its shard is dropped, and waiting requests get
+NOT_COORDINATOR. `tick` lets time pass. The state machines know nothing of partitions, requests that
+wait or topics to be created; that is here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Protocol
+
+from headrace.broker.coordinators.confirmed_reads import ConfirmedReads
+from headrace.broker.coordinators.coordinator_waits import (
+    wait_for_commit,
+    wait_for_confirmation,
+    wait_for_later,
+)
+from headrace.broker.coordinators.partition_journal import PartitionJournal, journal_of
+from headrace.broker.replicas.topics import Topic
+from headrace.coordination.deadlines import NEVER_MS
+from headrace.coordination.shard import UNKNOWN, Decision, Later, Machine, Shard
+from headrace.environment import Now
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.java_hash import partition_for_group
+from headrace.replication.replica import PartitionLeader
+from headrace.serving.api import WaitingRequest
+from headrace.serving.purgatory import Purgatory
+from headrace.serving.slices import Lane
+
+log = logging.getLogger(__name__)
+
+MOST_KEYS_REMEMBERED = 10_000
+LONGEST_PLACE = 255  # characters; clients may make names of 32 KB up, nobody needs them
+# A due decision that the disk refused is not retried at each look, ten times a second.
+AGAIN_AFTER_REFUSAL_MS = 1_000
+QUIET_MS = 30_000  # between two lines about the same thing
+
+
+class TopicRules(Protocol):
+    """How an internal topic is made; read when it is needed, as settings may change."""
+
+    def __call__(self) -> tuple[int, int, Mapping[str, str]]:
+        """Partitions, replicas, settings."""
+        ...
+
+
+class Coordinator:
+    """One internal topic, and the shards on the partitions of it that this broker leads."""
+
+    __slots__ = (
+        "topic",
+        "shards",
+        "loading",
+        "partitions",
+        "waiting",
+        "topic_rules",
+        "_shards_by_key",
+        "_new_machine",
+        "_compression",
+        "_purgatory",
+        "_reads",
+        "_appended",
+        "_loads",
+        "_commit_timeout_ms",
+        "_again_ms",
+        "_quiet_until_ms",
+        "_alarm",
+        "_alarm_ms",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        new_machine: Callable[[list[Later]], Machine],
+        topic_rules: TopicRules,
+        purgatory: Purgatory,
+        reads: ConfirmedReads,
+        appended: Callable[[PartitionLeader], None],
+        loads: Lane,
+        commit_timeout_ms: Callable[[], int],
+        compression: int = 0,
+    ) -> None:
+        self.topic = topic
+        self.shards: dict[int, Shard] = {}  # by partition; those that this broker leads
+        self.loading: dict[int, Shard] = {}  # the same, while their logs are being read
+        self.partitions = 0  # of the topic, as far as their files are made; 0: it has none yet
+        self.waiting: dict[WaitingRequest, None] = {}  # until the files of the topic are made
+        self._shards_by_key: dict[str, Shard] = {}  # keys that asked lately: hashing costs 3 us
+        self.topic_rules = topic_rules
+        self._new_machine = new_machine
+        self._purgatory = purgatory
+        self._reads = reads
+        self._appended = appended  # tells readers of the partition, asks for flushes
+        self._loads = loads
+        self._commit_timeout_ms = commit_timeout_ms  # how long an answer waits for replicas
+        self._compression = compression
+        # By partition: when what is due is tried again that the disk has refused.
+        self._again_ms: dict[int, int] = {}
+        self._quiet_until_ms = 0
+        # Waits in the purgatory for the first deadline of all shards, so that the loop wakes then.
+        self._alarm: WaitingRequest | None = None
+        self._alarm_ms = NEVER_MS
+
+    # --- requests
+
+    def shard_of(self, key: str) -> Shard:
+        """The shard that a group or transactional id belongs to."""
+        shard = self._shards_by_key.get(key)
+        if shard is None:
+            index = partition_for_group(key, self.partitions) if self.partitions else -1
+            if index in self.loading:
+                raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            shard = self.shards.get(index)
+            if shard is None:
+                raise KafkaError(ErrorCode.NOT_COORDINATOR)
+            if len(self._shards_by_key) >= MOST_KEYS_REMEMBERED:
+                self._shards_by_key.clear()
+            if len(key) <= LONGEST_PLACE:
+                self._shards_by_key[key] = shard
+        return shard
+
+    def ask(
+        self, key: str, now: Now, decide: Callable[..., Decision], *arguments: Any
+    ) -> Any | WaitingRequest:
+        """The answer of the key's shard, now or later; refusals are raised."""
+        return self.ask_shard(self.shard_of(key), now, decide, *arguments)
+
+    def ask_shard(
+        self, shard: Shard, now: Now, decide: Callable[..., Decision], *arguments: Any
+    ) -> Any | WaitingRequest:
+        response = self._run(shard, now, decide, *arguments)
+        leader = journal_of(shard).leader
+        if type(response) is Later:
+            if response.answer is None or leader.high_watermark < response.at_offset:
+                return wait_for_later(leader, response)
+            return response.answer
+        if leader.high_watermark < leader.log.end_offset:
+            return self._when_committed(leader, response, now)
+        return response
+
+    def read(
+        self, key: str, now: Now, decide: Callable[..., Decision], *arguments: Any
+    ) -> Any | WaitingRequest:
+        """The knowledge of the key's shard, once it is certain that no other coordinator knows
+        more."""
+        shard = self.shard_of(key)
+        response = self._run(shard, now, decide, *arguments)
+        wait = self._wait_to_tell(journal_of(shard).leader, response, now)
+        return response if wait is None else wait
+
+    def _wait_to_tell(
+        self, leader: PartitionLeader, response: Any, now: Now
+    ) -> WaitingRequest | None:
+        """None: it may be told at once."""
+        if leader.leading is None:  # nobody else has a replica
+            if leader.high_watermark < leader.log.end_offset:
+                return self._when_committed(leader, response, now)
+            return None
+        now_ms = now.monotonic_ms
+        deadline_ms = now_ms + self._commit_timeout_ms()
+        read = self._reads.begin(leader, now_ms, deadline_ms)
+        if read.is_confirmed and leader.high_watermark >= leader.log.end_offset:
+            return None
+        return wait_for_confirmation(read, leader.log.end_offset, response, deadline_ms)
+
+    def _run(self, shard: Shard, now: Now, decide: Callable[..., Decision], *arguments: Any) -> Any:
+        """The answer, whether it may leave yet or not."""
+        if not journal_of(shard).is_led:  # the metadata are ahead of `follow`
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        try:
+            return shard.run(now, decide, *arguments)
+        finally:
+            if shard.answered:
+                self._wake(shard)
+            if shard.machine.deadlines.earliest_ms < self._alarm_ms:
+                self._set_alarm(shard.machine.deadlines.earliest_ms, now)
+
+    def _when_committed(self, leader: PartitionLeader, response: Any, now: Now) -> WaitingRequest:
+        deadline_ms = now.monotonic_ms + self._commit_timeout_ms()
+        return wait_for_commit(leader, leader.log.end_offset, response, deadline_ms)
+
+    def _wake(self, shard: Shard) -> None:
+        for later in shard.answered:
+            self._purgatory.wake(later)
+        shard.answered.clear()
+
+    def say_why_not(self, replicas: int, registered: int, now: Now) -> None:
+        """Clients hear COORDINATOR_NOT_AVAILABLE; that more brokers are needed is for the log."""
+        if now.monotonic_ms >= self._quiet_until_ms:
+            self._quiet_until_ms = now.monotonic_ms + QUIET_MS
+            log.warning(
+                "%s is not made yet: it is to have %d replicas, and %d brokers are registered",
+                self.topic, replicas, registered,
+            )  # fmt: skip
+
+    # --- time and change
+
+    def tick(self, now: Now) -> None:
+        now_ms = now.monotonic_ms
+        for index, shard in list(self.shards.items()):
+            if not journal_of(shard).is_led:
+                continue  # `follow` drops it
+            due_ms = 0 if shard.applied_to == UNKNOWN else shard.machine.next_due_ms
+            if due_ms is not None and max(due_ms, self._again_ms.get(index, 0)) <= now_ms:
+                self._run_due(index, shard, now)
+                if shard.answered:
+                    self._wake(shard)
+        # A decision that is still due was refused by the disk: a later look tries it again.
+        ahead = [shard.machine.deadlines.earliest_ms for shard in self.shards.values()]
+        first_ms = min((at_ms for at_ms in ahead if at_ms > now_ms), default=NEVER_MS)
+        if first_ms < self._alarm_ms:
+            self._set_alarm(first_ms, now)
+
+    def _set_alarm(self, at_ms: int, now: Now) -> None:
+        """A session or a rebalance ends when its time is over, not at the next look at all."""
+
+        def attempt(expired: bool) -> bool | None:
+            if not expired:
+                return None
+            self._alarm, self._alarm_ms = None, NEVER_MS
+            self.tick(now)
+            return True
+
+        if self._alarm is not None:
+            self._purgatory.forget(self._alarm)
+        self._alarm, self._alarm_ms = WaitingRequest(attempt, deadline_ms=at_ms, hangs_on=[]), at_ms
+        self._purgatory.add(self._alarm)
+
+    def _run_due(self, index: int, shard: Shard, now: Now) -> None:
+        try:
+            if shard.applied_to == UNKNOWN:
+                shard.catch_up(now)
+            shard.run_due(now)
+        except KafkaError:  # the disk says no
+            self._again_ms[index] = now.monotonic_ms + AGAIN_AFTER_REFUSAL_MS
+        except Exception:  # noqa: BLE001 - one group's bug must not end the node
+            log.exception("what was due in %s failed: its state is loaded anew", self.topic)
+            shard.machine.abandon()
+            with suppress(KafkaError):
+                shard.load(now)
+
+    def follow(self, topic: Topic | None, now: Now) -> None:
+        """Open what this broker leads now, drop what it does not lead any more, or leads anew;
+        `topic` is None while there is none."""
+        replicas = [] if topic is None else topic.replicas
+        for index, shard in [*self.shards.items(), *self.loading.items()]:
+            journal = journal_of(shard)
+            replica = replicas[index] if index < len(replicas) else None
+            if replica is not journal.leader or not journal.is_led:
+                self._drop(index)
+        self.partitions = len(replicas)
+        for index, replica in enumerate(replicas):
+            is_known = index in self.shards or index in self.loading
+            if replica is not None and replica.leads and not is_known:
+                self._open(index, replica, now)
+        self._shards_by_key.clear()
+        self._purgatory.wake(self)
+
+    def _open(self, index: int, leader: PartitionLeader, now: Now) -> None:
+        journal = PartitionJournal(leader, self._appended)
+        shard = Shard(journal, self._new_machine, self._compression)
+        self.loading[index] = shard
+        work = self._load(index, shard, now)
+        if journal.start_offset == journal.end_offset:
+            for _ in work:
+                pass
+        else:
+            self._loads.add(work)
+
+    def _load(self, index: int, shard: Shard, now: Now) -> Iterator[None]:
+        """Up to the end of the log, as Apache Kafka does: what is not committed yet may be so
+        already for whoever led before, and answers wait for the high watermark in any case."""
+        steps = shard.load_in_slices(now)
+        try:
+            while self._still_loads(index, shard):
+                next(steps)
+                yield
+        except StopIteration:
+            pass
+        except KafkaError:
+            pass  # damage is said; requests are refused until it is mended
+        except Exception:  # noqa: BLE001 - one group's bug must not keep the others waiting
+            log.exception("%s-%d cannot be loaded", self.topic, index)
+            del self.loading[index]
+        if self._still_loads(index, shard):
+            del self.loading[index]
+            self.shards[index] = shard
+            self._opened(shard)
+
+    def _still_loads(self, index: int, shard: Shard) -> bool:
+        return self.loading.get(index) is shard and journal_of(shard).is_led
+
+    def _opened(self, shard: Shard) -> None:
+        """It answers from now on."""
+
+    def log_was_cut_back(self, leader: PartitionLeader, now: Now) -> None:
+        """Its shard loads anew, also if a marker makes the log as long as it was before the next
+        request looks.
+        """
+        for index, shard in list(self.loading.items()):
+            if journal_of(shard).leader is leader:
+                self._open(index, leader, now)
+        for shard in self.shards.values():
+            if journal_of(shard).leader is leader:
+                shard.applied_to = UNKNOWN
+
+    @property
+    def damaged(self) -> int:
+        """Partitions whose log cannot be loaded."""
+        return sum(shard.damage is not None for shard in self.shards.values())
+
+    def _drop(self, index: int) -> None:
+        """Its timers go with it; whoever waits is told NOT_COORDINATOR."""
+        self.loading.pop(index, None)
+        self._again_ms.pop(index, None)
+        shard = self.shards.pop(index, None)
+        if shard is not None:
+            shard.machine.abandon()
+            self._wake(shard)
+            self._loads.add(shard.machine.dismantle())
+
+    def look(
+        self, key: str, now: Now, look: Callable[..., Decision], waits: list[WaitingRequest]
+    ) -> Any:
+        """The result of `look` in the key's shard, which may be answered when `waits` are over."""
+        shard = self.shard_of(key)
+        answer = self._run(shard, now, look, key)
+        wait = self._wait_to_tell(journal_of(shard).leader, True, now)
+        if wait is not None:
+            waits.append(wait)
+        return answer
+
+    def uncommitted(self, now: Now) -> list[WaitingRequest]:
+        """The condition to wait for before any state of `machines` is answered."""
+        leaders = [journal_of(shard).leader for shard in self.shards.values()]
+        return [
+            self._when_committed(leader, True, now)
+            for leader in leaders
+            if leader.high_watermark < leader.log.end_offset
+        ]
+
+    def machines(self, now: Now) -> Iterator[Any]:
+        """All state, up to date with the logs; to look at, not to change."""
+        if self.loading:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        for shard in list(self.shards.values()):
+            if not journal_of(shard).is_led:
+                continue
+            if shard.applied_to != shard.journal.end_offset:
+                shard.catch_up(now)
+            yield shard.machine

@@ -1,0 +1,130 @@
+"""The group coordinator of this broker: its topic, its settings, and how handlers call a group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from headrace.broker.coordinators.coordinators import Coordinator
+from headrace.coordination.group import offset_rules
+from headrace.coordination.group.classic_answers import Client
+from headrace.coordination.group.machine import GroupMachine
+from headrace.coordination.group.settings import GroupSettings
+from headrace.coordination.group.subscriptions import EVERYTHING, Sight
+from headrace.coordination.shard import Later, Shard
+from headrace.metadata import configs
+from headrace.protocol.acls import Operation
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.serving.api import Call, WaitingRequest
+from headrace.serving.rights import GROUP, TOPIC, require
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+OFFSETS_TOPIC = "__consumer_offsets"
+NOTHING_OF_ITS_OWN: Mapping[str, Any] = {}
+GROUP_KEY = 0  # FindCoordinator's type of a group id
+
+
+class GroupCoordinator(Coordinator):
+    """A `Coordinator` whose machines read the broker's settings as they are at the moment."""
+
+    __slots__ = ("_broker", "_new_id", "_settings", "_settings_of", "_gone_meanwhile")
+
+    def __init__(self, broker: Broker, new_id: Callable[[], str]) -> None:
+        self._broker = broker
+        self._new_id = new_id
+        self._settings: GroupSettings | None = None
+        self._settings_of: Any = None  # the values that they were made of
+        self._gone_meanwhile: set[str] = set()  # topics that were deleted while shards load
+        super().__init__(
+            OFFSETS_TOPIC,
+            self._machine,
+            self._topic_rules,
+            broker.purgatory,
+            broker.confirmed_reads,
+            broker.coordinator_appended,
+            broker.loads,
+            lambda: int(broker.values["offsets.commit.timeout.ms"]),
+            compression=broker.values["offsets.topic.compression.codec"],
+        )
+
+    def settings(self) -> GroupSettings:
+        broker = self._broker
+        if self._settings is None or self._settings_of is not broker.values:
+            self._settings_of = broker.values
+            self._settings = GroupSettings.from_values(broker.values, self._of_group)
+        return self._settings
+
+    def _of_group(self, group_id: str) -> Mapping[str, Any]:
+        kept = self._broker.image.configs
+        if (configs.ResourceType.GROUP, group_id) not in kept:
+            return NOTHING_OF_ITS_OWN
+        return configs.group_values(self._broker.given, kept, group_id)
+
+    def _machine(self, answered: list[Later]) -> GroupMachine:
+        return GroupMachine(answered, self.settings, self._new_id, lambda: self._broker.image)
+
+    def _topic_rules(self) -> tuple[int, int, Mapping[str, str]]:
+        values = self._broker.values
+        return (
+            values["offsets.topic.num.partitions"],
+            self._broker.internal_replicas(values["offsets.topic.replication.factor"]),
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(values["offsets.topic.segment.bytes"]),
+            },
+        )
+
+    def forget_topics(self, topics: frozenset[str]) -> None:
+        """The topics are deleted: nobody has a place in them any more."""
+        if self.loading:
+            self._gone_meanwhile |= topics
+        for shard in list(self.shards.values()):
+            self._forget_topics(shard, topics)
+
+    def _forget_topics(self, shard: Shard, topics: frozenset[str]) -> None:
+        # The disk may say no: the offsets stay until they expire.
+        with suppress(KafkaError):
+            self.ask_shard(shard, self._broker.now, offset_rules.forget_topics, topics)
+
+    def _opened(self, shard: Shard) -> None:
+        if self._gone_meanwhile:
+            made_again = self._broker.image.topics.keys()
+            self._forget_topics(shard, frozenset(self._gone_meanwhile - made_again))
+            if not self.loading:
+                self._gone_meanwhile.clear()
+
+
+def ask_group(
+    broker: Broker, call: Call, decide: Callable[..., Any], request: Any
+) -> Any | WaitingRequest:
+    """The answer of the group that `request.group_id` names; refusals are raised.
+
+    Needs READ on the group, as everything does that only its members ask.
+    """
+    require(broker, call, Operation.READ, GROUP, request.group_id)
+    require_group_id(request.group_id)
+    host = f"/{call.session.client_host}"
+    client = Client(call.client_id(), host, call.version, sight_of(broker, call))
+    return broker.groups.ask(request.group_id, call.now, decide, request, client, call.now)
+
+
+def sight_of(broker: Broker, call: Call) -> Sight:
+    """Patterns match only topics that the member may describe."""
+    authorizer, session = broker.authorizer, call.session
+    if authorizer is None:
+        return EVERYTHING
+
+    def sees(topic: str) -> bool:
+        return authorizer.allows(session, Operation.DESCRIBE, TOPIC, topic, quietly=True)
+
+    return Sight(sees, authorizer.changes)
+
+
+def require_group_id(group_id: str | None) -> None:
+    """An empty name was once usable for offsets; membership never."""
+    if not group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)

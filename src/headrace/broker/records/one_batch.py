@@ -1,0 +1,79 @@
+"""One batch for one partition, the most common Produce request: appended and acknowledged.
+
+Both ways of it end here: the handler's (`handlers/produce.py`) and that of a request that was
+recognized (`recognized/produce.py`).
+"""
+
+from __future__ import annotations
+
+from headrace.broker.broker import Broker
+from headrace.broker.records.acknowledgements import acknowledgement
+from headrace.broker.replicas.topics import Topic
+from headrace.environment import Now
+from headrace.protocol.acls import Operation
+from headrace.protocol.errors import KafkaError
+from headrace.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from headrace.protocol.record_batch import ATTRIBUTES_AT, TRANSACTIONAL
+from headrace.replication.replica import PartitionLeader
+from headrace.serving.api import Peer
+from headrace.serving.authorization import Authorizer
+from headrace.serving.rights import TOPIC
+from headrace.storage.append_rules import RecordsRefused
+
+ALL = -1  # acks
+WRITE = Operation.WRITE
+LOW_ATTRIBUTES_AT = ATTRIBUTES_AT + 1  # the byte with compression and kind of a batch
+
+Found = tuple[Topic, int, int]  # which partition, and the acks
+
+
+def append_to(
+    broker: Broker, found: Found, records: memoryview, version: int, now: Now
+) -> ProduceResponse | bytes | None:
+    """None, with nothing done: what waits or belongs to a transaction takes the long way."""
+    topic, index, acks = found
+    leader = topic.replicas[index]
+    # Only a partition that commits at once and a batch outside transactions can be answered now.
+    # The check comes before the append, so None always means that nothing has changed.
+    if (
+        leader is None
+        or not leader.commits_at_once
+        or len(records) <= LOW_ATTRIBUTES_AT
+        or records[LOW_ATTRIBUTES_AT] & TRANSACTIONAL
+    ):
+        return None
+    try:
+        base_offset, append_time = leader.append(records, now.wall_ms, acks_all=acks == ALL)
+    except KafkaError as fault:
+        # Not tried again the long way: the batch may carry its new offset already.
+        return ProduceResponse(
+            [TopicProduceResponse(topic.name, topic.id, [refused_by(leader, fault)])]
+        )
+    if leader.waiting or leader.sessions:
+        broker.partition_changed(leader)
+    return acknowledgement(topic, index, version, base_offset, append_time, leader.log.start_offset)
+
+
+def may_write(authorizer: Authorizer, session: Peer, topic: str) -> bool:
+    """Quietly: who may not takes the long way, and is refused there."""
+    return authorizer.allows(session, WRITE, TOPIC, topic, quietly=True)
+
+
+def refused_by(leader: PartitionLeader, fault: KafkaError) -> PartitionProduceResponse:
+    """The answer of a partition for a batch that it refuses."""
+    answer = refused(leader.index, fault)
+    if isinstance(fault, RecordsRefused):
+        answer.log_start_offset = leader.log.start_offset
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(number, message) for number, message in fault.records
+        ]
+    return answer
+
+
+def refused(index: int, fault: KafkaError) -> PartitionProduceResponse:
+    return PartitionProduceResponse(index, fault.code, -1, -1, -1, [], fault.message)

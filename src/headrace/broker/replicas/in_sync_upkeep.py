@@ -1,0 +1,72 @@
+"""Looks after the in-sync replicas of all partitions that this broker leads with others.
+
+Every tick the proposals of the leaders go to the controller, one AlterPartition at a time; every
+half `replica.lag.time.max.ms` the broker looks for followers that lag, and for followers here with
+damaged logs. A node that has every partition alone pays for neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from headrace.environment import Now
+from headrace.metadata.image import MetadataImage
+from headrace.protocol.messages.alter_partition import AlterPartitionResponse
+from headrace.replication.replica import PartitionReplica
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+
+# Of one tick, 3 us each: more of them wait for the next one.
+MOST_AT_ONCE = 500
+
+
+class InSyncUpkeep:
+    __slots__ = ("_broker", "_looked_ms", "_round")
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._looked_ms = 0
+        self._round: Iterator[PartitionReplica] = iter(())  # those still to be looked at
+
+    def tick(self, now: Now) -> None:
+        now_ms = now.monotonic_ms
+        if now_ms - self._looked_ms >= self._broker.this.settings.lag_time_max_ms // 2:
+            self._looked_ms = now_ms
+            self._round = self._shared()
+        for replica in islice(self._round, MOST_AT_ONCE):
+            if replica.leading is not None:
+                replica.tick(now_ms)
+            elif replica.look_for_damage():
+                self._broker.replica_fetching.follow(replica)
+        self.propose(now)
+
+    def brokers_changed(self, before: MetadataImage, image: MetadataImage) -> None:
+        """Followers on a broker that serves again may join: not each of them will fetch again."""
+        for broker_id, broker in image.brokers.items():
+            was = before.brokers.get(broker_id)
+            if broker.alive and was is not broker and not (was is not None and was.alive):
+                self._looked_ms = self._broker.now.monotonic_ms
+                self._round = self._shared()
+                return
+
+    def _shared(self) -> Iterator[PartitionReplica]:
+        """All replicas of partitions that others have too; topics may come and go meanwhile."""
+        for topic in list(self._broker.topics.by_name.values()):
+            for replica in list(topic.here()):
+                if replica.leading is not None or replica.following is not None:
+                    yield replica
+
+    def propose(self, now: Now) -> None:
+        this = self._broker.this
+        request = this.isr_changes.next_request(this.id, this.epoch, now.monotonic_ms)
+        if request is not None:
+            self._broker.controller.alter_partition(request, self._answered, now)
+
+    def _answered(self, response: AlterPartitionResponse | None) -> None:
+        now = self._broker.now
+        self._broker.this.isr_changes.answered(response, now.monotonic_ms)
+        self.propose(now)  # the rest of many, without a tick between

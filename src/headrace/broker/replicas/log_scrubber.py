@@ -1,0 +1,274 @@
+"""The scrub on the loop: chooses the next closed segments to read, and reports damage.
+
+A pass reads every closed, flushed segment of this broker once, topic by topic, in a process of its
+own (`Runner`), at most `headrace.scrub.io.max.bytes.per.second`. The next pass begins
+`headrace.scrub.interval.ms` after the last one began. `scrub-checkpoint` in the data folder
+remembers how far a pass is: a node that is often started again comes to its last topics too.
+Damage is said in the log, counted, remembered in `damaged-ranges` and refused to readers; a
+follower fetches it again from its leader (`in_sync_upkeep.py` looks for it).
+Not read: active segments, whose end every start reads; the metadata log; the indexes, which are
+checked when they are looked up.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, NamedTuple, Protocol
+
+from headrace.broker.replicas.topics import Topics
+from headrace.environment import Disk, Now
+from headrace.replication.replica import PartitionReplica
+from headrace.storage.recovery.damage import save_ranges
+from headrace.storage.recovery.scrub import ClosedSegment
+from headrace.storage.segments.batch_scan import DamagedRange
+from headrace.storage.segments.segment import Segment
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT = "scrub-checkpoint"
+# A node that has just been started has better things to do, and so has its machine.
+FIRST_LOOK_MS = 60_000
+# A process costs 50 ms of processor time to start: it gets work for a while, and no endless job.
+SEGMENTS_PER_JOB = 1_000
+BYTES_PER_JOB = 1 << 30
+NEVER = -1
+
+
+class Reports(Protocol):
+    """The events of a runner, on the loop; segments are named by their number in the job."""
+
+    def read(self, number: int, found: list[DamagedRange]) -> None: ...
+
+    def skipped(self, number: int, why: str) -> None: ...
+
+    def finished(self) -> None: ...
+
+    def failed(self, reason: str) -> None: ...
+
+
+class Runner(Protocol):
+    """Where segments are read; one job at a time."""
+
+    def start(
+        self, job: list[ClosedSegment], bytes_per_second: float, reports: Reports
+    ) -> None: ...
+
+    def stop(self) -> None:
+        """Give the job up; nothing more is reported."""
+        ...
+
+
+class ScrubPosition(NamedTuple):
+    """How far a pass is: what comes before was read."""
+
+    topic: str
+    partition: int
+    base_offset: int
+
+
+class Candidate(NamedTuple):
+    replica: PartitionReplica
+    segment: Segment
+    size: int
+
+
+class LogScrubber:
+    """Numbers for the metrics are public: all passes since the start."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        topics: Topics,
+        now: Now,
+        runner: Runner,
+        *,
+        values: Callable[[], Any],
+        in_background: Callable[[Callable[[], None], str | None], None],
+    ) -> None:
+        self.passes = 0
+        self.segments_read = 0
+        self.bytes_read = 0
+        self.damaged_ranges = 0
+        self.failures = 0
+        self.last_pass_ms = 0  # wall clock, when a whole pass had ended; 0: none since the start
+        self._disk = disk
+        self._topics = topics
+        self._now = now
+        self._runner = runner
+        self._values = values
+        self._in_background = in_background
+        self._path = f"{folder}/{CHECKPOINT}"
+        self._began_ms, self._position = self._read_checkpoint()  # no place: it is over
+        self._look_at_ms = now.monotonic_ms + FIRST_LOOK_MS
+        self._read_before_pass = 0
+        self._job: list[Candidate] | None = None
+        self._stopped = False
+
+    def tick(self) -> None:
+        """Every second: begin a job if a pass is under way or due."""
+        if self._job is not None or self._stopped or self._now.monotonic_ms < self._look_at_ms:
+            return
+        interval_ms = self._values()["headrace.scrub.interval.ms"]
+        if interval_ms == NEVER:
+            return
+        if self._position is None:
+            since_ms = self._now.wall_ms - self._began_ms
+            if 0 <= since_ms < interval_ms:  # a time in the future is of a clock that was wrong
+                return
+            self._began_ms, self._position = self._now.wall_ms, ScrubPosition("", 0, 0)
+            self._read_before_pass = self.segments_read
+        self._begin_job(self._position)
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._runner.stop()
+
+    # --- which segments
+
+    def _begin_job(self, position: ScrubPosition) -> None:
+        job: list[Candidate] = []
+        size = 0
+        for candidate in self._closed_from(position):
+            if job and (len(job) >= SEGMENTS_PER_JOB or size + candidate.size > BYTES_PER_JOB):
+                break
+            job.append(candidate)
+            size += candidate.size
+        if not job:
+            self._end_pass()
+            return
+        self._job = job
+        try:
+            self._runner.start(
+                [
+                    ClosedSegment(
+                        each.segment.path,
+                        each.segment.base_offset,
+                        base_behind(each.replica, each.segment),
+                        each.size,
+                    )
+                    for each in job
+                ],
+                self._values()["headrace.scrub.io.max.bytes.per.second"],
+                self,
+            )
+        except OSError as problem:
+            self.failed(f"it could not be begun: {problem.strerror}")
+
+    def _closed_from(self, position: ScrubPosition) -> Iterator[Candidate]:
+        """Closed segments that were flushed, in the order of a pass. Bytes that are not flushed are
+        only in memory yet, and an unclean start reads them again."""
+        names = sorted(self._topics.by_name)
+        for name in names[bisect_left(names, position.topic) :]:
+            for replica in self._topics.by_name[name].here():
+                if name == position.topic and replica.index < position.partition:
+                    continue
+                is_begun = (name, replica.index) == (position.topic, position.partition)
+                found, bases = replica.log.segments.items, replica.log.segments.bases
+                for segment, next_base in zip(found, bases[1:], strict=False):
+                    if next_base > replica.log.recovery_point:
+                        break
+                    if not is_begun or segment.base_offset >= position.base_offset:
+                        yield Candidate(replica, segment, segment.size)
+
+    # --- what was found
+
+    def read(self, number: int, found: list[DamagedRange]) -> None:
+        """This segment was read whole."""
+        assert self._job is not None, "reports come from a job"
+        candidate = self._job[number]
+        self.segments_read += 1
+        self.bytes_read += candidate.size
+        self._pass_by(candidate)
+        if not found or not is_unchanged(candidate):
+            return
+        replica = candidate.replica
+        new = replica.log.segments.note_damage(candidate.segment, found)
+        self.damaged_ranges += new
+        if new:
+            self._in_background(self._damage_work(replica), replica.log.folder)
+
+    def skipped(self, number: int, why: str) -> None:
+        """Removed, compacted or cut back meanwhile; `why`: the disk refused to give it."""
+        assert self._job is not None, "reports come from a job"
+        self._pass_by(self._job[number])
+        if why:
+            self.failures += 1
+            log.error("the scrub could not read a segment: %s", why)
+
+    def finished(self) -> None:
+        self._job = None
+        self._in_background(self._checkpoint_work(), None)
+        self.tick()
+
+    def failed(self, reason: str) -> None:
+        """The job goes on behind what was read, after a while."""
+        self._job = None
+        self.failures += 1
+        self._look_at_ms = self._now.monotonic_ms + FIRST_LOOK_MS
+        log.warning("the scrub of closed segments was interrupted: %s", reason)
+
+    def _pass_by(self, candidate: Candidate) -> None:
+        replica = candidate.replica
+        self._position = ScrubPosition(
+            replica.topic, replica.index, candidate.segment.base_offset + 1
+        )
+
+    def _end_pass(self) -> None:
+        self._position = None
+        self.passes += 1
+        self.last_pass_ms = self._now.wall_ms
+        self._in_background(self._checkpoint_work(), None)
+        if self.segments_read == self._read_before_pass:
+            return  # a node without closed segments says nothing
+        log.info(
+            "the scrub has read all closed segments; since the start %d, %d bytes, %d damaged",
+            self.segments_read, self.bytes_read, self.damaged_ranges,
+        )  # fmt: skip
+
+    def _damage_work(self, replica: PartitionReplica) -> Callable[[], None]:
+        folder, found = replica.log.folder, replica.log.segments.damage()
+
+        def write() -> None:
+            with suppress(FileNotFoundError):  # the topic was deleted meanwhile
+                save_ranges(self._disk, folder, found)
+
+        return write
+
+    # --- how far a pass is
+
+    def _read_checkpoint(self) -> tuple[int, ScrubPosition | None]:
+        """A file that is missing or damaged costs a pass, nothing else."""
+        try:
+            version, began, *rest = self._disk.read_file(self._path).decode().split()
+            if version == "0" and rest:
+                topic, index, base_offset = rest
+                return int(began), ScrubPosition(topic, int(index), int(base_offset))
+            return (int(began) if version == "0" else 0), None
+        except (FileNotFoundError, ValueError):
+            return 0, None
+
+    def _checkpoint_work(self) -> Callable[[], None]:
+        position = () if self._position is None else self._position
+        text = " ".join(map(str, (0, self._began_ms, *position))) + "\n"
+
+        def write() -> None:
+            self._disk.write_file(self._path, [text.encode()], flush=False)
+
+        return write
+
+
+def base_behind(replica: PartitionReplica, segment: Segment) -> int:
+    found = replica.log.segments
+    return found.bases[found.number_at(segment.base_offset) + 1]
+
+
+def is_unchanged(candidate: Candidate) -> bool:
+    """Whether the log still has this very segment, closed: compaction may have put another in its
+    place, a follower may have cut its log back, a topic may be gone."""
+    found, segment = candidate.replica.log, candidate.segment
+    there = found.segments.items[found.segments.number_at(segment.base_offset)]
+    return there is segment and there is not found.active and segment.size == candidate.size

@@ -1,0 +1,65 @@
+"""The line of a terminal while Spark starts or computes; it disappears afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from headrace.pipelines.spark.bar import Seen
+
+
+class _Tasks(ProgressColumn):
+    """`3 of 8 tasks`; nothing while nobody knows."""
+
+    def render(self, task: Task) -> Text:
+        if task.total is None:
+            return Text("")
+        return Text(f"{task.completed:,.0f} of {task.total:,.0f} tasks")
+
+
+class Bar:
+    """Draws on standard error; what is written through `above` meanwhile stands above it."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
+        self._shown: Progress | None = None
+
+    def draw(self, seen: Seen | None) -> None:
+        if seen is None:
+            self._remove()
+            return
+        if self._shown is None:
+            columns = (TextColumn("{task.description}"), BarColumn(), _Tasks(), TimeElapsedColumn())
+            self._shown = Progress(*columns, console=self._console, transient=True)
+            self._shown.add_task(seen.what, total=None)
+            self._shown.start()
+        [task] = self._shown.tasks
+        task.total = float(seen.whole) if seen.whole else None
+        task.completed, task.description = float(seen.done), seen.what
+
+    def above(self, write: Callable[[str], None]) -> Callable[[str], None]:
+        """The same, also while the line is shown: it makes room and comes back."""
+
+        def written(text: str) -> None:
+            if self._shown is None:
+                write(text)
+                return
+            self._shown.stop()
+            write(text)
+            self._shown.start()
+
+        return written
+
+    def _remove(self) -> None:
+        shown, self._shown = self._shown, None
+        if shown is not None:
+            shown.stop()
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._remove()

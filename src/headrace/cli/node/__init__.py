@@ -1,0 +1,1 @@
+"""Commands about one node and its machine: start, format, look into its files."""

@@ -1,0 +1,127 @@
+"""`headrace console`: the web console of any Kafka cluster, in the foreground."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace.cli import output
+from headrace.cli.failure import Failure
+from headrace.cli.node import console_process
+from headrace.cli.options.cluster_options import At, cluster_options
+from headrace.cli.options.listen_address import Names, TlsCertificate, TlsKey, address_of, teller
+from headrace.cli.options.log_level import LogLevel
+from headrace.installation import command_to_add
+from headrace.log_lines import log_to_stderr
+
+app = typer.Typer(add_completion=False, **output.LOOK)
+
+USUAL = "localhost:8080"
+
+
+@app.command()
+@cluster_options
+def console(
+    at: At,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help=f"Where browsers find it (default: {USUAL}, or the next free port).",
+        ),
+    ] = None,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Show everything, change nothing.")
+    ] = False,
+    login: Annotated[
+        bool,
+        typer.Option(
+            "--login",
+            help="Ask people for a user of the cluster and act with their rights; the user of "
+            "--client-config only samples lag.",
+        ),
+    ] = False,
+    tls_cert: TlsCertificate = None,
+    tls_key: TlsKey = None,
+    name: Names = [],
+    outbox: Annotated[
+        list[str],
+        typer.Option(
+            "--outbox",
+            metavar="DATABASE_URL",
+            envvar="HEADRACE_DATABASE_URL",
+            help="A database whose outbox is shown. Repeat for more.",
+        ),
+    ] = [],
+    pipelines: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="The folder of pipelines (default: ./headrace-pipelines)."
+        ),
+    ] = None,
+    park_to: Annotated[
+        str,
+        typer.Option(
+            "--park-to",
+            metavar="URL|FOLDER",
+            help="Where people park backlogs: postgresql://..., mariadb://..., "
+            "sqlite:////folder/file.db, or a folder for Parquet files.",
+        ),
+    ] = "",
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where lag over time is kept (default: ~/.local/state/headrace/console).",
+            envvar="HEADRACE_CONSOLE_STATE",
+        ),
+    ] = None,
+    log_level: LogLevel = "warning",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Say in one line of JSON when it listens.")
+    ] = False,
+) -> None:
+    """Look at a cluster in a browser and repair what is stuck. Ctrl-C ends it."""
+    if not console_process.is_installed():
+        raise Failure(f"The console needs aiohttp and jinja2: {command_to_add('console')}")
+    from headrace.console.main import CannotServe, Settings, run
+
+    log_to_stderr(level=log_level, as_json=as_json)
+    host, port = address_of(listen or USUAL, "--listen", USUAL)
+    settings = Settings(
+        host,
+        port,
+        read_only=read_only,
+        login=login,
+        tls=None if tls_cert is None else (tls_cert, tls_key),
+        names=tuple(name),
+        outboxes=tuple(outbox),
+        pipelines=pipelines,
+        park_to=park_to,
+        or_next_port=listen is None,
+        state=_usual_state() if state is None else state,
+    )
+    if (number := os.environ.get(console_process.SOCKET_VARIABLE)) is not None:
+        settings.listening = socket.socket(fileno=int(number))  # beside a node, and ends with it
+        settings.ends_with_stdin = True
+
+    with at.connection() as cluster:
+        try:
+            run(cluster, settings, teller("The console", as_json=as_json))
+        except CannotServe as refusal:
+            raise Failure(str(refusal)) from None
+        except OSError as taken:
+            raise Failure(f"Cannot listen on {host}:{port}: {taken.strerror or taken}.") from None
+
+
+def _usual_state() -> Path | None:
+    """By the XDG base directories; None for a user without a home."""
+    try:
+        base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    except RuntimeError:
+        return None
+    return Path(base) / "headrace" / "console"

@@ -1,0 +1,170 @@
+"""`headrace segment`: what stands in Kafka's files, what is damaged in them, and ways to repair it.
+
+Needs no broker. `dump` and `check` change nothing and end with 1 if something is damaged; `repair`
+changes what it was told to and keeps all that it replaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli import output
+from headrace.cli.dump.batches import batch_rows
+from headrace.cli.dump.rows import Row
+from headrace.cli.dump.small_files import (
+    epoch_rows,
+    json_rows,
+    offset_index_rows,
+    offset_rows,
+    producer_rows,
+    property_rows,
+    recovery_point_rows,
+    time_index_rows,
+    topic_id_rows,
+    transaction_index_rows,
+)
+from headrace.cli.failure import Failure
+from headrace.consensus import recovery_point
+from headrace.protocol.errors import MalformedMessage
+from headrace.storage import checkpoints
+
+if TYPE_CHECKING:
+    from headrace.cli.damage.data_folder import Check
+
+app = typer.Typer(
+    help="Look into Kafka's files on disk.",
+    no_args_is_help=True,
+    add_completion=False,
+    **output.LOOK,
+)
+
+BY_NAME: dict[str, Callable[[Path], Iterator[Row]]] = {
+    checkpoints.LEADER_EPOCHS: epoch_rows,
+    checkpoints.RECOVERY_POINTS: offset_rows,
+    checkpoints.START_OFFSETS: offset_rows,
+    checkpoints.HIGH_WATERMARKS: offset_rows,
+    checkpoints.CLEANED_OFFSETS: offset_rows,
+    checkpoints.PARTITION_METADATA: topic_id_rows,
+    checkpoints.META_PROPERTIES: property_rows,
+    checkpoints.CLEAN_SHUTDOWN: json_rows,
+    "quorum-state": json_rows,
+    recovery_point.FILE_NAME: recovery_point_rows,
+}
+BY_SUFFIX: dict[str, Callable[[Path], Iterator[Row]]] = {
+    ".index": offset_index_rows,
+    ".timeindex": time_index_rows,
+    ".txnindex": transaction_index_rows,
+    ".snapshot": producer_rows,
+}
+BATCH_SUFFIXES = (".log", ".checkpoint")
+UNREADABLE = (MalformedMessage, checkpoints.MalformedCheckpoint, ValueError)
+# Rich keeps line breaks within a paragraph, so there are none.
+WHAT_IT_READS = (
+    "Show what a file holds: batches, entries, producers, offsets.\n\n"
+    "Reads .log, .index, .timeindex, .txnindex, .snapshot and .checkpoint files, "
+    "leader-epoch-checkpoint and the other checkpoints, partition.metadata, meta.properties, "
+    "quorum-state and recovery-point."
+)
+
+
+@app.callback()
+def about() -> None:
+    """Look into Kafka's files on disk, find damage, repair it."""
+
+
+@app.command(help=WHAT_IT_READS)
+def dump(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of a data folder.")],
+    records: Annotated[
+        bool,
+        typer.Option(
+            "--records", help="Show the records too, those of internal topics field by field."
+        ),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
+) -> None:
+    damaged = 0
+    for file in files:
+        if len(files) > 1 and not as_json:
+            output.say(f"{file}:")
+        for row in rows_of(file, records=records):
+            damaged += row.damage is not None
+            if as_json:
+                output.write_json_line(row.as_object())
+            else:
+                output.write_line(row.as_text())
+    if damaged:
+        raise Failure(f"{output.count(damaged, 'place')} of what was read is damaged.")
+
+
+@app.command()
+def check(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A data folder.")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+) -> None:
+    """Show all damage of a data folder; changes nothing. Ends with 1 if there is any."""
+    from headrace.cli.damage import report
+
+    if report.is_in_use(folder):
+        output.note(f"A node runs on {folder}: what it is writing now may look damaged.")
+    found = _check(folder)
+    (report.tell_json if as_json else report.tell)(found)
+    if found.damage:
+        raise typer.Exit(1)
+
+
+@app.command()
+def repair(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A data folder.")],
+    way: Annotated[
+        list[str],
+        typer.Option(
+            "--way",
+            metavar="WAY",
+            help="The way to take; repeat for more. Without it: show the ways.",
+        ),
+    ] = [],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+) -> None:
+    """Show ways to repair a data folder, or take them. Replaced files are kept in a folder."""
+    from headrace.cli.damage import repairs, report
+
+    if report.is_in_use(folder):
+        raise Failure(f"A node runs on {folder}: stop it before you repair its files.")
+    found = _check(folder)
+    repairs.repair(found, way, dry_run=dry_run, as_json=as_json)
+
+
+def _check(folder: Path) -> Check:
+    from headrace.cli.damage import report
+    from headrace.cli.damage.data_folder import Check
+
+    bar = report.Bar(folder)
+    found = Check(folder, bar)
+    try:
+        found.run()
+    except OSError as problem:
+        raise Failure(f"Cannot read {problem.filename or folder}: {problem.strerror}.") from problem
+    finally:
+        bar.end()
+    return found
+
+
+def rows_of(path: Path, *, records: bool) -> Iterator[Row]:
+    """The file's contents, by the kind that its name says."""
+    reader = BY_NAME.get(path.name) or BY_SUFFIX.get(path.suffix)
+    if reader is None and path.suffix not in BATCH_SUFFIXES:
+        raise Failure(f"{path} is none of the files that a Kafka data folder has.")
+    try:
+        yield from batch_rows(path, records=records) if reader is None else reader(path)
+    except OSError as failure:
+        raise Failure(f"Cannot read {path}: {failure.strerror}.") from failure
+    except UNREADABLE as failure:
+        yield Row("file", {}, str(failure))

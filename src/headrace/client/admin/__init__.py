@@ -1,0 +1,1 @@
+"""Administering a cluster: its topics, groups, users, rights, transactions, and itself."""

@@ -1,0 +1,193 @@
+"""The state of a cluster: its nodes, its quorum and the lag of each member, and problems.
+
+Partitions are counted by what an operator acts on: without a leader (they cannot be read or
+written), under min ISR (acks=all is refused), under-replicated (the next failure may hurt), with
+one replica (a failure loses it), not led by the preferred leader.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import ConfigResource, ResourceType
+
+from headrace.client.admin.cluster import Cluster, LogFolder, Quorum
+from headrace.client.admin.placement.reassignments import Reassignments
+from headrace.client.admin.placement.replicas import PartitionReplicas, Replicas
+from headrace.client.connection import ClientSettings
+from headrace.client.errors import ClientError, explain, kafka_error
+from headrace.client.records import TopicPartition
+from headrace.client.wire import Wire, require_no_error
+from headrace.protocol.messages import describe_cluster
+
+CONFIGS_AT_ONCE = 500
+
+
+@dataclass(slots=True)
+class NodeStatus:
+    id: int
+    address: str | None  # None: a controller that is no broker
+    rack: str | None
+    roles: list[str]
+    fenced: bool
+    leads: int = 0
+    replicas: int = 0
+    metadata_lag: int | None = None  # records of the metadata log; None: not told
+
+
+@dataclass(slots=True)
+class ClusterStatus:
+    id: str
+    nodes: list[NodeStatus]
+    leader: int | None  # of the quorum: the active controller
+    leader_epoch: int | None
+    high_watermark: int | None
+    voters: list[int]
+    observers: list[int]
+    partitions: int = 0
+    offline: list[TopicPartition] = field(default_factory=list)
+    under_min_isr: list[TopicPartition] = field(default_factory=list)
+    under_replicated: list[TopicPartition] = field(default_factory=list)
+    single_replica: list[TopicPartition] = field(default_factory=list)
+    not_preferred: list[TopicPartition] = field(default_factory=list)
+    moving: list[TopicPartition] = field(default_factory=list)
+    offline_folders: list[LogFolder] = field(default_factory=list)
+
+    @property
+    def leader_skew_percent(self) -> int:
+        """How much more the busiest broker leads than its share, in percent of the share."""
+        leads = [node.leads for node in self.nodes if "broker" in node.roles and not node.fenced]
+        if not leads or not sum(leads):
+            return 0
+        return round(100 * (max(leads) * len(leads) / sum(leads) - 1))
+
+    @property
+    def is_well(self) -> bool:
+        troubles = self.offline, self.under_min_isr, self.under_replicated, self.offline_folders
+        return not any(troubles) and not any(node.fenced for node in self.nodes)
+
+
+def read_status(connection: ClientSettings) -> ClusterStatus:
+    cluster = Cluster(connection)
+    described = cluster.describe()
+    brokers = _brokers(connection, described.brokers[0].address)
+    quorum = _quorum(cluster)
+    partitions = Replicas(connection).all()
+    minimums = _minimums(connection, {each.place.topic for each in partitions})
+    moving = [each.place for each in Reassignments(connection).all()]
+    status = judge(described.id, brokers, quorum, partitions, minimums, moving)
+    status.offline_folders = cluster.offline_folders()
+    return status
+
+
+def judge(
+    cluster_id: str,
+    brokers: Sequence[describe_cluster.DescribeClusterBroker],
+    quorum: Quorum | None,
+    partitions: Sequence[PartitionReplicas],
+    minimums: Mapping[str, int],
+    moving: Sequence[TopicPartition] = (),
+) -> ClusterStatus:
+    """Pure. `minimums` are the topics' min.insync.replicas."""
+    status = ClusterStatus(
+        cluster_id,
+        _nodes(brokers, quorum, partitions),
+        leader=None if quorum is None else quorum.leader,
+        leader_epoch=None if quorum is None else quorum.leader_epoch,
+        high_watermark=None if quorum is None else quorum.high_watermark,
+        voters=[] if quorum is None else [voter.id for voter in quorum.voters],
+        observers=[] if quorum is None else [each.id for each in quorum.observers],
+        partitions=len(partitions),
+        moving=list(moving),
+    )
+    for each in partitions:
+        # A minimum above the number of replicas asks for all of them (KIP-966).
+        minimum = min(minimums.get(each.place.topic, 1), len(each.replicas))
+        if each.leader is None:
+            status.offline.append(each.place)
+        elif each.leader != each.replicas[0]:
+            status.not_preferred.append(each.place)
+        if len(each.isr) < minimum:
+            status.under_min_isr.append(each.place)
+        if each.missing:
+            status.under_replicated.append(each.place)
+        if len(each.replicas) == 1:
+            status.single_replica.append(each.place)
+    return status
+
+
+def _nodes(
+    brokers: Sequence[describe_cluster.DescribeClusterBroker],
+    quorum: Quorum | None,
+    partitions: Iterable[PartitionReplicas],
+) -> list[NodeStatus]:
+    leads: Counter[int] = Counter()
+    replicas: Counter[int] = Counter()
+    for each in partitions:
+        replicas.update(each.replicas)
+        if each.leader is not None:
+            leads[each.leader] += 1
+    nodes = {
+        broker.broker_id: NodeStatus(
+            broker.broker_id,
+            f"{broker.host}:{broker.port}",
+            broker.rack,
+            ["broker"],
+            broker.is_fenced,
+            leads[broker.broker_id],
+            replicas[broker.broker_id],
+        )
+        for broker in brokers
+    }
+    if quorum is not None:
+        end = max((each.log_end_offset for each in quorum.voters), default=0)
+        # Voters last: a folder that was lost may still be listed as an observer with their id.
+        for member in (*quorum.observers, *quorum.voters):
+            node = nodes.setdefault(member.id, NodeStatus(member.id, None, None, [], fenced=False))
+            if member.log_end_offset >= 0:  # else the leader has not heard of it
+                node.metadata_lag = max(0, end - member.log_end_offset)
+        for voter in quorum.voters:
+            nodes[voter.id].roles.append("controller")
+    return [nodes[number] for number in sorted(nodes)]
+
+
+def _brokers(
+    connection: ClientSettings, address: tuple[str, int]
+) -> list[describe_cluster.DescribeClusterBroker]:
+    """With those that are fenced, where the cluster tells of them (since Apache Kafka 4.0)."""
+    request = describe_cluster.DescribeClusterRequest()
+    with Wire(connection, address) as wire:
+        request.include_fenced_brokers = wire.version_of(describe_cluster) >= 2
+        answer = wire.ask(describe_cluster, request)
+    require_no_error(answer.error_code, answer.error_message)
+    return sorted(answer.brokers, key=lambda broker: int(broker.broker_id))
+
+
+def _quorum(cluster: Cluster) -> Quorum | None:
+    """None where nobody may ask, or the cluster has no quorum."""
+    try:
+        return cluster.quorum()
+    except ClientError:
+        return None
+
+
+def _minimums(connection: ClientSettings, topics: set[str]) -> dict[str, int]:
+    admin = connection.admin()
+    names = sorted(topics)
+    found: dict[str, int] = {}
+    for begin in range(0, len(names), CONFIGS_AT_ONCE):
+        some = names[begin : begin + CONFIGS_AT_ONCE]
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in some]
+        asked = admin.describe_configs(resources, request_timeout=connection.timeout_s)
+        for resource, future in asked.items():
+            try:
+                entries = future.result(timeout=connection.timeout_s + 5)
+            except KafkaException as failure:
+                if kafka_error(failure).name() == "UNKNOWN_TOPIC_OR_PART":
+                    continue  # deleted meanwhile
+                raise explain(kafka_error(failure), connection.bootstrap) from failure
+            found[resource.name] = int(entries["min.insync.replicas"].value or 1)
+    return found

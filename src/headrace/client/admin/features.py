@@ -1,0 +1,85 @@
+"""Feature levels of a cluster: which are finalized, which it understands, and changing them.
+
+Asked with our own codecs: librdkafka does not. Any broker answers; it passes a change on to the
+controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.client.connection import ClientSettings, reach
+from headrace.client.errors import ClientError
+from headrace.client.wire import Wire, require_no_error
+from headrace.protocol.messages import (
+    api_versions,
+    share_fetch,
+    streams_group_heartbeat,
+    update_features,
+)
+
+UPGRADE, SAFE_DOWNGRADE = 1, 2
+# A feature says to clients that something is served; these are the APIs by which it would be.
+SERVED_BY = {
+    "share.version": share_fetch.API_KEY,
+    "streams.version": streams_group_heartbeat.API_KEY,
+}
+
+
+@dataclass(slots=True)
+class Feature:
+    name: str
+    level: int  # finalized; 0: it is not there
+    lowest: int  # that the broker understands
+    highest: int
+    served: bool = True  # False: the level promises what no API of the broker keeps
+
+
+class Features:
+    def __init__(self, connection: ClientSettings) -> None:
+        self.connection = connection
+        brokers = reach(connection.admin(), connection).brokers.values()
+        self._address = next((str(broker.host), broker.port) for broker in brokers)
+
+    def all(self) -> list[Feature]:
+        with Wire(self.connection, self._address) as wire:
+            asked = api_versions.ApiVersionsRequest("headrace", "1")
+            answer = wire.ask(api_versions, asked)
+        require_no_error(answer.error_code)
+        served = {api.api_key for api in answer.api_keys}
+        levels = {one.name: one.max_version_level for one in answer.finalized_features}
+        return [
+            Feature(
+                one.name,
+                levels.get(one.name, 0),
+                one.min_version,
+                one.max_version,
+                SERVED_BY.get(one.name) is None or SERVED_BY[one.name] in served,
+            )
+            for one in sorted(answer.supported_features, key=lambda one: str(one.name))
+        ]
+
+    def change(self, levels: Mapping[str, int]) -> None:
+        """All or none of them."""
+        now = {one.name: one.level for one in self.all()}
+        for name in levels:
+            if name not in now:
+                raise ClientError(f"There is no feature {name}; there are {', '.join(now)}.")
+        updates = [
+            update_features.FeatureUpdateKey(
+                name,
+                level,
+                allow_downgrade=level < now[name],
+                upgrade_type=SAFE_DOWNGRADE if level < now[name] else UPGRADE,
+            )
+            for name, level in levels.items()
+        ]
+        timeout_ms = int(self.connection.timeout_s * 1000)
+        with Wire(self.connection, self._address) as wire:
+            answer = wire.ask(
+                update_features, update_features.UpdateFeaturesRequest(timeout_ms, updates)
+            )
+        for one in answer.results:
+            require_no_error(one.error_code, one.error_message)
+        require_no_error(answer.error_code, answer.error_message)

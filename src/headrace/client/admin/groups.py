@@ -1,0 +1,409 @@
+"""Consumer groups of a cluster: members, lag, and resets of offsets.
+
+Calls wait until the cluster has answered; what it refuses is raised as `ClientError`. A reset is
+first planned (`plan`), which changes nothing, and then carried out (`move`), which the cluster
+refuses while the group has members. librdkafka does the asking; only states that it has no name for
+(those of the newer protocol) are asked for with our own codecs.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import (
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka.admin import OffsetSpec
+
+from headrace.client.connection import ClientSettings, reach
+from headrace.client.errors import NO_LONGER_OURS, ClientError, NoSuchTopic, explain, kafka_error
+from headrace.client.wire import Wire, require_no_error
+from headrace.protocol.messages import list_groups
+
+Place = tuple[str, int]  # topic, partition
+
+# Nobody is in it, so its place may be changed from outside. A group that is not there is Dead.
+IDLE, DEAD = ("Empty", "Dead"), "Dead"
+UNKNOWN = "Unknown"
+
+# A coordinator that was just made or has just moved; it is asked again after a moment.
+NOT_YET = frozenset(
+    {
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+PAUSE_S = 0.05
+
+_EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+
+class NoSuchGroup(ClientError):
+    """The cluster has no group of this name."""
+
+
+class NoCoordinator(ClientError):
+    """The broker that looks after the group is not ready for it."""
+
+
+class GroupIsActive(ClientError):
+    """The group has members, so its place cannot be changed from outside."""
+
+
+@dataclass(slots=True)
+class GroupSummary:
+    group: str
+    state: str
+    type: str
+
+
+@dataclass(slots=True)
+class Member:
+    id: str
+    client_id: str
+    host: str
+    instance_id: str | None
+    assigned: list[Place]
+
+
+@dataclass(slots=True)
+class GroupProgress:
+    """One partition of a group; `lag` is None where it has committed nothing, or where there is no
+    end: the topic is gone, or it has no leader now.
+    """
+
+    topic: str
+    partition: int
+    committed: int | None
+    end_offset: int | None
+    member: str | None = None
+
+    @property
+    def lag(self) -> int | None:
+        if self.committed is None or self.end_offset is None:
+            return None
+        return max(self.end_offset - self.committed, 0)
+
+
+@dataclass(slots=True)
+class GroupDescription:
+    group: str
+    state: str
+    type: str  # classic or consumer: which protocol its members speak
+    protocol: str  # the assignor
+    coordinator: int | None
+    members: list[Member] = field(default_factory=list)
+    progress: list[GroupProgress] = field(default_factory=list)
+
+    @property
+    def lag(self) -> int:
+        return sum(one.lag or 0 for one in self.progress)
+
+
+@dataclass(slots=True)
+class Move:
+    """From where to where a group goes in one partition; `target` is `wanted`, or the edge of what
+    the partition holds.
+    """
+
+    topic: str
+    partition: int
+    current: int | None
+    target: int
+    wanted: int
+
+
+class Groups:
+    """The groups of the cluster at `connection`."""
+
+    def __init__(self, connection: ClientSettings) -> None:
+        self.connection = connection
+        self._admin = connection.admin()
+        self.cluster = reach(self._admin, connection)
+
+    def all(self) -> list[GroupSummary]:
+        """Of every broker; a list that lacks the groups of one would mislead."""
+        groups, failure = self.of_those_who_answer()
+        if failure is not None:
+            raise failure
+        return groups
+
+    def of_those_who_answer(self) -> tuple[list[GroupSummary], ClientError | None]:
+        """Also what a broker says that does not tell its groups; they are missing then."""
+        asked = self._admin.list_consumer_groups(request_timeout=self.connection.timeout_s)
+        found = self._answer(asked)
+        failure = None
+        for each in found.errors:
+            error = each if isinstance(each, KafkaError) else kafka_error(each)
+            failure = explain(error, self.connection.bootstrap)
+        groups = [
+            GroupSummary(group.group_id, _state(group.state), _type(group)) for group in found.valid
+        ]
+        if any(group.state == UNKNOWN for group in groups):
+            states = self._states()
+            for group in groups:
+                group.state = states.get(group.group, group.state)
+        return sorted(groups, key=lambda group: group.group), failure
+
+    def _states(self) -> dict[str, str]:
+        """Of all groups, in the cluster's own words."""
+        states = {}
+        for broker in self.cluster.brokers.values():
+            try:
+                with Wire(self.connection, (str(broker.host), broker.port)) as wire:
+                    answer = wire.ask(list_groups, list_groups.ListGroupsRequest())
+                require_no_error(answer.error_code)
+            except ClientError:  # its groups stay without a state; others have theirs
+                continue
+            states.update({group.group_id: group.group_state for group in answer.groups})
+        return states
+
+    def describe(self, names: Iterable[str]) -> list[GroupDescription]:
+        return [self._describe(name) for name in dict.fromkeys(names)]
+
+    def _describe(self, name: str) -> GroupDescription:
+        found, state = self._look_at(name)
+        if state == DEAD:
+            raise no_such_group(name)
+        members = _members(found)
+        coordinator = None if found.coordinator is None else found.coordinator.id
+        return GroupDescription(
+            name,
+            state,
+            _type(found),
+            found.partition_assignor or "",
+            coordinator,
+            members,
+            self._progress(name, members),
+        )
+
+    def members(self, name: str) -> list[Member]:
+        """The members of a group, without its progress."""
+        found, state = self._look_at(name)
+        if state == DEAD:
+            raise no_such_group(name)
+        return _members(found)
+
+    def members_of(self, names: Iterable[str]) -> dict[str, list[Member]]:
+        """Of many groups, asked for side by side; those that do not answer are left out."""
+        if not (names := list(dict.fromkeys(names))):
+            return {}
+        asked = self._admin.describe_consumer_groups(
+            names, request_timeout=self.connection.timeout_s
+        )
+        found = {}
+        for name, future in asked.items():
+            with suppress(ClientError):
+                found[name] = _members(self._answer(future, group=name))
+        return found
+
+    def _look_at(self, name: str) -> tuple[Any, str]:
+        """librdkafka's description of a group, and its state; Dead if the group does not exist."""
+        deadline = time.monotonic() + self.connection.timeout_s
+        while True:
+            asked = self._admin.describe_consumer_groups(
+                [name], request_timeout=self.connection.timeout_s
+            )
+            try:
+                found = self._answer(asked[name], group=name)
+                break
+            except NoSuchGroup:
+                return None, DEAD
+            except NoCoordinator:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(PAUSE_S)
+        state = _state(found.state)
+        return found, self._states().get(name, state) if state == UNKNOWN else state
+
+    def is_there(self, name: str) -> bool:
+        return self._look_at(name)[1] != DEAD
+
+    def _progress(self, name: str, members: list[Member]) -> list[GroupProgress]:
+        committed = self.committed(name)
+        owner = {place: member.id for member in members for place in member.assigned}
+        places = sorted({*committed, *owner})
+        ends = self.offsets(places, _LATEST)
+        return [
+            GroupProgress(*place, committed.get(place), ends.get(place), owner.get(place))
+            for place in places
+        ]
+
+    def committed(self, name: str) -> dict[Place, int]:
+        # The coordinator is waited for: librdkafka 2.16 crashes, and the program with it, when it
+        # asks for offsets and hears NOT_COORDINATOR (its issue 5040; seen on a new Apache Kafka).
+        self._look_at(name)
+        asked = self._admin.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(name)], request_timeout=self.connection.timeout_s
+        )
+        found = self._answer(asked[name], group=name)
+        return {
+            (one.topic, one.partition): one.offset
+            for one in found.topic_partitions
+            if one.offset >= 0
+        }
+
+    def partitions_of(self, topic: str) -> list[Place]:
+        found = self.cluster.topics.get(topic)
+        if found is None:
+            hidden = ", or this user may not see it" if self.connection.is_secured else ""
+            raise NoSuchTopic(f"There is no topic {topic}{hidden}.")
+        return [(topic, index) for index in sorted(found.partitions)]
+
+    def require_partitions(self, places: Iterable[Place]) -> None:
+        for topic, partition in places:
+            known = self.cluster.topics.get(topic)
+            count = len(self.partitions_of(topic) if known is None else known.partitions)
+            if not 0 <= partition < count:
+                raise ClientError(
+                    f"There is no partition {partition} of topic {topic}, which has {count}."
+                )
+
+    def offsets(self, places: Iterable[Place], which: OffsetSpec) -> dict[Place, int]:
+        """-1 where there is no such offset; left out where nobody can be asked."""
+        wanted = {TopicPartition(*place): which for place in places if self._is_led(place)}
+        if not wanted:
+            return {}
+        asked = self._admin.list_offsets(wanted, request_timeout=self.connection.timeout_s)
+        return {
+            (place.topic, place.partition): self._answer(future, topic=place.topic).offset
+            for place, future in asked.items()
+        }
+
+    def _is_led(self, place: Place) -> bool:
+        topic = self.cluster.topics.get(place[0])
+        found = None if topic is None else topic.partitions.get(place[1])
+        return found is not None and found.leader in self.cluster.brokers
+
+    # --- putting a group elsewhere
+
+    def beginnings(self, places: Iterable[Place]) -> dict[Place, int]:
+        return self._asked(places, _EARLIEST)
+
+    def ends(self, places: Iterable[Place]) -> dict[Place, int]:
+        return self._asked(places, _LATEST)
+
+    def at_time(self, places: Iterable[Place], time_ms: int) -> dict[Place, int]:
+        """The first record of that time or later; the end where there is none."""
+        places = list(places)
+        # Before 1970 there is nothing, and -1 and its like have meanings of their own.
+        spec: OffsetSpec = OffsetSpec.for_timestamp(max(time_ms, 0))
+        found, ends = self._asked(places, spec), self.ends(places)
+        return {place: ends[place] if offset < 0 else offset for place, offset in found.items()}
+
+    def _asked(self, places: Iterable[Place], which: OffsetSpec) -> dict[Place, int]:
+        """Of all these places: one that is left out would be left where it is."""
+        places = list(places)
+        found = self.offsets(places, which)
+        for topic, partition in places:
+            if (topic, partition) not in found:
+                raise ClientError(f"{topic}-{partition} has no leader now; try again later.")
+        return found
+
+    def plan(self, name: str, targets: Mapping[Place, int]) -> list[Move]:
+        """Within what the partitions hold: an offset before or behind is moved to the edge."""
+        self.require_partitions(targets)
+        first, last = self.beginnings(targets), self.ends(targets)
+        committed = self.committed(name)
+        return [
+            Move(*place, committed.get(place), min(max(to, first[place]), last[place]), to)
+            for place, to in sorted(targets.items())
+        ]
+
+    def require_inactive(self, name: str) -> None:
+        found, state = self._look_at(name)
+        if state not in IDLE and (state != UNKNOWN or found.members):
+            raise _is_active(f"{name} has active members ({state})")
+
+    def move(self, name: str, moves: Iterable[Move]) -> None:
+        self.require_inactive(name)
+        places = [TopicPartition(move.topic, move.partition, move.target) for move in moves]
+        asked = self._admin.alter_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(name, places)], request_timeout=self.connection.timeout_s
+        )
+        for place in self._answer(asked[name], group=name).topic_partitions:
+            if place.error is not None:
+                raise self._explained(place.error, name, place.topic)
+
+    def delete(self, name: str) -> None:
+        self.require_inactive(name)
+        asked = self._admin.delete_consumer_groups(
+            [name], request_timeout=self.connection.timeout_s
+        )
+        self._answer(asked[name], group=name)
+
+    def _answer(
+        self, future: Future[Any], *, group: str | None = None, topic: str | None = None
+    ) -> Any:
+        try:
+            # librdkafka keeps the time limit; this one only guards against a lost answer.
+            return future.result(timeout=self.connection.timeout_s + 5)
+        except KafkaException as failure:
+            raise self._explained(kafka_error(failure), group, topic) from failure
+        except TimeoutError as late:
+            raise ClientError(
+                f"The cluster did not answer within {self.connection.timeout_s:g} seconds."
+            ) from late
+
+    def _explained(self, error: KafkaError, group: str | None, topic: str | None) -> ClientError:
+        if group is not None and error.code() == KafkaError.GROUP_ID_NOT_FOUND:
+            return no_such_group(group)
+        if group is not None and error.code() in NOT_YET:
+            return NoCoordinator(
+                f"No broker is ready to look after group {group}; try again. If that lasts, the "
+                "broker's log says why."
+            )
+        # We are no member: to a stranger the last of these say that the group has some.
+        if group is not None and error.code() in {KafkaError.NON_EMPTY_GROUP, *NO_LONGER_OURS}:
+            return _is_active(f"{group} has active members")
+        if error.str().rstrip().endswith(":"):  # the name of a request, and no words of the broker
+            error = KafkaError(error.code())
+        return explain(error, self.connection.bootstrap, topic=topic)
+
+
+def _members(found: Any) -> list[Member]:
+    return [
+        Member(
+            member.member_id,
+            member.client_id,
+            member.host,
+            member.group_instance_id,
+            sorted((one.topic, one.partition) for one in member.assignment.topic_partitions),
+        )
+        for member in found.members
+    ]
+
+
+def no_such_group(name: str) -> NoSuchGroup:
+    return NoSuchGroup(f"There is no group {name}.")
+
+
+def _is_active(who_and_how: str) -> GroupIsActive:
+    return GroupIsActive(
+        f"Group {who_and_how}: stop them first. One that was killed, or that is static, counts "
+        "until its session times out."
+    )
+
+
+@functools.cache  # a cluster may have ten thousand groups, and there are eight states
+def _state(given: ConsumerGroupState) -> str:
+    """As Kafka itself writes it: PREPARING_REBALANCING is PreparingRebalance."""
+    words = given.name.replace("REBALANCING", "REBALANCE").split("_")
+    return "".join(word.capitalize() for word in words)
+
+
+def _type(group: Any) -> str:
+    kind = getattr(group, "type", None)
+    return "classic" if kind is None else str(kind.name).lower()

@@ -1,0 +1,1 @@
+"""Where the replicas of partitions lie, on which disks, and how they move."""

@@ -1,0 +1,75 @@
+"""Removes a broker from its cluster: moves its replicas, then its registration.
+
+`replicas_without` is pure. Each replica of the leaving broker is replaced, in its place in the
+list, by a broker that has none of the partition yet: in a rack that has none, if there is one, and
+there the one with the fewest replicas. Where the others are too few for that, the partition has one
+replica less, if that is allowed; the last replica never goes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from headrace.client.admin.cluster import Cluster
+from headrace.client.admin.placement.replicas import PartitionReplicas
+from headrace.client.connection import ClientSettings
+from headrace.client.errors import ClientError
+from headrace.client.records import TopicPartition
+from headrace.client.wire import Wire, require_no_error
+from headrace.protocol import uuids
+from headrace.protocol.messages import remove_raft_voter, unregister_broker
+
+
+def replicas_without(
+    leaving: int,
+    partitions: Sequence[PartitionReplicas],
+    racks: Mapping[int, str | None],
+    *,
+    fewer_replicas: bool = False,
+) -> dict[TopicPartition, list[int]]:
+    """The new replicas of those partitions that have one there. `racks` by broker that is alive."""
+    staying = {broker: rack for broker, rack in racks.items() if broker != leaving}
+    held = Counter({broker: 0 for broker in staying})
+    for each in partitions:
+        held.update(broker for broker in each.replicas if broker in staying)
+    moves: dict[TopicPartition, list[int]] = {}
+    for each in partitions:
+        if leaving not in each.replicas:
+            continue
+        rest = [broker for broker in each.replicas if broker != leaving]
+        free = [broker for broker in sorted(staying) if broker not in rest]
+        if free:
+            used = {racks.get(broker) for broker in rest} - {None}
+            found = min(free, key=lambda broker: (staying[broker] in used, held[broker]))
+            held[found] += 1
+            moves[each.place] = [found if b == leaving else b for b in each.replicas]
+        elif rest and fewer_replicas:
+            moves[each.place] = rest
+        else:
+            raise ClientError(
+                f"{each.place} has {len(each.replicas)} replicas, and only {len(staying)} brokers "
+                f"stay: say --fewer-replicas to let it have {len(rest)}."
+                if rest
+                else f"{each.place} has its only replica there, and no other broker is alive."
+            )
+    return moves
+
+
+def take_out(connection: ClientSettings, broker: int) -> None:
+    """Of a broker that is stopped: its vote, if it has one, then its registration."""
+    cluster = Cluster(connection)
+    voters = cluster.quorum().voters
+    address = cluster.describe().brokers[0].address
+    with Wire(connection, address) as wire:
+        for voter in voters:
+            if voter.id == broker:
+                request = remove_raft_voter.RemoveRaftVoterRequest(
+                    voter_id=voter.id, voter_directory_id=uuids.from_text(voter.directory_id)
+                )
+                answer = wire.ask(remove_raft_voter, request)
+                require_no_error(answer.error_code, answer.error_message)
+        removed = wire.ask(
+            unregister_broker, unregister_broker.UnregisterBrokerRequest(broker_id=broker)
+        )
+        require_no_error(removed.error_code, removed.error_message)

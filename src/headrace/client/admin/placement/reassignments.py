@@ -1,0 +1,94 @@
+"""Moves partitions between brokers (KIP-455), and elects their leaders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from confluent_kafka import ElectionType, KafkaException
+from confluent_kafka import TopicPartition as NativePartition
+
+from headrace.client.admin.cluster import Cluster
+from headrace.client.connection import ClientSettings
+from headrace.client.errors import explain, kafka_error
+from headrace.client.records import TopicPartition
+from headrace.client.wire import Wire, require_no_error
+from headrace.protocol.messages import alter_partition_reassignments as altering
+from headrace.protocol.messages import list_partition_reassignments as listing
+
+
+@dataclass(slots=True)
+class Reassignment:
+    """A partition on its way: who has it now, who is getting it, who will lose it."""
+
+    place: TopicPartition
+    replicas: list[int]
+    adding: list[int]
+    removing: list[int]
+
+
+class Reassignments:
+    def __init__(self, connection: ClientSettings) -> None:
+        self.connection = connection
+        self._cluster = Cluster(connection)
+        self._admin = connection.admin()
+
+    def all(self) -> list[Reassignment]:
+        """The moves in progress."""
+        request = listing.ListPartitionReassignmentsRequest(self._timeout_ms(), None)
+        with Wire(self.connection, self._anybody()) as wire:
+            answer = wire.ask(listing, request)
+        require_no_error(answer.error_code, answer.error_message)
+        return [
+            Reassignment(
+                TopicPartition(topic.name, p.partition_index),
+                list(p.replicas),
+                list(p.adding_replicas),
+                list(p.removing_replicas),
+            )
+            for topic in answer.topics
+            for p in topic.partitions
+        ]
+
+    def move(self, to: Mapping[TopicPartition, list[int] | None]) -> None:
+        """Give partitions to these brokers, the leader first; None calls a move off."""
+        topics: dict[str, list[altering.ReassignablePartition]] = {}
+        for place, replicas in to.items():
+            partition = altering.ReassignablePartition(place.partition, replicas)
+            topics.setdefault(place.topic, []).append(partition)
+        request = altering.AlterPartitionReassignmentsRequest(
+            timeout_ms=self._timeout_ms(),
+            topics=[altering.ReassignableTopic(name, parts) for name, parts in topics.items()],
+        )
+        with Wire(self.connection, self._anybody()) as wire:
+            answer = wire.ask(altering, request)
+        require_no_error(answer.error_code, answer.error_message)
+        for topic in answer.responses:
+            for partition in topic.partitions:
+                require_no_error(partition.error_code, partition.error_message)
+
+    def elect_preferred_leaders(self, places: Iterable[TopicPartition] | None = None) -> None:
+        """Give the lead back to the first replica of each partition.
+
+        None: of all whose first replica is in sync; the others keep their leader.
+        """
+        wanted = None if places is None else [NativePartition(*place) for place in places]
+        try:
+            # No request_timeout: confluent-kafka 2.16 stumbles over any keyword here.
+            asked = self._admin.elect_leaders(ElectionType.PREFERRED, wanted)
+            refused = asked.result(timeout=self.connection.timeout_s + 5)
+        except KafkaException as failure:
+            raise explain(kafka_error(failure), self.connection.bootstrap) from failure
+        passed_over = {"ELECTION_NOT_NEEDED"}
+        if places is None:
+            passed_over.add("PREFERRED_LEADER_NOT_AVAILABLE")
+        for place, error in refused.items():
+            if error is not None and error.name() not in passed_over:
+                raise explain(error, self.connection.bootstrap, topic=place.topic)
+
+    def _anybody(self) -> tuple[str, int]:
+        """Any broker: it hands these on to the controller."""
+        return self._cluster.describe().brokers[0].address
+
+    def _timeout_ms(self) -> int:
+        return int(self.connection.timeout_s * 1000)

@@ -1,0 +1,117 @@
+"""Cancels a delayed message and waits for the outcome.
+
+The outcome is decided and written by the delay service in the transaction that decides it:
+"cancelled" means that the message is never visible to read_committed consumers, "too-late" that it
+was delivered, "unknown" that nothing of that id waits in the partition. It is awaited in the topic
+of outcomes, so this works wherever the service runs.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.client.admin.groups import Groups
+from headrace.client.connection import ClientSettings
+from headrace.client.consumer.consumer import Consumer
+from headrace.client.errors import ClientError
+from headrace.client.producer.producer import Producer
+from headrace.client.records import Record, Sent, TopicPartition
+from headrace.contract import headers
+from headrace.contract.delay_topics import outcomes_of
+
+LONGEST_POLL_S = 0.5
+
+
+class NoOutcome(ClientError):
+    """The wish is written, and nobody has decided it in time."""
+
+
+@dataclass(slots=True)
+class Cancelled:
+    """The outcome of a cancel; `outcome` is "cancelled", "too-late" or "unknown"."""
+
+    topic: str
+    id: str
+    outcome: str
+    partition: int
+    offset: int  # of the wish, in the companion
+
+    @property
+    def in_time(self) -> bool:
+        return self.outcome == headers.CANCELLED
+
+
+class Cancelling:
+    """Cancels by clients of its own, which stay open: to open them takes longer than to cancel."""
+
+    def __init__(self, connection: ClientSettings) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()  # one wish at a time: the consumer reads for one
+        self._producer: Producer[Any, Any] | None = None
+        self._outcomes: Consumer[Any, Any] | None = None
+        self._groups: Groups | None = None
+
+    def close(self) -> None:
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        for client in (self._producer, self._outcomes):
+            if client is not None:
+                client.close()
+        self._producer = self._outcomes = self._groups = None
+
+    def cancel_and_wait(
+        self,
+        topic: str,
+        id: str,
+        *,
+        key: bytes | str | None = None,
+        partition: int | None = None,
+        timeout_s: float = 10.0,
+    ) -> Cancelled:
+        """Send the wish, then read outcomes from where they ended before it."""
+        with self._lock:
+            try:
+                return self._cancel(topic, id, key, partition, timeout_s)
+            except BaseException:
+                self._close()  # whatever it was, the next call begins with clients of its own
+                raise
+
+    def _cancel(
+        self,
+        topic: str,
+        id: str,
+        key: bytes | str | None,
+        partition: int | None,
+        timeout_s: float,
+    ) -> Cancelled:
+        deadline = time.monotonic() + timeout_s
+        self._producer = producer = self._producer or Producer(self._connection)
+        self._outcomes = outcomes = self._outcomes or Consumer(self._connection)
+        producer.companions.require(topic)
+        if self._groups is None or outcomes_of(topic) not in self._groups.cluster.topics:
+            self._groups = Groups(self._connection)
+        ends = self._groups.ends(self._groups.partitions_of(outcomes_of(topic)))
+        outcomes.assign({TopicPartition(*place): end for place, end in ends.items()})
+        wish = producer.cancel(topic, id, key=key, partition=partition).result(timeout_s)
+        while (left_s := deadline - time.monotonic()) > 0:
+            record = outcomes.poll(min(left_s, LONGEST_POLL_S))
+            if record is not None and is_about(record, wish):
+                outcomes.assign({})
+                said = record.header(headers.OUTCOME) or b""
+                return Cancelled(topic, id, said.decode(), wish.partition, wish.offset)
+        raise NoOutcome(
+            f"The wish to cancel {id} is written to {wish.topic}, and no delay service has decided "
+            f"it within {timeout_s:g} seconds. See with `headrace delay stats` whether one runs; "
+            "the wish counts as soon as one does."
+        )
+
+
+def is_about(record: Record, wish: Sent) -> bool:
+    """Whether an outcome answers this wish."""
+    asked = f"{wish.topic}/{wish.partition}/{wish.offset}"
+    return record.header(headers.SOURCE) == asked.encode()

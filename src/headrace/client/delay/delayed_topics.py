@@ -1,0 +1,177 @@
+"""Which topics take delayed messages: enable one, disable it, list them, cancel with an answer.
+
+To enable `orders` is to make its companion `orders.delay` and the topics beside it, and to write
+the pair into the registry, a compacted topic that the delay service follows. Every step may be
+repeated: what is there stays, what is missing is made. To disable is to take the pair out of the
+registry; nothing is deleted, and enabling again continues with the pending messages.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Mapping
+
+from confluent_kafka import KafkaError
+
+from headrace.client.admin.topics import TopicDescription, Topics
+from headrace.client.connection import ClientSettings, connected
+from headrace.client.delay.cancellation import Cancelled, Cancelling
+from headrace.client.delay.instances import DelayInstances
+from headrace.client.delay.registry import no_topic_to_delay, not_delayed, registrations
+from headrace.client.errors import ClientError, sentence
+from headrace.client.producer.record_writer import RecordWriter
+from headrace.contract import delay_topics
+from headrace.contract.delay_topics import Registration
+
+# Pending records are the state: neither age nor size may delete them. Their time counts from when
+# the broker appended them, so that a producer's wrong clock delays nothing.
+COMPANION_SETTINGS = {
+    "cleanup.policy": "delete",
+    "message.timestamp.type": "LogAppendTime",
+    "retention.bytes": "-1",
+    "retention.ms": "-1",
+}
+REGISTRY_SETTINGS = {"cleanup.policy": "compact"}
+SHOWN_AGAIN_S = 0.05
+DEFAULT_LARGEST_BYTES = 1_048_588  # of max.message.bytes
+# The settings that a companion takes over from its target, if they are set there.
+SHARED_SETTINGS = ("max.message.bytes", "min.insync.replicas")
+
+
+class DelayedTopics:
+    """The registry of the cluster at `connection`."""
+
+    def __init__(
+        self, connection: ClientSettings, *, wall_s: Callable[[], float] = time.time
+    ) -> None:
+        self.connection = connection
+        self._wall_s = wall_s
+        self._cancelling = Cancelling(connection)
+        weakref.finalize(self, self._cancelling.close)
+
+    def all(self) -> list[Registration]:
+        """Every registered pair, by name."""
+        return registrations(self.connection)
+
+    def require(self, topic: str) -> Registration:
+        """The pair of a topic, or `NotDelayed`."""
+        for pair in self.all():
+            if pair.target == topic:
+                return pair
+        raise not_delayed(topic)
+
+    def enable(self, topic: str) -> Registration:
+        """From now on `topic` takes delayed messages; well if it does already."""
+        try:
+            new = delay_topics.register(topic, int(self._wall_s() * 1000))
+        except ValueError as failure:
+            raise ClientError(sentence(str(failure))) from failure
+        topics = Topics(self.connection)
+        if topic not in topics.cluster.topics:
+            raise no_topic_to_delay(topic)
+        [target] = topics.describe([topic])
+        self._make_companion(topics, target)
+        # A rejected record is what came and a reason.
+        largest = max(int(target.setting("max.message.bytes", "0")), DEFAULT_LARGEST_BYTES)
+        stamped = delay_topics.STAMPED_BY_THE_BROKER
+        room = {"max.message.bytes": str(min(2 * largest, 2**31 - 1)), **stamped}
+        _make(topics, delay_topics.rejected_of(topic), target, room)
+        _make(topics, delay_topics.outcomes_of(topic), target, stamped)
+        if delay_topics.REGISTRY not in topics.cluster.topics:
+            _make(topics, delay_topics.REGISTRY, target, REGISTRY_SETTINGS, partitions=1)
+            self._wait_for(delay_topics.REGISTRY)
+        for pair in self.all():
+            if pair.target == topic:
+                return pair
+        self._register(new.key, new.value)
+        return new
+
+    def disable(self, topic: str) -> Registration:
+        """Deliver nothing of `topic` any more; what is pending stays where it is."""
+        pair = self.require(topic)
+        self._register(pair.key, None)
+        return pair
+
+    def cancel(
+        self,
+        topic: str,
+        id: str,
+        *,
+        key: bytes | str | None = None,
+        partition: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Cancelled:
+        """Call off a delayed message, and wait for the outcome."""
+        patience_s = self.connection.timeout_s if timeout_s is None else timeout_s
+        return self._cancelling.cancel_and_wait(
+            topic, id, key=key, partition=partition, timeout_s=patience_s
+        )
+
+    def close(self) -> None:
+        """Close the clients that `cancel` keeps open; a later cancel opens them anew."""
+        self._cancelling.close()
+
+    @property
+    def instances(self) -> DelayInstances:
+        """The instances of the service, and the pending messages."""
+        return DelayInstances(self.connection)
+
+    def _wait_for(self, name: str) -> None:
+        """Apache Kafka's brokers learn of a new topic a moment after it was made."""
+        deadline = time.monotonic() + self.connection.timeout_s
+        while name not in Topics(self.connection).cluster.topics:
+            if time.monotonic() > deadline:
+                raise ClientError(f"{name} was made, but the cluster does not show it.")
+            time.sleep(SHOWN_AGAIN_S)
+
+    def _make_companion(self, topics: Topics, target: TopicDescription) -> None:
+        name = delay_topics.companion_of(target.name)
+        wanted = len(target.partitions)
+        own = target.own_settings()
+        settings = COMPANION_SETTINGS | {k: own[k] for k in SHARED_SETTINGS if k in own}
+        if _make(topics, name, target, settings):
+            return
+        [companion] = topics.describe([name])
+        if any(companion.setting(key, "") != value for key, value in settings.items()):
+            # Somebody made it by hand, or by sending to it. Only that takes the right to alter it.
+            topics.change_settings(name, to=settings)
+        has = len(companion.partitions)
+        if has > wanted:
+            raise ClientError(
+                f"{name} has {has} partitions and {target.name} has {wanted}: what waits in the "
+                f"others would have nowhere to go. Give {target.name} as many with "
+                f"`headrace topics alter {target.name} --partitions {has}`."
+            )
+        if has < wanted:
+            topics.grow(name, partitions=wanted)
+
+    def _register(self, key: bytes, value: bytes | None) -> None:
+        # A record that a retry writes twice says the same twice; an idempotent producer would first
+        # ask for an identity, which takes librdkafka up to a second and a half.
+        at = connected(self.connection, {"enable.idempotence": False})
+        with RecordWriter(at, delay_topics.REGISTRY) as registry:
+            registry.write(value, key=key)
+
+
+def _make(
+    topics: Topics,
+    name: str,
+    like: TopicDescription,
+    settings: Mapping[str, str],
+    *,
+    partitions: int | None = None,
+) -> bool:
+    """Whether it was made; False if it was there."""
+    try:
+        topics.create(
+            name,
+            partitions=len(like.partitions) if partitions is None else partitions,
+            replication=like.replication,
+            settings=settings,
+        )
+    except ClientError as refusal:
+        if refusal.code != KafkaError(KafkaError.TOPIC_ALREADY_EXISTS).name():
+            raise
+        return False
+    return True

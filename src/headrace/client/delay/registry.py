@@ -1,0 +1,80 @@
+"""The registry of delayed topics: the compacted topic that producers and the service read.
+
+Producers ask before their first delayed record for a topic. Otherwise the cluster might create
+`orders.delay` by being written to, and what lies there would wait for ever, because only registered
+companions are served. `delayed_topics.py` writes it.
+"""
+
+from __future__ import annotations
+
+import time
+
+from headrace.client.connection import ClientSettings, reach
+from headrace.client.errors import ClientError, NoSuchTopic
+from headrace.client.lookup.record_reader import RecordReader
+from headrace.contract import delay_topics
+from headrace.contract.delay_topics import Registration
+
+# A producer believes this long that a companion is still registered, like its partition counts.
+BELIEVED_S = 300.0
+
+
+class NotDelayed(ClientError):
+    """The topic takes no delayed messages."""
+
+
+def not_delayed(topic: str) -> NotDelayed:
+    return NotDelayed(
+        f"Topic {topic} takes no delayed messages. "
+        f"Enable them once with `headrace delay enable {topic}`."
+    )
+
+
+def no_topic_to_delay(topic: str) -> NoSuchTopic:
+    return NoSuchTopic(
+        f"There is no topic {topic}. Create it with `headrace topics create {topic} --delayed`."
+    )
+
+
+def registrations(connection: ClientSettings) -> list[Registration]:
+    """Every registered pair, by name; none if there is no registry yet."""
+    if delay_topics.REGISTRY not in reach(connection.admin(), connection).topics:
+        return []
+    reader = RecordReader(connection, delay_topics.REGISTRY)
+    found: dict[bytes | None, Registration] = {}
+    try:
+        for record in reader.records():
+            found.pop(record.key, None)
+            if record.value is None:
+                continue
+            try:
+                found[record.key] = delay_topics.read_registration(record.key, record.value)
+            except ValueError:
+                continue  # the service does not serve it either, and says so in its log
+    finally:
+        reader.close()
+    return sorted(found.values(), key=lambda pair: pair.target)
+
+
+class KnownCompanions:
+    """The producer's view of the registry: read once per topic, trusted for some minutes."""
+
+    def __init__(self, connection: ClientSettings) -> None:
+        self._connection = connection
+        self._known: dict[str, float] = {}  # target -> when it was found registered
+
+    def knows(self, topic: str) -> bool:
+        """Whether `require` asks the cluster nothing."""
+        seen_at = self._known.get(topic)
+        return seen_at is not None and time.monotonic() - seen_at <= BELIEVED_S
+
+    def require(self, topic: str) -> None:
+        """Raise `NotDelayed` unless the topic is registered."""
+        if self.knows(topic):
+            return
+        registered = {pair.target for pair in registrations(self._connection)}
+        if topic not in registered:
+            if topic not in reach(self._connection.admin(), self._connection).topics:
+                raise no_topic_to_delay(topic)
+            raise not_delayed(topic)
+        self._known.update(dict.fromkeys(registered, time.monotonic()))

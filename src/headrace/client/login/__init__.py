@@ -1,0 +1,1 @@
+"""How a client of ours proves who it is: tokens, SASL, certificates."""

@@ -1,0 +1,1 @@
+"""Records that somebody looks at, without a consumer group."""

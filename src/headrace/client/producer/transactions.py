@@ -1,0 +1,178 @@
+"""One transaction of a producer: commit at the end of the `with` block, abort on an exception.
+
+The transaction's own rules are the broker's; here they become four outcomes. Committed: all of it
+is visible to read_committed readers at once. `TransactionAborted`, or the block's own exception:
+nothing of it is, and its consumers go back before they give another record. `Fenced`: a newer
+producer of the same transactional id took over, or the cluster gave up waiting; stop.
+`Unreachable` out of a commit: it is unknown which of the first two it is.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import TopicPartition as NativePartition
+
+from headrace.client.connection import ClientSettings
+from headrace.client.consumer.consumer import Consumer
+from headrace.client.errors import (
+    ClientError,
+    Fenced,
+    Misuse,
+    TransactionAborted,
+    Unreachable,
+    explain,
+    kafka_error,
+)
+from headrace.client.refusals import Refusals
+
+log = logging.getLogger("headrace.client")
+
+# Commit and abort are tried again for this long; the broker ends forgotten ones after 60 s anyway.
+PATIENCE_S = 60.0
+# How long librdkafka waits between two looks at what was said against the login.
+LOOK_S = 1.0
+AGAIN_S = 0.05
+
+
+def take_over(producer: Producer, refusals: Refusals, within_s: float) -> None:
+    """`init_transactions`, which goes on where it was; a refused login is not waited out."""
+    deadline = time.monotonic() + within_s
+    while (left_s := deadline - time.monotonic()) > LOOK_S:
+        try:
+            return producer.init_transactions(LOOK_S)
+        except KafkaException as failure:
+            # The cause of librdkafka's wait may also be the reason of the error: a coordinator that
+            # loads.
+            if not kafka_error(failure).retriable() or refusals.taken():
+                raise
+            time.sleep(AGAIN_S)
+    producer.init_transactions(max(left_s, 0.0))
+
+
+class Transaction:
+    """Made by `producer.transaction()`; use it in a `with` statement, once."""
+
+    def __init__(
+        self,
+        producer: Producer,
+        connection: ClientSettings,
+        consumer: Consumer[Any, Any] | None = None,
+    ) -> None:
+        self._producer = producer
+        self._connection = connection
+        self._consumer = consumer
+        self._consumers: list[Consumer[Any, Any]] = []
+        self.must_abort = False  # it was tried, and the cluster could not be asked
+        if consumer is not None:
+            self._admit(consumer)
+
+    def _admit(self, consumer: Consumer[Any, Any]) -> None:
+        if consumer.auto_commit:
+            raise Misuse(
+                "A consumer whose offsets are part of a transaction must not commit them by "
+                "itself: leave auto_commit=True away."
+            )
+        if not consumer.group:
+            raise Misuse("Offsets are kept for a group: give the consumer group=.")
+        if consumer not in self._consumers:
+            self._consumers.append(consumer)
+
+    def send_offsets(self, consumer: Consumer[Any, Any]) -> None:
+        """Commit how far `consumer` has come as a part of this transaction.
+
+        For one consumer, `producer.transaction(consumer=...)` does it at the end by itself.
+        """
+        self._admit(consumer)
+        offsets = [NativePartition(*place, at) for place, at in consumer.positions().items()]
+        if not offsets:
+            return
+        member = consumer.group_metadata()
+        self._tried(lambda: self._producer.send_offsets_to_transaction(offsets, member, PATIENCE_S))
+
+    def begin(self) -> None:
+        self._tried(self._producer.begin_transaction)
+
+    def commit(self) -> None:
+        """Called at the end of the block."""
+        try:
+            if self._consumer is not None:
+                self.send_offsets(self._consumer)
+        except BaseException:
+            self._abort_at_last()
+            raise
+        try:
+            self._tried(lambda: self._producer.commit_transaction(PATIENCE_S))
+        except TransactionAborted:
+            self._abort_at_last()
+            raise
+        except Unreachable as silence:
+            silence.args = (
+                f"{silence} It is unknown whether the transaction is committed: close this "
+                "producer, make a new one with the same transactional_id, which decides it, and "
+                "continue from the group's committed offsets.",
+            )
+            raise
+
+    def abort(self) -> None:
+        """Called when the block raises; consumers go back to what is committed."""
+        for consumer in self._consumers:  # whatever becomes of it, what was read is read again
+            consumer.must_rewind = True
+        try:
+            self._tried(lambda: self._producer.abort_transaction(PATIENCE_S))
+        except ClientError as failure:
+            self.must_abort = failure.retriable
+            raise
+        self.must_abort = False
+
+    def _abort_at_last(self) -> None:
+        """Where another exception is the one to raise."""
+        try:
+            self.abort()
+        except ClientError:
+            if self.must_abort:
+                log.exception("a transaction could not be aborted; the next one tries again")
+
+    def _tried(self, call: Callable[[], Any]) -> None:
+        """Do it, again while the cluster says "later"; an error says what became of the whole."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                call()
+                return
+            except KafkaException as failure:
+                error = kafka_error(failure)
+                if not error.retriable() or time.monotonic() > deadline:
+                    raise self._explained(error) from failure
+
+    def _explained(self, error: KafkaError) -> ClientError:
+        said = explain(error, self._connection.bootstrap)
+        if error.fatal() and not isinstance(said, Fenced):
+            said.args = (
+                f"{said} Close this producer and make a new one: that ends the open transaction.",
+            )
+        if error.fatal() or not error.txn_requires_abort():
+            return said
+        aborted = TransactionAborted(f"The transaction is aborted and may be tried again. {said}")
+        aborted.code, aborted.retriable = said.code, True
+        return aborted
+
+    def __enter__(self) -> Transaction:
+        self.begin()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.commit()
+        else:
+            self._abort_at_last()

@@ -1,0 +1,1 @@
+"""Long work in the background of the console, with progress that pages show."""

@@ -1,0 +1,1 @@
+"""Members of the cluster: brokers and controllers that register, are heard of, and leave."""

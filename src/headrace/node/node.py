@@ -1,0 +1,507 @@
+"""One node: a member of the metadata quorum, controller and broker, wired behind one door.
+
+The node owns no socket, thread or clock: `server/` gives it bytes through `dispatch`, calls
+`end_turn` before replies leave, runs what the node submits on another thread, and calls the
+`timers`. Every record that a reply acknowledges is written before `end_turn` returns.
+
+Without `peers` it is a cluster of one: the only voter, which leads before the constructor returns.
+With peers it takes part in its quorum from `join` on, as a voter or as an observer; what it has of
+other nodes' decisions comes by the metadata log. Either way the broker learns of the metadata by
+committed images alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from errno import EIO
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from headrace.broker.audit import AUDITED, AuditTrail, is_audited
+from headrace.broker.broker import Broker
+from headrace.broker.cluster.controller_port import ControllerPort
+from headrace.broker.folders.folder_moves import FolderMoves
+from headrace.broker.folders.identity import UnusableFolder
+from headrace.broker.recognized import recognition_of
+from headrace.broker.records.lost_acknowledgements import Lost
+from headrace.broker.replicas import log_scrubber
+from headrace.broker.replicas.log_cleaner import LogCleaner, Runner
+from headrace.broker.replicas.log_scrubber import LogScrubber
+from headrace.broker.replicas.lost_replicas import logs_were_cut_back
+from headrace.broker.replicas.partitions import Partitions
+from headrace.drawn import fraction, unique_digits
+from headrace.environment import Address, Disk, Now, Peers
+from headrace.metadata.config_definitions.authorizer import (
+    OPEN_IF_NO_ENTRY,
+    SUPER_USERS,
+    open_if_no_entry,
+    super_users,
+)
+from headrace.metadata.image import MetadataImage
+from headrace.node.cluster_links import ClusterLinks
+from headrace.node.controller_at_hand import ControllerAtHand
+from headrace.node.directory_assignments import DirectoryAssignments
+from headrace.node.folder_watch import FolderWatch
+from headrace.node.node_settings import NodeSettings
+from headrace.node.node_upkeep import NodeUpkeep
+from headrace.node.quorum_member import CallAt, QuorumMember
+from headrace.node.served import (
+    FETCH,
+    fetch_by_listener,
+    for_clients,
+    for_controllers,
+    forwardable_apis,
+    lines_of,
+    served_apis,
+)
+from headrace.protocol.errors import KafkaError
+from headrace.serving import envelopes
+from headrace.serving.api import Api
+from headrace.serving.audit_lines import Auditor, audited, denials_to
+from headrace.serving.authorization import Authorizer
+from headrace.serving.dispatch import Dispatch
+from headrace.serving.envelopes import Envelopes
+from headrace.serving.purgatory import Purgatory
+from headrace.serving.quotas import Meter, quotas_of
+from headrace.serving.route import Route
+from headrace.serving.session import Session
+from headrace.storage.durability.durability import Durability, Submit
+from headrace.storage.durability.flush import Together, one_by_one
+from headrace.storage.durability.folder_failures import FolderFailures
+from headrace.storage.partition_log import PartitionLog
+
+log = logging.getLogger(__name__)
+
+# How late a session or a rebalance may be ended; costs microseconds while nothing is due.
+COORDINATORS_LOOK_MS = 100
+AUDIT_MS = 100
+# How late an active controller fences a silent broker or shows that it is alive.
+CONTROLLER_LOOKS_MS = 250
+# How late a broker hears that there is another controller, or says that it has caught up.
+LINKS_LOOK_MS = 50
+# How late a node that is alone notes in its metadata where new replicas lie.
+DIRECTORIES_LOOK_MS = 1_000
+
+
+class Node:
+    def __init__(
+        self,
+        disk: Disk,
+        settings: NodeSettings,
+        now: Now,
+        *,
+        randomness: Callable[[int], bytes],
+        submit: Submit,
+        space: Callable[[str], tuple[int, int]],
+        open_files: int,
+        stopwatch: Callable[[], int] | None = None,
+        request_clock: Callable[[], int] | None = None,
+        compaction: Runner | None = None,
+        scrub: log_scrubber.Runner | None = None,
+        together: Together = one_by_one,
+        peers: Peers | None = None,
+    ) -> None:
+        """`peers` None: a cluster of one.
+
+        `compaction` None: no log is compacted, as with `log.cleaner.enable=false`.
+        `scrub` None: closed segments are not read, as with `headrace.scrub.interval.ms=-1`.
+
+        `request_clock` counts nanoseconds for the quota of request time; None: it is not held.
+        """
+        self.disk = disk
+        self.settings = settings
+        self.now = now  # both clocks; the loop sets them once per turn
+        self.purgatory = Purgatory()
+        log_dirs = settings.log_dirs or (settings.folder,)
+        # Without the metadata there is no node, so that folder does not fail alone.
+        failures = FolderFailures(disk, [path for path in log_dirs if path != settings.folder])
+        self._folder_failures = failures
+        self.durability = Durability(disk, submit, now, failures)
+        self.durability.on_loss = self._logs_were_cut_back
+        self.lost: list[Lost] = []  # taken by whoever can change answers that have not left
+        self.peers = peers
+        self.has_left = False
+        self.stopped = False
+        self._call_at: CallAt | None = None
+        self._leaving = False
+        self._answers_first = False
+        self._submit = submit
+        self._together = together  # how the flushes of a clean end are run
+        self._randomness = randomness
+        self.auditor = Auditor(now, enabled=is_audited(settings.values, settings.protocols))
+        self.quotas = quotas_of(settings.values, now, request_clock)
+        self._joined_at: int | None = None
+        self.partitions = Partitions(
+            disk,
+            settings.folder,
+            log_dirs,
+            settings.given,
+            now,
+            randomness=randomness,
+            unwritten=self.durability.unwritten,
+            flushes=self.durability.log_flushes,
+            failures=failures,
+            open_files=open_files,
+            space=space,
+        )
+        self.authorizer = self._authorizer()
+        if self.authorizer is not None:
+            self.authorizer.on_denied = denials_to(self.auditor)
+        self.member = QuorumMember(
+            disk,
+            settings,
+            now,
+            peers=peers,
+            partitions=self.partitions,
+            durability=self.durability,
+            randomness=randomness,
+            wake=self.purgatory.wake,
+            authorizer=self.authorizer,
+        )
+        self.controller = self.member.controller
+        self.partitions.survey(self.member.identity, settings.failed_folders)
+        self.links: ClusterLinks | None = None  # of a node with peers
+        if peers is None:
+            if (why := self.partitions.load_at_once(self.controller.image)) is not None:
+                raise UnusableFolder(why)
+            self.member.presented.log_dirs = self.partitions.folders.directories
+        else:
+            jitter = partial(fraction, randomness)
+            self.links = ClusterLinks(
+                peers, settings, now, self.purgatory, self.member, self.partitions, jitter=jitter
+            )
+        self.broker = self._open_broker()
+        self.durability.unwritten.on_refusal = self.broker.disk_refused
+        unique = partial(unique_digits, randomness)
+        self.broker.folder_moves = FolderMoves(self.broker, self.durability.log_flushes, unique)
+        self.upkeep = NodeUpkeep(self)
+        self.folder_watch = FolderWatch(
+            self.partitions,
+            self.broker,
+            tell=self._directory_failed,
+            nothing_left=self.durability.give_up,
+        )
+        # Of a node that is alone: its metadata say in which of several folders replicas lie.
+        self._directories: DirectoryAssignments | None = None
+        if self.links is None and (len(log_dirs) > 1 or self.partitions.has_lost_folders):
+            port = ControllerAtHand(self.controller, settings.node_id, self.purgatory)
+            ask = partial(port.assign_replicas, now=now)
+            self._directories = DirectoryAssignments(
+                ask, now, settings.node_id, self.partitions.folders
+            )
+        if self.links is not None:
+            self.links.attach(self.broker)
+            self.controller.on_committed.append(self._open_partitions)
+        self.controller.on_committed.append(self.broker.image_changed)
+        self.controller.on_committed.append(self._limit_clients)
+        self.controller.applied_offset = lambda: self.broker.applied_offset
+        to_topic = settings.values["headrace.audit"] == "topic"
+        self.audit = AuditTrail(self.auditor, self.broker, to_topic=to_topic)
+        self.cleaner = self._open_cleaner(compaction)
+        self.scrubber = self._open_scrubber(scrub)
+        routes = [route for api in self._apis() for route in self._routes(api)]
+        self.dispatch = Dispatch(
+            routes,
+            self.purgatory,
+            now,
+            max_frame=settings.values["socket.request.max.bytes"],
+            stopwatch=stopwatch,
+        )
+        if peers is None:
+            self._start_quorum()
+
+    def join(self, call_at: CallAt) -> None:
+        """Take part in the quorum; of a node with peers, once its loop runs."""
+        self._call_at = call_at
+        self._start_quorum()
+
+    def attend_to_refusals(self, is_refused: Callable[[Address], bool]) -> None:
+        """How to tell that the host of another node refuses connections to it."""
+        self.member.log.host.is_refused = is_refused
+        if self.links is not None:
+            self.links.probes.is_refused = is_refused
+
+    @property
+    def failure(self) -> OSError | None:
+        """The disk is not to be trusted any more; None: it is."""
+        return self.durability.failure
+
+    @property
+    def ready(self) -> bool:
+        """The records of this start in the metadata log are committed, all logs are open, and the
+        state of coordinators is loaded. With peers: all that the quorum had committed when this
+        node had caught up, and the broker is unfenced."""
+        if self._joined_at is None or self.broker.applied_offset < self._joined_at:
+            return False
+        return not self.broker.loads and (self.links is None or self.links.is_unfenced)
+
+    def active_controller(self) -> Address | None:
+        """Where the leader of the quorum listens, as far as this node knows."""
+        return self.member.active_controller()
+
+    @property
+    def directory_id(self) -> bytes:
+        """Random, made with the data folder; no client is told before it has logged in."""
+        return self.member.identity.directory_id
+
+    def timers(self) -> Iterator[tuple[int, Callable[[], None]]]:
+        yield from self.upkeep.timers()
+        yield COORDINATORS_LOOK_MS, self.broker.tick
+        yield AUDIT_MS, self.audit.write
+        if self._directories is not None:
+            yield DIRECTORIES_LOOK_MS, self._tell_directories
+        if self.links is not None:
+            yield CONTROLLER_LOOKS_MS, self._controller_looks
+            yield LINKS_LOOK_MS, self.links.look
+
+    def work(self, is_over: Callable[[], bool]) -> bool:
+        """A slice of what takes long, until `is_over`; whether more is left."""
+        changes, loads = self.broker.changes, self.broker.loads
+        answers = self.dispatch.long_answers
+        may_answer = not self.dispatch.holds_back
+        self._answers_first = not self._answers_first  # what comes second may get one step only
+        if answers and may_answer and self._answers_first:
+            answers.run(is_over)
+        if changes:
+            changes.run(is_over)
+            self.controller.files_are_made()
+        if loads:
+            loads.run(is_over)
+        if answers and may_answer and not self._answers_first:
+            answers.run(is_over)
+        replicated = self.broker.replica_fetching.answers
+        if replicated:
+            replicated.run(is_over)
+        if self.links is not None:
+            self.links.see_what_is_applied()
+        is_busy = bool(changes) or bool(loads) or bool(replicated)
+        return is_busy or (may_answer and bool(answers))
+
+    def end_turn(self) -> bool:
+        """Before replies leave. False: the disk has refused something; some replies may promise it
+        wrongly (`lost`), and who waits for it is to be asked before the turn is over."""
+        if not self.durability.end_turn():
+            return False
+        if self._folder_failures.untold:
+            self.folder_watch.look()
+            return False
+        if self.controller.background:
+            work = self.controller.background[:]
+            self.controller.background.clear()
+            for snapshot in work:
+                self._submit(snapshot.run, snapshot.finish)
+        if self._call_at is not None and not self.stopped:
+            self.member.see_to_wake_up(self._call_at)
+        return True
+
+    def leave(self, *, at_once: bool = False) -> None:
+        """Hand over what this node leads, while it serves on; `has_left` says when that is done.
+
+        `at_once`: nobody is asked, or waited for any longer.
+        """
+        if self.links is None:
+            self.has_left = True
+        elif at_once:
+            self._left()
+        else:
+            self.links.leave(self._left)
+
+    def stop(self) -> None:
+        """Leave the cluster if it has not, then close the logs; `stopped` says when it is done."""
+        if self.cleaner is not None:
+            self.cleaner.stop()
+        if self.scrubber is not None:
+            self.scrubber.stop()
+        self.audit.write()
+        if self.links is not None:
+            self._leaving = True
+            if self.has_left:
+                self._close_logs()
+            else:
+                self.leave()
+                self.end_turn()
+            return
+        try:
+            self.controller.stop(self.now)
+        except KafkaError:  # a full disk: who starts next finds that this node was there
+            self._close_logs()
+            return
+        last = self.controller.image.offset
+
+        def leave(image: MetadataImage) -> None:
+            if image.offset >= last and not self._leaving:
+                self._leaving = True
+                self._close_logs()
+
+        self.controller.on_committed.append(leave)
+        self.end_turn()
+
+    # Wiring
+
+    def _routes(self, api: Api) -> Iterator[Route]:
+        key = api.messages.API_KEY
+        owner: Any = self.controller if api.owner == "controller" else self.broker
+        if key == envelopes.API.messages.API_KEY:
+            # The broker that the client has asked writes the audit line.
+            enclosed = [route for each in forwardable_apis() for route in self._routes(each)]
+            owner = Envelopes(
+                enclosed, self.authorizer, lambda: self.controller.is_active, self._meter
+            )
+        for version in api.versions:
+            yield Route(api, version, owner, recognition_of(key, version))
+
+    def _apis(self) -> list[Api]:
+        routing = None if self.links is None else self.links.routing
+        served = served_apis(self.settings.controllers, routing)
+        if routing is not None:
+            served = [
+                fetch_by_listener(api, self.controller, routing.listeners)
+                if api.messages.API_KEY == FETCH
+                else api
+                for api in served
+            ]
+        return [self._audited(api) for api in served]
+
+    def _audited(self, api: Api) -> Api:
+        details = AUDITED.get(api.messages.API_KEY)
+        return api if details is None else audited(api, self.auditor, details)
+
+    def _limit_clients(self, image: MetadataImage) -> None:
+        """Where nobody is limited, nobody is measured."""
+        self.dispatch.quotas = self.quotas if self.quotas.follow(image.client_quotas) else None
+
+    def _meter(self, session: Session, frame: memoryview) -> Meter | None:
+        """Of a request that another broker has handed on."""
+        quotas = self.dispatch.quotas
+        return None if quotas is None else quotas.meter(session, frame)
+
+    def _authorizer(self) -> Authorizer | None:
+        """The broker gives it the entries of each committed image; both roles ask it."""
+        if not self.settings.values["authorizer.class.name"]:
+            return None
+        given = self.settings.given
+        return Authorizer(
+            super_users(given.get(SUPER_USERS, "")),
+            open_if_no_entry=open_if_no_entry(given.get(OPEN_IF_NO_ENTRY, "false")),
+        )
+
+    def _controller_port(self) -> ControllerPort:
+        if self.links is not None:
+            return self.links.port
+        return ControllerAtHand(self.controller, self.settings.node_id, self.purgatory)
+
+    def _open_broker(self) -> Broker:
+        settings = self.settings
+        broker = Broker(
+            settings.node_id,
+            settings.given,
+            settings.values,
+            self.purgatory,
+            self.partitions,
+            now=self.now,
+            new_session_id=lambda: int.from_bytes(self._randomness(4), "big") >> 1 or 1,
+            new_member_id=lambda: str(UUID(bytes=self._randomness(16), version=4)),
+            endpoints=settings.endpoints,
+            controllers=settings.controllers,
+            image=MetadataImage(cluster_id=self.member.identity.cluster_id),
+            controller=self._controller_port(),
+            flushes=self.durability.flushes,
+            authorizer=self.authorizer,
+            peers=self.peers,
+        )
+        lines = lines_of(self._apis())
+        broker.served = for_clients(lines)
+        broker.served_by_controllers = for_controllers(lines, alone=self.links is None)
+        return broker
+
+    def _open_cleaner(self, runner: Runner | None) -> LogCleaner | None:
+        if runner is None or not self.settings.values["log.cleaner.enable"]:
+            return None
+        return LogCleaner(
+            self.disk,
+            self.partitions,
+            self.broker.topics,
+            self.now,
+            runner,
+            values=lambda: self.broker.values,
+            in_background=self.durability.in_background,
+        )
+
+    def _open_scrubber(self, runner: log_scrubber.Runner | None) -> LogScrubber | None:
+        if runner is None:
+            return None
+        return LogScrubber(
+            self.disk,
+            self.settings.folder,
+            self.broker.topics,
+            self.now,
+            runner,
+            values=lambda: self.broker.values,
+            in_background=self.durability.in_background,
+        )
+
+    def _start_quorum(self) -> None:
+        self.member.start()
+        if self.peers is None:
+            self._joined_at = self.controller.image.offset
+        self.end_turn()
+
+    def _left(self) -> None:
+        """The broker leads nothing any more: neither does this node lead the quorum."""
+        if not self.has_left:
+            self.has_left = True
+            self.member.log.host.resign()
+            if self._leaving:
+                self._close_logs()
+
+    def _open_partitions(self, image: MetadataImage) -> None:
+        """The first image of a node that has caught up with its quorum: before, a topic that it did
+        not know yet would have looked like one that is gone."""
+        if self._joined_at is None and self.links is not None:
+            self._joined_at = image.offset
+            self.member.say_who_votes()
+            # In slices: after a kill 10,000 logs take seconds, and a voter must answer meanwhile.
+            # What later images mean for files comes behind it, in the same lane.
+            self.broker.changes.add(self._load_and_enter(image, self.links), image.offset)
+
+    def _logs_were_cut_back(self, logs: Sequence[PartitionLog], why: str) -> None:
+        self.lost += logs_were_cut_back(self.broker, logs, why)
+
+    def _load_and_enter(self, image: MetadataImage, links: ClusterLinks) -> Iterator[None]:
+        try:
+            why = yield from self.partitions.load(image)
+        except OSError as problem:
+            self.durability.give_up(problem)
+            return
+        if why is not None:
+            self.durability.give_up(OSError(EIO, why))
+        self.member.presented.log_dirs = self.partitions.folders.directories
+        if self.failure is None and not (self._leaving or self.has_left):
+            links.enter(self.broker, self.partitions.last_broker_epoch)
+
+    def _directory_failed(self, directory_id: bytes) -> None:
+        if self.links is not None:
+            self.links.directory_failed(directory_id)
+        else:
+            self.controller.directories_failed(self.settings.node_id, [directory_id], self.now)
+
+    def _tell_directories(self) -> None:
+        if self._directories is not None and not self.broker.changes:
+            self._directories.look(self.broker.image, self.controller.broker_epoch)
+
+    def _controller_looks(self) -> None:
+        self.controller.tick(self.now)
+
+    def _close_logs(self) -> None:
+        """Nobody is served any more, so this may wait for the disk."""
+        self.broker.replica_fetching.stop()
+        try:
+            links = self.links
+            epoch = self.controller.broker_epoch if links is None else links.epoch_of_clean_stop
+            self.partitions.close(epoch, self.upkeep.high_watermarks(), self._together)
+        except OSError as problem:
+            log.critical("the shutdown is not clean: %s", problem)
+            self.durability.failure = problem
+        self.stopped = True

@@ -1,0 +1,185 @@
+"""This node as a member of the metadata quorum: its folder, its log, its controller, its wake-ups.
+
+A node that is alone formats a new folder by itself and finds all of its metadata in the folder. A
+node with peers needs a formatted folder, and knows no more than its latest snapshot until it has
+heard of the quorum's leader.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from headrace.broker.folders.identity import UnusableFolder, read_identity, write_identity
+from headrace.broker.replicas.partitions import Partitions
+from headrace.consensus.first_files import (
+    METADATA_FOLDER,
+    format_data_folder,
+    new_cluster_records,
+    read_bootstrap,
+)
+from headrace.consensus.metadata_log import MetadataLog
+from headrace.consensus.metadata_recovery import prepare_log
+from headrace.consensus.quorum.voter_history import key_of
+from headrace.consensus.quorum.wire.names import Names
+from headrace.consensus.voters import Voter
+from headrace.controller.controller import Controller, Opening
+from headrace.environment import Address, Disk, Now, Peers
+from headrace.node.node_settings import (
+    NodeSettings,
+    controller_settings,
+    membership,
+    quorum_timeouts,
+)
+from headrace.protocol import uuids
+from headrace.serving.api import Waitable
+from headrace.serving.authorization import Authorizer
+from headrace.storage.durability.durability import Durability
+
+log = logging.getLogger(__name__)
+
+# Calls `do` at a moment of monotonic time, on the loop.
+CallAt = Callable[[int, Callable[[], None]], None]
+
+
+class QuorumMember:
+    def __init__(
+        self,
+        disk: Disk,
+        settings: NodeSettings,
+        now: Now,
+        *,
+        peers: Peers | None,
+        partitions: Partitions,
+        durability: Durability,
+        randomness: Callable[[int], bytes],
+        wake: Callable[[Waitable], None],
+        authorizer: Authorizer | None,
+    ) -> None:
+        self._disk = disk
+        self._settings = settings
+        self._now = now
+        self._alone = peers is None
+        self._durability = durability
+        self._randomness = randomness
+        self._wakes_at_ms: int | None = None
+        self._joins_by_itself: bool = (
+            settings.is_controller and settings.values["controller.quorum.auto.join.enable"]
+        )
+        self.identity = read_identity(disk, settings.folder, settings.node_id, randomness)
+        self.log = self._open_log(partitions)
+        # How this start of the node presents itself to a controller.
+        self.presented = membership(settings, randomness)
+        self.controller = Controller(
+            self.log,
+            controller_settings(settings, alone=self._alone),
+            now=now,
+            new_id=lambda: uuids.random_id(randomness(16)),
+            wake=wake,
+            authorizer=authorizer,
+        )
+        self.log.join(
+            listener=self.controller,
+            peers=peers,
+            names=Names(self.identity.cluster_id, settings.controller_endpoint.listener),
+            bootstrap=settings.bootstrap,
+            timeouts=quorum_timeouts(settings.values),
+            chance=lambda below: int.from_bytes(randomness(8), "big") % below,
+            wants_flush=durability.flushes,
+            now=lambda: self._now,
+            on_failure=self._failed,
+            joins_by_itself=self._joins_by_itself,
+        )
+
+    # Start
+
+    def _open_log(self, partitions: Partitions) -> MetadataLog:
+        settings, identity = self._settings, self.identity
+        endpoints = (settings.controller_endpoint,)
+        voter = Voter(settings.node_id, identity.directory_id, endpoints=endpoints)
+        if identity.is_new:
+            self._format(voter)
+            write_identity(self._disk, settings.folder, identity)
+        folder = f"{settings.folder}/{METADATA_FOLDER}"
+        clean = partitions.was_closed_cleanly()
+        opening = prepare_log(self._disk, folder, clean=clean, wall_ms=self._now.wall_ms)
+        found = partitions.open_metadata_log(METADATA_FOLDER, *opening, clean=clean)
+        opened = MetadataLog(
+            self._disk,
+            folder,
+            found,
+            voter=voter,
+            configured=settings.static_voters,
+            alone=self._alone,
+        )
+        opened.load(identity.cluster_id)
+        return opened
+
+    def _format(self, voter: Voter) -> None:
+        if not self._alone:
+            raise UnusableFolder(
+                f"{self._settings.folder} is not formatted, and a node of several cannot know its "
+                "cluster: run `headrace format` first."
+            )
+        format_data_folder(
+            self._disk,
+            self._settings.folder,
+            voter=voter,
+            records=new_cluster_records(),
+            wall_ms=self._now.wall_ms,
+        )
+
+    def start(self) -> None:
+        """Take part in the quorum. The only voter leads when this returns."""
+        settings = self._settings
+        read = partial(read_bootstrap, self._disk, settings.folder)
+        if self.controller.image.metadata_version:
+            read(needed=False)  # only to say that it is damaged, if it is
+        self.controller.start(Opening(self.presented, read, settings.first_users))
+
+    def say_who_votes(self) -> None:
+        """This node has caught up: say it if its id votes with another data folder than this."""
+        key = self.log.host.quorum.me
+        for voter in self.log.voters.latest:
+            if voter.id == key.id and not key_of(voter).covers(key):
+                log.warning(
+                    "node %d is a voter of the quorum with another data folder, directory.id %s: "
+                    "that of this one is %s, so it does not vote%s",
+                    voter.id,
+                    uuids.to_text(voter.directory_id),
+                    uuids.to_text(key.directory_id),
+                    " until that voter is removed, which this node asks for now"
+                    if self._joins_by_itself
+                    else ". If the other is lost, remove that voter and add this one "
+                    "(kafka-metadata-quorum remove-controller, then add-controller)",
+                )
+
+    @property
+    def is_to_join(self) -> bool:
+        """It will vote (`controller.quorum.auto.join.enable`), and does not yet."""
+        return self._joins_by_itself and not self.log.host.quorum.is_voter
+
+    # For the node
+
+    def active_controller(self) -> Address | None:
+        """Where the leader of the quorum listens, as far as this node knows."""
+        points = self.log.host.quorum.leader_endpoints
+        name = self._settings.controller_endpoint.listener
+        point = next((p for p in points if p.listener == name), points[0] if points else None)
+        return None if point is None else Address(point.host, point.port, point.listener)
+
+    def see_to_wake_up(self, call_at: CallAt) -> None:
+        """The quorum has something to do at its next moment, whatever happens before."""
+        wake_ms = self.log.host.next_ms()
+        if self._wakes_at_ms is None or wake_ms < self._wakes_at_ms:
+            self._wakes_at_ms = wake_ms
+            call_at(wake_ms, partial(self._wake_up, wake_ms))
+
+    def _wake_up(self, wake_ms: int) -> None:
+        if self._wakes_at_ms == wake_ms:
+            self._wakes_at_ms = None
+            self.log.host.tick()
+
+    def _failed(self, failure: OSError) -> None:
+        self._durability.failure = self._durability.failure or failure

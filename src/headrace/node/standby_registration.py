@@ -1,0 +1,83 @@
+"""A controller that does not lead makes itself known to the one that does (KIP-919).
+
+Once per start, so that tools find all controllers and the feature levels that each supports. Asked
+for again after a rest until the metadata has it: what is in flight or refused is not believed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from headrace.broker.cluster.controller_channel import ControllerChannel
+from headrace.controller.members.brokers import Membership
+from headrace.environment import Now
+from headrace.metadata.features import SUPPORTED_FEATURES
+from headrace.metadata.image import MetadataImage
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages import controller_registration
+from headrace.protocol.messages.controller_registration import (
+    ControllerRegistrationRequest,
+    ControllerRegistrationResponse,
+    Feature,
+    Listener,
+)
+
+log = logging.getLogger(__name__)
+
+REST_MS = 1_000
+TIMEOUT_MS = 5_000
+IN_PASSING = (ErrorCode.NONE, ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT)
+
+
+class StandbyRegistration:
+    __slots__ = ("_channel", "_membership", "_now", "_image", "_next_ms", "_said")
+
+    def __init__(
+        self,
+        channel: ControllerChannel,
+        membership: Membership,
+        now: Now,
+        image: Callable[[], MetadataImage],
+    ) -> None:
+        """`image` is what this node knows to be committed."""
+        self._channel = channel
+        self._membership = membership
+        self._now = now
+        self._image = image
+        self._next_ms = 0
+        self._said: str | None = None
+
+    def look(self) -> None:
+        if self._now.monotonic_ms >= self._next_ms and not self._is_known():
+            # No other one is sent before this one is over.
+            self._next_ms = self._now.monotonic_ms + TIMEOUT_MS + REST_MS
+            self._channel.ask_once(
+                controller_registration, self._request(), self._answered, timeout_ms=TIMEOUT_MS
+            )
+
+    def _is_known(self) -> bool:
+        known = self._image().controllers.get(self._membership.node_id)
+        own = self._membership.controller_incarnation_id
+        return known is not None and known.incarnation_id == own
+
+    def _request(self) -> ControllerRegistrationRequest:
+        membership = self._membership
+        return ControllerRegistrationRequest(
+            controller_id=membership.node_id,
+            incarnation_id=membership.controller_incarnation_id,
+            listeners=[
+                Listener(point.name, point.host, point.port, point.security_protocol)
+                for point in membership.controller_endpoints
+            ],
+            features=[Feature(name, *levels) for name, levels in SUPPORTED_FEATURES.items()],
+        )
+
+    def _answered(self, response: ControllerRegistrationResponse | None) -> None:
+        self._next_ms = self._now.monotonic_ms + REST_MS
+        if response is None or response.error_code in IN_PASSING:
+            return
+        sentence = response.error_message or f"error {response.error_code}"
+        if sentence != self._said:
+            self._said = sentence
+            log.warning("the active controller does not register this one: %s", sentence)

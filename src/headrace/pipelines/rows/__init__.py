@@ -1,0 +1,1 @@
+"""From records to rows: schemas, what is read exactly, and what cannot be a row."""

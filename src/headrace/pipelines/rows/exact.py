@@ -1,0 +1,173 @@
+"""Times, dates and decimals in JSON: read as they stand, then converted by rules that can be told.
+
+Spark's JSON reader takes a number for seconds and lets it overflow into another century, completes
+"10:15:00" with today's date, and rounds a decimal to the digits of its column. So a time or date is
+read as text and a decimal as VARIANT, which holds each digit. A number is a time in the topic's
+`unit`, and must lie between 1990 and 2100: every other unit is out of that by a factor of
+1,000, and the reason names the unit that would fit. Text is a time if it begins with a date.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType, DecimalType, StructType
+
+# How many of a unit are a second.
+UNITS = {
+    "seconds": 1,
+    "milliseconds": 1_000,
+    "microseconds": 1_000_000,
+    "nanoseconds": 1_000_000_000,
+}
+FIRST_S, LAST_S = 631_152_000, 4_102_444_800  # 1990-01-01 and 2100-01-01
+NUMBER = r"^-?\d+(\.\d+)?([eE][+-]?\d+)?$"
+PLAIN_NUMBER = r"^-?\d+(\.\d+)?$"
+# Years of more than four digits, or before Christ: Spark reads them, and `strict` says so.
+FAR_DATE = r"^[+-]\d{4,7}-\d{1,2}-\d{1,2}(?:$|[T ])"
+SHORTEST_DATE, LONGEST_DATE = len("2026-1-1"), len("2026-01-31")
+SHOWN = 80  # letters of a wrong value in its reason
+
+Test = Callable[["Column"], "Column"]
+
+
+def read_as(kind: DataType) -> DataType:
+    """The type that JSON is read with, in place of the one that is wanted."""
+    from pyspark.sql import types as T
+
+    if isinstance(kind, T.TimestampType | T.TimestampNTZType | T.DateType):
+        return T.StringType()
+    if isinstance(kind, T.DecimalType):
+        return T.VariantType()
+    if isinstance(kind, T.StructType):
+        fields = [T.StructField(one.name, read_as(one.dataType), True) for one in kind.fields]
+        return T.StructType(fields)
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(read_as(kind.elementType), True)
+    if isinstance(kind, T.MapType):
+        return T.MapType(kind.keyType, read_as(kind.valueType), True)
+    return kind
+
+
+def is_plain(kind: DataType) -> bool:
+    """Whether values of a type are read as what they are."""
+    from pyspark.sql import types as T
+
+    if isinstance(kind, T.StructType):
+        return all(is_plain(one.dataType) for one in kind.fields)
+    if isinstance(kind, T.ArrayType):
+        return is_plain(kind.elementType)
+    if isinstance(kind, T.MapType):
+        return is_plain(kind.valueType)
+    exact = (T.TimestampType, T.TimestampNTZType, T.DateType, T.DecimalType)
+    return not isinstance(kind, exact)
+
+
+def converted(value: Column, kind: DataType, unit: str) -> Column:
+    """The value in the type that is wanted; null where it is none."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    if is_plain(kind):
+        return value
+    if isinstance(kind, T.StructType):
+        return F.when(value.isNotNull(), F.struct(*columns(value, kind, unit)))
+    if isinstance(kind, T.ArrayType):
+        return F.transform(value, lambda one: converted(one, kind.elementType, unit))
+    if isinstance(kind, T.MapType):
+        return F.transform_values(value, lambda _, one: converted(one, kind.valueType, unit))
+    if isinstance(kind, T.DecimalType):
+        return F.when(_fits(value, kind), _text(value).try_cast(kind))
+    if isinstance(kind, T.TimestampType):
+        number = value.try_cast("decimal(38,9)")
+        return F.when(_begins_with_date(value), value.try_cast("timestamp")).when(
+            value.rlike(NUMBER), _moment(number, unit)
+        )
+    if isinstance(kind, T.TimestampNTZType):
+        return F.when(_begins_with_date(value), value.try_cast("timestamp_ntz"))
+    whole = F.length(value) <= LONGEST_DATE
+    far = value.rlike(FAR_DATE) & ~value.contains("T") & ~value.contains(" ")
+    return F.when((_begins_with_date(value) & whole) | far, value.try_cast("date"))
+
+
+def columns(value: Column, schema: StructType, unit: str) -> list[Column]:
+    """The fields of a struct, each in its type."""
+    return [converted(value[one.name], one.dataType, unit).alias(one.name) for one in schema.fields]
+
+
+def _begins_with_date(text: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    usual = (F.substring(text, 5, 1) == "-") & (F.length(text) >= SHORTEST_DATE)
+    return usual | text.rlike(FAR_DATE)
+
+
+def _moment(number: Column, unit: str) -> Column:
+    from pyspark.sql import functions as F
+
+    per_second = UNITS[unit]
+    inside = number.between(FIRST_S * per_second, LAST_S * per_second)
+    micros = F.floor(number * F.lit(1_000_000) / F.lit(per_second))
+    return F.when(inside, F.timestamp_micros(micros.cast("long")))
+
+
+def _text(variant: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.try_variant_get(variant, "$", "string")
+
+
+def _fits(variant: Column, kind: DecimalType) -> Column:
+    """Whether no digit would be lost."""
+    from pyspark.sql import functions as F
+
+    text = _text(variant)
+    digits = F.length(F.regexp_extract(text, r"^-?\d+(?:\.(\d*?)0*)?$", 1)) <= kind.scale
+    sort = F.schema_of_variant(variant)
+    # A number of more than 38 digits, or with an exponent, is a double there: digits may be lost.
+    exact = sort.startswith("DECIMAL") | (sort == "BIGINT") | (sort == "STRING")
+    return exact & text.rlike(PLAIN_NUMBER) & digits
+
+
+# ---- reasons
+
+
+def why_not(value: Column, kind: DataType, path: str, unit: str) -> Column:
+    """The error of a value that could not be converted; for values that are none."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    if isinstance(kind, T.DecimalType):
+        text = _text(value)
+        shown = _shown(text, path)
+        name = kind.simpleString().upper()
+        return F.when(
+            text.rlike(NUMBER), F.concat(shown, F.lit(f", which {name} cannot hold exactly"))
+        ).otherwise(F.concat(shown, F.lit(f", which is no number for {name}")))
+    shown = _shown(value, path)
+    if isinstance(kind, T.TimestampType):
+        number = value.try_cast("decimal(38,9)")
+        others = [
+            F.when(
+                number.between(FIRST_S * per_second, LAST_S * per_second),
+                F.lit(f', which looks like {one}: say it with Topic(..., unit="{one}")'),
+            )
+            for one, per_second in UNITS.items()
+            if one != unit
+        ]
+        far = F.lit(f", which is not between 1990 and 2100 in {unit}")
+        numeric = F.concat(shown, F.coalesce(*others, far))
+        none = F.concat(shown, F.lit(", which is no time such as 2026-01-31T12:00:00Z"))
+        return F.when(value.rlike(NUMBER), numeric).otherwise(none)
+    example = "2026-01-31" if isinstance(kind, T.DateType) else "2026-01-31T12:00:00"
+    noun = "date" if isinstance(kind, T.DateType) else "time without a zone"
+    return F.concat(shown, F.lit(f", which is no {noun} such as {example}"))
+
+
+def _shown(text: Column, path: str) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.concat(F.lit(f"{path} is "), F.substring(text, 1, SHOWN))

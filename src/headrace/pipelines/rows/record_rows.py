@@ -1,0 +1,345 @@
+"""From records to rows: JSON or Avro by a schema, and what cannot be a row, with the reason.
+
+Bad is: a null value, a value that is broken, not UTF-8, of another shape or more than one, what
+`strict` finds in it, an event time more than a day after the record's own time (it would push the
+watermark into the future, and everything after it would be too late) or before 1970 (it would count
+or be too late, depending on what came before it).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from headrace.contract import headers as names
+from headrace.pipelines.declaration import Pipeline, Topic
+from headrace.pipelines.failure import PipelineError
+from headrace.pipelines.rows import exact, strict
+from headrace.pipelines.rows.schema import VARIANT, enveloped, from_seen
+from headrace.pipelines.spark.spark_errors import innermost
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+WHY = "_headrace_why"
+PARSED = "_headrace_parsed"
+CORRUPT = "_headrace_corrupt"
+READ = "_headrace_read"  # as Spark read it; PARSED has times, dates and decimals in their types
+WHOLE, BROKEN = "_headrace_whole", "_headrace_broken"
+AHEAD = "1 day"
+MISFIT = "the value does not fit the schema"
+NO_TEXT, MORE = "the value is not UTF-8", "something stands behind the JSON in the value"
+# NaN and Infinity are no JSON, and one of them would swallow each sum it comes into.
+JSON = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": CORRUPT,
+    "allowNonNumericNumbers": "false",
+    "allowSingleQuotes": "false",
+}
+RECORD = ("key", "topic", "partition", "offset", "timestamp")
+# Options that say where a stream begins, and how much it takes; a batch says it otherwise.
+STARTING = (
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "maxOffsetsPerTrigger",
+)
+
+# How many records of each partition are looked at to infer a schema.
+LOOKED_AT = 10_000
+# Confluent's header: a zero byte and the id of a schema.
+WIRE_HEADER_BYTES = 5
+
+
+def source_options(topic: Topic, bootstrap: str) -> dict[str, str]:
+    """For Spark's Kafka source; what the pipeline says wins."""
+    options = {"kafka.bootstrap.servers": bootstrap}
+    options["subscribePattern" if topic.pattern else "subscribe"] = topic.name
+    options |= _starting(topic)
+    options["includeHeaders"] = "true"
+    # Transactions that were aborted never happened.
+    options["kafka.isolation.level"] = "read_committed"
+    # A topic that was deleted must not come back empty because somebody asks for it.
+    options["kafka.allow.auto.create.topics"] = "false"
+    if topic.per_batch is not None:
+        options["maxOffsetsPerTrigger"] = str(topic.per_batch)
+    return options | topic.options
+
+
+def _starting(topic: Topic) -> dict[str, str]:
+    if isinstance(topic.starting, dict):
+        offsets = {str(partition): offset for partition, offset in topic.starting.items()}
+        return {"startingOffsets": json.dumps({topic.name: offsets})}
+    if (when := topic.starting_ms) is not None:
+        return {
+            "startingTimestamp": str(when),
+            "startingOffsetsByTimestampStrategy": "latest",  # nothing so new yet: what comes
+        }
+    return {"startingOffsets": str(topic.starting)}
+
+
+def security(options: dict[str, str]) -> dict[str, str]:
+    """The options of a reader that a writer needs; those of a consumer only stay there."""
+    named = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
+    return {name: value for name, value in options.items() if name.startswith(named)}
+
+
+def inferred(spark: SparkSession, topic: Topic, options: dict[str, str]) -> str:
+    """DDL from the first records of each partition."""
+    from pyspark.sql import functions as F
+
+    asked = {name: value for name, value in options.items() if name not in STARTING}
+    asked |= {"startingOffsets": "earliest", "endingOffsets": "latest"}
+    records = spark.read.format("kafka").options(**asked).load().limit(LOOKED_AT)
+    value = F.try_parse_json(F.col("value").cast("string"))
+    [(seen,)] = records.select(F.schema_of_variant_agg(value)).collect()
+    if seen is None or seen == "VOID":
+        raise PipelineError(
+            f"{topic.name} holds no JSON yet to infer a schema from: give one, or run again when "
+            "there are records."
+        )
+    return from_seen(seen, topic.event_time)
+
+
+def schema_of(topic: Topic) -> StructType:
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType
+
+    assert topic.ddl is not None
+    try:
+        return StructType.fromDDL(topic.ddl)
+    except PySparkException as failure:
+        raise PipelineError(
+            f"Topic {topic.name}: Spark cannot read the schema: {failure}"
+        ) from None
+
+
+def parsed(records: DataFrame, topic: Topic) -> DataFrame:
+    """The records, with their columns in PARSED, and WHY they cannot be rows, or null."""
+    from pyspark.sql import functions as F
+
+    if topic.is_avro:
+        found, reasons = _avro(records, topic)
+    elif topic.ddl == VARIANT:
+        found, reasons = _variant(records)
+    else:
+        found, reasons = _json(records, topic)
+    null = F.when(F.col("value").isNull(), F.lit("the value is null"))
+    why = F.coalesce(null, *reasons, *_time_reasons(found, topic))
+    return _expected(found.withColumn(WHY, why), topic)
+
+
+def _expected(found: DataFrame, topic: Topic) -> DataFrame:
+    """With the rules of the topic in WHY; they name the columns of the rows as they are."""
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as F
+
+    if not topic.expect:
+        return found
+    columns = [F.col(PARSED)[name].alias(name) for name in _columns(found)]
+    rows = found.select(F.struct("*").alias(WHOLE), *columns)
+    rules = [
+        F.when(~F.coalesce(F.expr(f"({one.rule})").cast("boolean"), F.lit(False)), F.lit(one.why))
+        for one in topic.expect
+    ]
+    try:
+        asked = rows.select(WHOLE, F.coalesce(*rules, F.lit(None)).alias(BROKEN))
+    except AnalysisException as failure:
+        raise PipelineError(
+            f"Topic {topic.name}: expect= does not fit the schema: {innermost(str(failure))}."
+        ) from None
+    whole = asked.select(f"{WHOLE}.*", BROKEN)
+    return whole.withColumn(WHY, F.coalesce(WHY, BROKEN)).drop(BROKEN)
+
+
+def _read_once(value: Column) -> Column:
+    """The same value, which the optimizer leaves where it is: it would put the reading of it into
+    each reason that looks at it, 17 times for a page view, and each would be done."""
+    from pyspark.sql import functions as F
+
+    return F.when(F.spark_partition_id() >= 0, value)  # always; but not to the optimizer
+
+
+def _json(records: DataFrame, topic: Topic) -> tuple[DataFrame, list[Column]]:
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    schema = schema_of(topic)
+    read = exact.read_as(schema)
+    assert isinstance(read, StructType)
+    wanted = StructType([*read.fields, StructField(CORRUPT, StringType())])
+    text = F.col("value").cast("string")
+    found = records.withColumn(READ, _read_once(F.from_json(text, wanted, JSON)))
+    value = F.col(READ)
+    if exact.is_plain(schema):
+        found = found.withColumn(PARSED, value).drop(READ)
+        value = F.col(PARSED)
+    else:
+        typed = F.struct(*exact.columns(value, schema, topic.unit))
+        found = found.withColumn(PARSED, _read_once(typed))
+    reasons = [
+        F.when(~F.is_valid_utf8(text), F.lit(NO_TEXT)),
+        # Spark would take the first of a list of objects and drop the others.
+        F.when(strict.is_list(text), F.lit("the value is a list, not an object")),
+        F.when(value.isNull() | value[CORRUPT].isNotNull(), F.lit(MISFIT)),
+        F.when(~strict.is_one_object(text), F.lit(MORE)),
+        strict.half_pair(text),
+    ]
+    return found, reasons + strict.reasons(value, F.col(PARSED), schema, topic.unit)
+
+
+def _variant(records: DataFrame) -> tuple[DataFrame, list[Column]]:
+    from pyspark.sql import functions as F
+
+    text = F.col("value").cast("string")
+    value = F.try_parse_json(text)
+    found = records.withColumn(PARSED, _read_once(F.struct(value.alias("value"))))
+    return found, [
+        F.when(~F.is_valid_utf8(text), F.lit(NO_TEXT)),
+        F.when(F.col(PARSED)["value"].isNull(), F.lit("the value is not JSON")),
+        F.when(~strict.is_one_value(text), F.lit(MORE)),
+        strict.half_pair(text),
+    ]
+
+
+def _avro(records: DataFrame, topic: Topic) -> tuple[DataFrame, list[Column]]:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
+    from pyspark.sql.avro.functions import from_avro
+
+    assert topic.ddl is not None
+    value, reasons = F.col("value"), []
+    if topic.format == "confluent-avro":
+        size = F.length("value")
+        header = F.hex(F.substring("value", 1, 1)) == "00"
+        reasons.append(
+            F.when(
+                ~header | (size < WIRE_HEADER_BYTES),
+                F.lit('the value does not begin with Confluent\'s header; is it format="avro"?'),
+            )
+        )
+        value = F.substring(value, WIRE_HEADER_BYTES + 1, 2**31 - 1)
+    try:
+        read = from_avro(value, enveloped(topic.ddl), {"mode": "PERMISSIVE"})["value"]
+        found = records.withColumn(PARSED, _read_once(read))
+    except PySparkException as failure:
+        raise PipelineError(
+            f"Topic {topic.name}: Spark cannot read the Avro schema: {failure}"
+        ) from None
+    unread = F.lit("the value is not Avro of the schema")
+    return found, [*reasons, F.when(F.col(PARSED).isNull(), unread)]
+
+
+def _time_reasons(found: DataFrame, topic: Topic) -> list[Column]:
+    from pyspark.sql import functions as F
+
+    name = topic.event_time
+    if name is None:
+        return []
+    if name not in _columns(found):
+        raise PipelineError(f"Topic {topic.name}: the schema has no column {name}.")
+    time = F.col(PARSED)[name].cast("timestamp")
+    ahead = F.col("timestamp") + F.expr(f"INTERVAL {AHEAD}")
+    return [
+        # Windows would leave it out and say nothing.
+        F.when(time.isNull(), F.lit(f"the event time {name} is missing")),
+        F.when(time > ahead, F.lit(f"{name} is more than {AHEAD} after the time of the record")),
+        F.when(time < F.lit("1970-01-01").cast("timestamp"), F.lit(f"{name} is before 1970")),
+    ]
+
+
+def _columns(found: DataFrame) -> list[str]:
+    names: list[str] = found.schema[PARSED].dataType.names
+    return [name for name in names if name != CORRUPT]
+
+
+def good(
+    found: DataFrame,
+    topic: Topic,
+    beside: Mapping[str, str] | None = None,
+    *,
+    counted: str | None = None,
+) -> DataFrame:
+    """The rows that the function gets; `beside` names columns of the record to have beside them.
+    How many records are bad can be asked of a batch that is done by the name `counted`."""
+    from pyspark.sql import functions as F
+
+    columns = [F.col(PARSED)[name].alias(name) for name in _columns(found)]
+    if topic.record:
+        columns.append(F.struct(*RECORD).alias("record"))
+    columns += [F.col(source).alias(name) for name, source in (beside or {}).items()]
+    if counted is None:
+        rows = found.where(F.col(WHY).isNull()).select(*columns)
+    else:
+        # Only what is needed goes past the counting, which copies it.
+        chosen = found.select(WHY, *columns).observe(counted, F.count(WHY).alias("bad"))
+        rows = chosen.where(F.col(WHY).isNull()).drop(WHY)
+    if topic.event_time is not None and topic.late is not None:
+        rows = rows.withWatermark(topic.event_time, topic.late)
+    return rows
+
+
+def reason(found: DataFrame) -> Column:
+    """WHY, for people: which field of a value does not fit is looked for only here, where the rows
+    are few, as it takes a reading of each field."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    kind = found.schema[PARSED].dataType
+    assert isinstance(kind, StructType)
+    fields = StructType([one for one in kind.fields if one.name != CORRUPT])
+    named = strict.misfit(F.col("value").cast("string"), fields, JSON, CORRUPT)
+    return F.when(F.col(WHY) == MISFIT, named).otherwise(F.col(WHY))
+
+
+def bad(found: DataFrame, pipeline: Pipeline, topic_ids: Mapping[str, str]) -> DataFrame:
+    """Dead letters as Spark's Kafka sink takes them: the whole record, and why and from where."""
+    from pyspark.sql import functions as F
+
+    said = {
+        names.DEAD_ERROR: F.lit("headrace.pipelines.BadRecord"),
+        names.DEAD_MESSAGE: reason(found),
+        names.DEAD_ATTEMPTS: F.lit("1"),
+        names.DEAD_TOPIC: F.col("topic"),
+        names.DEAD_PARTITION: F.col("partition").cast("string"),
+        names.DEAD_OFFSET: F.col("offset").cast("string"),
+        names.DEAD_GROUP: F.lit(f"pipeline.{pipeline.name}"),
+        names.MESSAGE_ID: message_id(topic_ids),
+    }
+    # The new topic comes last: Spark takes some mentions of a column behind it for the new one.
+    return found.where(F.col(WHY).isNotNull()).select(
+        "key",
+        "value",
+        with_headers(F.col("headers"), said).alias("headers"),
+        F.lit(pipeline.dead_topic).alias("topic"),
+    )
+
+
+def message_id(topic_ids: Mapping[str, str]) -> Column:
+    """The id of a record by its place, as apps make it (`app/once/message_ids.py`): a topic that is
+    made anew counts its offsets from 0 again, so the id of the topic is a part of it.
+    """
+    from pyspark.sql import functions as F
+
+    record_id = F.concat_ws("/", "topic", "partition", "offset")
+    if not topic_ids:
+        return record_id
+    by_name = F.create_map(*(F.lit(text) for pair in topic_ids.items() for text in pair))
+    behind = F.concat(F.lit("@"), by_name[F.col("topic")])
+    return F.concat(record_id, F.coalesce(behind, F.lit("")))  # a topic may come while it runs
+
+
+def with_headers(own: Column, added: dict[str, Column]) -> Column:
+    """A record's headers, and more behind them."""
+    from pyspark.sql import functions as F
+
+    none = F.expr("CAST(array() AS ARRAY<STRUCT<key: STRING, value: BINARY>>)")
+    more = F.array(
+        *(
+            F.struct(F.lit(name).alias("key"), value.cast("binary").alias("value"))
+            for name, value in added.items()
+        )
+    )
+    return F.concat(F.coalesce(own, none), more)

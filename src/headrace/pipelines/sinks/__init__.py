@@ -1,0 +1,1 @@
+"""Where rows go: tables, topics, databases, each batch once."""

@@ -1,0 +1,207 @@
+"""Into a table of PostgreSQL: one row per key, each batch once.
+
+The executors write a batch side by side into a table of its own; then one transaction of the driver
+writes down the batch's number in `headrace_batches`, takes the rows over with INSERT ... ON
+CONFLICT and drops that table. All of it is there or nothing; a batch that is written down already
+is left out, also when two drivers are at it: the row of their stream is locked.
+Not done: other databases.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from headrace.pipelines.declaration import Jdbc
+from headrace.pipelines.failure import PipelineError
+from headrace.pipelines.rows.record_place import TOPIC
+from headrace.pipelines.sinks.console_lines import Once, Say
+from headrace.pipelines.sinks.latest import ByColumns, Latest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DRIVER = "org.postgresql.Driver"
+BATCHES = "headrace_batches"
+# Of the driver and of Spark's writer: many rows per round trip.
+QUICK = {"reWriteBatchedInserts": "true", "batchsize": "10000"}
+
+NO_SUCH_INDEX, TWICE_IN_ONE, OTHER_TYPE = "42P10", "21000", "42804"
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def beside(sink: Jdbc, name: str) -> str:
+    """A table of ours in the same schema as the sink's."""
+    schema, dot, _ = sink.name.rpartition(".")
+    return f"{quoted(schema)}.{quoted(name)}" if dot else quoted(name)
+
+
+def target_of(sink: Jdbc) -> str:
+    return ".".join(quoted(part) for part in sink.name.split("."))
+
+
+def stage_of(sink: Jdbc, stream: str) -> str:
+    digest = hashlib.sha256(f"{stream}/{sink.name}".encode()).hexdigest()[:16]
+    return beside(sink, f"headrace_stage_{digest}")
+
+
+def statements(
+    sink: Jdbc, stage: str, columns: Sequence[str], order: Sequence[str] = ()
+) -> list[str]:
+    """SQL from the batch's own table to the sink's; a row stays if it is greater by `order`. Knows
+    no Spark."""
+    target, names = target_of(sink), ", ".join(quoted(column) for column in columns)
+    keys = ", ".join(quoted(key) for key in sink.keys)
+    unique = f", PRIMARY KEY ({keys})" if keys else ""
+    taken = f"INSERT INTO {target} AS t ({names}) SELECT {names} FROM {stage}"
+    if keys:
+        others = [column for column in columns if column not in sink.keys]
+        changed = ", ".join(f"{quoted(one)} = EXCLUDED.{quoted(one)}" for one in others)
+        taken += f" ON CONFLICT ({keys}) DO " + (f"UPDATE SET {changed}" if others else "NOTHING")
+        if others and order:
+            taken += f" WHERE t.{quoted(order[0])} IS NULL OR {_is_newer(order)}"
+    return [
+        f"CREATE TABLE IF NOT EXISTS {target} (LIKE {stage}{unique})",
+        taken,
+    ]
+
+
+def _is_newer(order: Sequence[str]) -> str:
+    """Where a row of before has no place, the new one stays."""
+    none = {one: "''" if one == TOPIC else "-1" for one in order[1:]}
+    sides = []
+    for side in ("EXCLUDED", "t"):
+        rest = (f"COALESCE({side}.{quoted(one)}, {none[one]})" for one in order[1:])
+        sides.append(", ".join([f"{side}.{quoted(order[0])}", *rest]))
+    return f"({sides[0]}) >= ({sides[1]})"
+
+
+def write(
+    rows: DataFrame,
+    sink: Jdbc,
+    stream: str,
+    once: Once | None,
+    latest: Latest | None,
+    note: Say,
+) -> None:
+    from py4j.protocol import Py4JJavaError
+
+    missing = [key for key in sink.keys if key not in rows.columns]
+    if missing:
+        raise PipelineError(f"The rows have no column {', '.join(missing)} for {sink.name}'s key.")
+    stage = stage_of(sink, stream)
+    given = {"url": sink.url, "dbtable": stage, "driver": DRIVER, **QUICK, **sink.options}
+    try:
+        chosen = rows if latest is None else latest.of_each_key(rows, sink.keys)
+        chosen.write.format("jdbc").options(**given).mode("overwrite").save()
+        order = latest.columns if isinstance(latest, ByColumns) else ()
+        _take_over(rows, sink, stage, once, order, note)
+    except Py4JJavaError as failure:
+        raise PipelineError(_explained(sink, failure.java_exception)) from failure
+
+
+def exists(spark: SparkSession, sink: Jdbc, name: str) -> bool:
+    """Whether a table is there."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        connection = _connect(spark, sink)
+        try:
+            asked = connection.prepareStatement("SELECT to_regclass(?) IS NOT NULL")
+            asked.setString(1, name)
+            answer = asked.executeQuery()
+            answer.next()
+            return bool(answer.getBoolean(1))
+        finally:
+            connection.close()
+    except Py4JJavaError as failure:
+        raise PipelineError(_explained(sink, failure.java_exception)) from failure
+
+
+def _connect(spark: SparkSession, sink: Jdbc) -> Any:
+    jvm: Any = spark._jvm
+    properties = jvm.java.util.Properties()
+    for name, value in sink.options.items():
+        properties.setProperty(name, value)
+    return jvm.org.postgresql.Driver().connect(sink.url, properties)
+
+
+def _take_over(
+    rows: DataFrame,
+    sink: Jdbc,
+    stage: str,
+    once: Once | None,
+    order: Sequence[str],
+    note: Say,
+) -> None:
+    """One transaction; closing a connection that has not committed undoes it."""
+    connection = _connect(rows.sparkSession, sink)
+    try:
+        connection.setAutoCommit(False)
+        statement = connection.createStatement()
+        if once is None or _first_time(connection, beside(sink, BATCHES), once):
+            make, take = statements(sink, stage, rows.columns, order)
+            statement.executeUpdate(make)
+            _widen(connection, sink, stage, note)
+            statement.executeUpdate(take)
+        statement.executeUpdate(f"DROP TABLE {stage}")
+        connection.commit()
+    finally:
+        connection.close()
+
+
+def _widen(connection: Any, sink: Jdbc, stage: str, note: Say) -> None:
+    """Columns that the batch has and the table has not."""
+    asked = connection.prepareStatement(
+        "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "
+        "WHERE attrelid = ?::regclass AND attnum > 0 AND NOT attisdropped AND attname NOT IN "
+        "(SELECT attname FROM pg_attribute WHERE attrelid = ?::regclass AND NOT attisdropped)"
+    )
+    asked.setString(1, stage)
+    asked.setString(2, target_of(sink))
+    found, new = asked.executeQuery(), []
+    while found.next():
+        new.append((str(found.getString(1)), str(found.getString(2))))
+    for name, kind in new:
+        added = f"ALTER TABLE {target_of(sink)} ADD COLUMN {quoted(name)} {kind}"
+        connection.createStatement().executeUpdate(added)
+    if new:
+        shown = ", ".join(f"{name} {kind}" for name, kind in new)
+        note(f"new columns in {sink.name}: {shown}")
+
+
+def _first_time(connection: Any, batches: str, once: Once) -> bool:
+    connection.createStatement().executeUpdate(
+        f"CREATE TABLE IF NOT EXISTS {batches} (stream text PRIMARY KEY, batch bigint NOT NULL)"
+    )
+    noted = connection.prepareStatement(
+        f"INSERT INTO {batches} AS b (stream, batch) VALUES (?, ?) ON CONFLICT (stream) "
+        "DO UPDATE SET batch = EXCLUDED.batch WHERE b.batch < EXCLUDED.batch"
+    )
+    noted.setString(1, once[0])
+    noted.setLong(2, once[1])
+    return int(noted.executeUpdate()) == 1
+
+
+def _explained(sink: Jdbc, failure: Any) -> str:
+    while failure.getCause() is not None:
+        failure = failure.getCause()
+    is_sql = "PSQLException" in str(failure.getClass().getName())
+    state = failure.getSQLState() if is_sql else None
+    if state == NO_SUCH_INDEX:
+        return f"{sink.name} has no unique index on {', '.join(sink.keys)}: create one."
+    if state == TWICE_IN_ONE:
+        return (
+            f"A batch has two rows with the same key for {sink.name}: name the column that says "
+            "which is newer with Jdbc(..., newest=)."
+        )
+    if state == OTHER_TYPE:
+        return (
+            f"{sink.shown} did not take a batch, as a column of it has another type: "
+            f"{failure.getMessage()}. Write to another table, or change the column there."
+        )
+    return f"{sink.shown} did not take a batch: {failure.getMessage()}"

@@ -1,0 +1,381 @@
+"""One way into every table: fit the table to the rows, then append them once or replace by key.
+
+A batch may be written twice, when a process was killed after writing and before its checkpoint.
+Delta remembers the last batch of each stream (txnAppId, txnVersion) and leaves a second append out;
+Iceberg keeps what we write into the summary of its snapshots, which is looked at first; a second
+MERGE of the same rows changes nothing. Parquet's file sink is Spark's own and keeps its own list of
+batches, `_spark_metadata`, which only Spark's readers respect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.pipelines.declaration import Table
+from headrace.pipelines.failure import PipelineError
+from headrace.pipelines.sinks import small_upserts, table_columns
+from headrace.pipelines.sinks.console_lines import Once, Say
+from headrace.pipelines.sinks.latest import Latest
+from headrace.pipelines.sinks.tables import iceberg_name, is_delta, is_there, quoted
+from headrace.pipelines.sinks.touched import Touched, touched, touched_by
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+VIEW = "headrace_batch"
+# Of a row that takes the row of its key out of the table.
+DELETED = "_headrace_deleted"
+# In the summaries of Iceberg's snapshots.
+STREAM, BATCH = "headrace-stream", "headrace-batch"
+# Before a stream in a property of an Iceberg table: its last batch, when its snapshots are expired.
+LAST_BATCH = "headrace.last-batch."
+# Iceberg gives a column the wider type and reads older files; Delta, as we make it, does not.
+WIDENED_BY_ICEBERG = (("int", "bigint"), ("float", "double"))
+ANY_SCHEMA = "write.spark.accept-any-schema"
+MAPPED = "'delta.columnMapping.mode' = 'name'"
+
+
+@dataclass(slots=True)
+class TableWriter:
+    """Into a Delta or Iceberg table at `location`. `begin_anew` says what to do about a column that
+    would change its type."""
+
+    table: Table
+    location: str
+    note: Say
+    begin_anew: str
+    fitted: StructType | None = None  # rows like these fit; no need to look again
+    told: set[str] = field(default_factory=set)
+    few: bool = False  # the batch before had few rows
+
+    def write(self, rows: DataFrame, once: Once | None, latest: Latest | None = None) -> None:
+        if self.table.format == "parquet":
+            self._to_parquet(rows)
+            return
+        if self.table.format == "iceberg":
+            self._append_to_iceberg(self.fit(rows), once)
+        elif self.table.upserts:
+            self._upsert(rows, latest)
+        else:
+            self._append_to_delta(self.fit(rows), once)
+
+    # ---- the table's columns
+
+    def columns(self, spark: SparkSession) -> StructType | None:
+        """None if there is no table yet."""
+        if self.table.format == "iceberg":
+            name = iceberg_name(spark, self.location)
+            return spark.table(name).schema if spark.catalog.tableExists(name) else None
+        if not is_delta(spark, self.location):
+            return None
+        return spark.read.format("delta").load(self.location).schema
+
+    def fit(self, rows: DataFrame) -> DataFrame:
+        """Makes the table or adds columns to it, and gives each row the table's columns."""
+        from pyspark.sql import functions as F
+
+        own = rows.drop(DELETED)
+        if self.fitted is not None and self.fitted == rows.schema:
+            return rows
+        known = self.columns(rows.sparkSession)
+        if known is None:
+            self._make(own)
+            self.fitted = rows.schema
+            return rows
+        iceberg = self.table.format == "iceberg"
+        widened = WIDENED_BY_ICEBERG if iceberg else ()
+        if wrong := table_columns.conflicts(known, own.schema, widened):
+            raise PipelineError(
+                f"A column keeps its type, and in the table {self.table.name} {', '.join(wrong)}: "
+                f"{self.begin_anew}"
+            )
+        if new := table_columns.new(known, own.schema):
+            self.note(f"new columns in {self.table.name}: {', '.join(new)}")
+            self._widen(own)
+        gone = table_columns.gone(known, own.schema)
+        self._tell_of(gone)
+        if not gone.fields and not widened:
+            self.fitted = rows.schema
+        nulls = {one.name: F.lit(None).cast(one.dataType) for one in gone.fields}
+        return _cast(rows, known).withColumns(nulls)
+
+    def _tell_of(self, gone: StructType) -> None:
+        names = [one.name for one in gone.fields if one.name not in self.told]
+        self.told.update(names)
+        if names and not all(name.startswith("_record_") for name in names):
+            self.note(
+                f"rows for {self.table.name} have no {', '.join(names)} any more: null from now on"
+            )
+
+    def _make(self, rows: DataFrame) -> None:
+        spark, table = rows.sparkSession, self.table
+        if table.format == "iceberg":
+            from pyspark.sql import functions as F
+
+            empty = rows.limit(0).writeTo(iceberg_name(spark, self.location)).using("iceberg")
+            if table.partition_by:
+                empty = empty.partitionedBy(*(F.col(column) for column in table.partition_by))
+            empty.tableProperty(ANY_SCHEMA, "true").create()
+            return
+        mapped = ""
+        if strange := table_columns.not_in_parquet(rows.schema):
+            mapped = f" TBLPROPERTIES ({MAPPED})"
+            self._tell_of_mapping(strange)
+        parts = ", ".join(quoted(column) for column in table.partition_by)
+        spark.sql(
+            f"CREATE TABLE IF NOT EXISTS delta.{quoted(self.location)} ({_ddl(rows)}) USING delta"
+            + (f" PARTITIONED BY ({parts})" if parts else "")
+            + mapped
+        )
+
+    def _tell_of_mapping(self, names: list[str]) -> None:
+        shown = ", ".join(repr(name) for name in names[:5])
+        self.note(
+            f"{self.table.name} has names that Parquet cannot hold ({shown}), so it uses Delta's "
+            "column mapping: read it with a reader that knows it, which the Python package "
+            "deltalake does not"
+        )
+
+    def _widen(self, rows: DataFrame) -> None:
+        spark = rows.sparkSession
+        if self.table.format == "iceberg":
+            name = iceberg_name(spark, self.location)
+            spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('{ANY_SCHEMA}' = 'true')")
+            return  # the append itself adds them
+        if strange := table_columns.not_in_parquet(rows.schema):
+            [row] = spark.sql(f"DESCRIBE DETAIL delta.{quoted(self.location)}").collect()
+            if row["properties"].get("delta.columnMapping.mode") != "name":
+                self._tell_of_mapping(strange)
+                spark.sql(f"ALTER TABLE delta.{quoted(self.location)} SET TBLPROPERTIES ({MAPPED})")
+        empty = rows.limit(0).write.format("delta").mode("append")
+        empty.option("mergeSchema", "true").save(self.location)
+
+    # ---- appended
+
+    def _append_to_delta(self, rows: DataFrame, once: Once | None) -> None:
+        writer = rows.write.format("delta").mode("append").options(**self.table.options)
+        if self.table.partition_by:
+            writer = writer.partitionBy(*self.table.partition_by)
+        if once is not None:
+            writer = writer.option("txnAppId", once[0]).option("txnVersion", once[1])
+        writer.save(self.location)
+
+    def _to_parquet(self, rows: DataFrame) -> None:
+        writer = rows.write.format("parquet").mode("append").options(**self.table.options)
+        if self.table.partition_by:
+            writer = writer.partitionBy(*self.table.partition_by)
+        writer.save(self.location)
+
+    def must_fit_parquet(self, rows: DataFrame) -> None:
+        """A folder of Parquet files has no columns of its own: each reader would take those of some
+        file."""
+        from pyspark.errors import AnalysisException
+
+        if "://" in self.location or not is_there(self.location):
+            return
+        try:
+            known = rows.sparkSession.read.parquet(self.location).schema
+        except AnalysisException:  # no file yet
+            return
+        other = table_columns.conflicts(known, rows.schema) + table_columns.new(known, rows.schema)
+        other += [f"no {one.name}" for one in table_columns.gone(known, rows.schema).fields]
+        if other:
+            raise PipelineError(
+                f"A Parquet table keeps its columns, and the rows for {self.table.name} have "
+                f"others ({', '.join(other)}): {self.begin_anew}"
+            )
+
+    def _append_to_iceberg(self, rows: DataFrame, once: Once | None) -> None:
+        spark = rows.sparkSession
+        name = iceberg_name(spark, self.location)
+        # New columns stand behind the others; the order says nothing.
+        options = {"mergeSchema": "true", "check-ordering": "false", **self.table.options}
+        writer = rows.writeTo(name).options(**options)
+        if once is not None:
+            if last_in_iceberg(spark, name, once[0]) >= once[1]:
+                return
+            writer = writer.option(f"snapshot-property.{STREAM}", once[0])
+            writer = writer.option(f"snapshot-property.{BATCH}", str(once[1]))
+        writer.append()
+
+    # ---- replaced by key
+
+    def _upsert(self, rows: DataFrame, latest: Latest | None) -> None:
+        """The rows are used more than once, so they are kept meanwhile: in this process where few
+        are expected, which takes one job of Spark instead of three, else by Spark."""
+        keys = self.table.keys
+        if missing := [key for key in keys if key not in rows.columns]:
+            raise PipelineError(
+                f"The rows for {self.table.name} have no column {', '.join(missing)}, which is its "
+                f"key; they have {', '.join(rows.columns)}."
+            )
+        rows = self._as_partitions_keep(rows)
+        if latest is None and self._expects_few(rows):
+            fetched = self._fetched(rows)
+            if fetched is not None and self._upsert_few(fetched, rows.schema):
+                return
+            if fetched is not None:
+                rows = rows.sparkSession.createDataFrame(fetched, rows.schema)
+        chosen = rows if latest is None else latest.of_each_key(rows, keys)
+        kept = chosen.persist()
+        try:
+            part = touched(kept, keys, self.table.partition_by)
+            self.few = part.text_bytes <= small_upserts.MOST_TEXT_BYTES and (
+                part.looked or not part.rows
+            )
+            if latest is None:
+                self._refuse_twice(kept, part)
+            fitted = self.fit(kept)
+            if part.rows:  # else it only moves the watermark: no new version of the table for that
+                self._merge(fitted, latest, part)
+        finally:
+            kept.unpersist()
+
+    def _as_partitions_keep(self, rows: DataFrame) -> DataFrame:
+        """Delta keeps an empty text in the name of a partition as null: as a key it would not be
+        found again, and its row would come once more with each batch."""
+        from pyspark.sql import functions as F
+
+        texts = [
+            key
+            for key in self.table.keys
+            if key in self.table.partition_by
+            and rows.schema[key].dataType.simpleString() == "string"
+        ]
+        kept = {key: F.nullif(F.col(quoted(key)), F.lit("")) for key in texts}
+        return rows.withColumns(kept) if kept else rows
+
+    def _fetched(self, rows: DataFrame) -> pyarrow.Table | None:
+        """None: they are many or long this time, and Spark gives its driver no more than
+        `spark.driver.maxResultSize`."""
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
+
+        try:
+            return rows.toArrow()
+        except (PySparkException, Py4JJavaError) as refusal:
+            if "maxResultSize" not in str(refusal):
+                raise
+            return None
+
+    def _expects_few(self, rows: DataFrame) -> bool:
+        """Rows like those before, of which there were few, into a table that deltalake may
+        write."""
+        simple = DELETED not in rows.columns and not self.table.partition_by
+        fitted = self.fitted is not None and self.fitted == rows.schema
+        return self.few and simple and fitted and small_upserts.may_fit(self.location, rows.schema)
+
+    def _upsert_few(self, rows: pyarrow.Table, schema: StructType) -> bool:
+        """False: nothing was done, let Spark do it."""
+        keys = self.table.keys
+        part = touched_by(rows, keys, [schema[key].dataType.simpleString() for key in keys])
+        if not part.rows:
+            return True
+        if part.looked:
+            self._refuse_twice_of(part.twice)
+        return part.plain and small_upserts.merged(self.location, rows, keys, self.note)
+
+    def _merge(self, rows: DataFrame, latest: Latest | None, part: Touched) -> None:
+        keys, deletes = self.table.keys, DELETED in rows.columns
+        simple = latest is None and not deletes and not self.table.partition_by
+        fits = simple and small_upserts.fits(self.location, rows.schema, part)
+        if fits and small_upserts.merged(self.location, rows.toArrow(), keys, self.note):
+            return
+        rows.createOrReplaceTempView(VIEW)
+        statement = merge_statement(
+            self.location,
+            keys,
+            [one for one in rows.columns if one != DELETED],
+            newer=None if latest is None else latest.is_newer(),
+            deletes=deletes,
+            within=part.condition,
+        )
+        rows.sparkSession.sql(statement)
+
+    def _refuse_twice(self, rows: DataFrame, part: Touched) -> None:
+        """MERGE would refuse it too, but not for keys that are new."""
+        self._refuse_twice_of(part.twice if part.looked else self._key_that_comes_twice(rows))
+
+    def _refuse_twice_of(self, again: str | None) -> None:
+        if again is not None:
+            raise PipelineError(
+                f"A batch has two rows with the same key ({again}) for {self.table.name}: name the "
+                "column that says which is newer with Table(..., newest=)."
+            )
+
+    def _key_that_comes_twice(self, rows: DataFrame) -> str | None:
+        from pyspark.sql import functions as F
+
+        keys = [F.col(quoted(key)) for key in self.table.keys]
+        of_each = rows.groupBy(*keys).agg(F.count(F.lit(1)).alias("_headrace_rows"))
+        most = of_each.orderBy(F.col("_headrace_rows").desc()).limit(1).collect()
+        if not most or most[0]["_headrace_rows"] < 2:
+            return None
+        return ", ".join(f"{key} = {most[0][key]!r}" for key in self.table.keys)[:200]
+
+
+def merge_statement(
+    location: str,
+    keys: Sequence[str],
+    columns: Sequence[str],
+    *,
+    newer: str | None,
+    deletes: bool,
+    within: str | None = None,
+) -> str:
+    """Spark SQL: rows of VIEW into the Delta table at `location`, one per key; `within` holds for
+    each row of the table that one of them may replace. Knows no Spark."""
+    same = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys)
+    if within is not None:
+        same = f"{same} AND {within}"
+    sets = ", ".join(f"t.{quoted(one)} = s.{quoted(one)}" for one in columns)
+    names = ", ".join(quoted(one) for one in columns)
+    values = ", ".join(f"s.{quoted(one)}" for one in columns)
+    matched = "WHEN MATCHED" + (f" AND {newer}" if newer else "")
+    deleted = f"{matched} AND s.{DELETED} THEN DELETE " if deletes else ""
+    not_deleted = f" AND NOT s.{DELETED}" if deletes else ""
+    return (
+        f"MERGE INTO delta.{quoted(location)} t USING {VIEW} s ON {same} {deleted}"
+        f"{matched} THEN UPDATE SET {sets} "
+        f"WHEN NOT MATCHED{not_deleted} THEN INSERT ({names}) VALUES ({values})"
+    )
+
+
+def last_in_iceberg(spark: SparkSession, name: str, stream: str) -> int:
+    """The last batch of a stream that the table tells of, in its snapshots or, where those have
+    been expired by us, in its properties; -1 for none."""
+    from pyspark.sql import functions as F
+
+    ours = spark.table(f"{name}.snapshots").where(F.col("summary")[STREAM] == stream)
+    [(last,)] = ours.agg(F.max(F.col("summary")[BATCH].cast("long"))).collect()
+    if last is not None:
+        return int(last)
+    kept = {row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES {name}").collect()}
+    return int(kept.get(LAST_BATCH + stream, -1))
+
+
+def _ddl(rows: DataFrame) -> str:
+    """Nothing is NOT NULL: the next rows may come from another function."""
+    from pyspark.sql.types import StructField, StructType
+
+    nullable = [StructField(one.name, one.dataType, True) for one in rows.schema.fields]
+    return str(StructType(nullable).toDDL())
+
+
+def _cast(rows: DataFrame, known: StructType) -> DataFrame:
+    """Numbers in the wider type that their column has."""
+    from pyspark.sql import functions as F
+
+    kinds = {one.name.lower(): one.dataType for one in known.fields}
+    wider = {
+        one.name: F.col(quoted(one.name)).cast(kinds[one.name.lower()])
+        for one in rows.schema.fields
+        if one.name.lower() in kinds
+        and (one.dataType.simpleString(), kinds[one.name.lower()].simpleString())
+        in table_columns.WIDER
+    }
+    return rows.withColumns(wider) if wider else rows

@@ -1,0 +1,71 @@
+"""Into a topic: at least once, each record with an id by which a repeat can be told.
+
+`headrace-message-id` is `<stream>/<batch>/<partition>/<number>`. The rows of a batch are spread
+over a fixed number of partitions by what they hold, and sorted before they are numbered, so that a
+batch that is repeated gives the same ids to the same records, whatever order a shuffle brought them
+in.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.contract.headers import MESSAGE_ID
+from headrace.pipelines.declaration import Topic
+from headrace.pipelines.failure import PipelineError
+from headrace.pipelines.rows.record_rows import with_headers
+from headrace.pipelines.sinks.console_lines import Once
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+RECORD = ("key", "value", "headers", "partition")
+# By which rows are numbered; another number would give other ids to a batch that is repeated.
+PARTITIONS = 4
+# Spark's growing numbers hold the partition above these bits.
+NUMBER_BITS = 33
+
+
+def write(rows: DataFrame, topic: Topic, options: dict[str, str], once: Once) -> None:
+    records = identified(outgoing(rows, topic), once)
+    records.write.format("kafka").options(**options).option("topic", topic.name).save()
+
+
+def outgoing(rows: DataFrame, topic: Topic) -> DataFrame:
+    """The rows as key, value, headers and partition."""
+    from pyspark.sql import functions as F
+
+    names = rows.columns
+    if "value" in names:
+        strange = [name for name in names if name not in RECORD]
+        if strange:
+            raise PipelineError(
+                f"Rows for the topic {topic.name} have a column value, so {', '.join(strange)} "
+                f"would be lost: leave them out, or name value otherwise to have JSON."
+            )
+        return rows
+    if topic.key is not None and topic.key not in names:
+        raise PipelineError(f"The rows for {topic.name} have no column {topic.key} for the key.")
+    key = F.lit(None) if topic.key is None else F.col(topic.key)
+    whole = F.to_json(F.struct(*(F.col(f"`{name}`") for name in names)))
+    return rows.select(key.cast("string").alias("key"), whole.alias("value"))
+
+
+def identified(records: DataFrame, once: Once) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    has_headers = "headers" in records.columns
+    spread = records.repartition(PARTITIONS, *records.columns)
+    ordered = spread.sortWithinPartitions(*records.columns)
+    number = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << NUMBER_BITS) - 1))
+    record_id = F.concat_ws(
+        "/",
+        F.lit(once[0]),
+        F.lit(str(once[1])),
+        F.spark_partition_id().cast("string"),
+        number.cast("string"),
+    )
+    own = F.col("headers") if has_headers else F.lit(None)
+    numbered = ordered.withColumn("_headrace_id", record_id)
+    headers = with_headers(own, {MESSAGE_ID: F.col("_headrace_id")})
+    return numbered.withColumn("headers", headers).drop("_headrace_id")

@@ -1,0 +1,209 @@
+"""The jars that PySpark does not bring, with pinned sums: Spark's Kafka connector and Avro, Delta,
+Iceberg, PostgreSQL's driver.
+
+Brought once by Spark's own resolver (so its settings for mirrors and proxies hold), checked, and
+kept in the user's cache; from then on a start needs neither resolver nor network. Of several first
+starts at the same moment one brings them and the others wait for it: a lock beside the folder says
+who, and ends with its process. The folder appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headrace.pipelines.failure import PipelineError
+
+PACKAGES = (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
+    "org.apache.spark:spark-avro_2.13:4.0.0",
+    "io.delta:delta-spark_2.13:4.0.1",
+    "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.1",
+    "org.postgresql:postgresql:42.7.8",
+)
+# The jars that PySpark brings itself.
+EXCLUDED = (
+    "org.slf4j:*",
+    "org.apache.hadoop:*",
+    "org.lz4:*",
+    "org.scala-lang:*",
+    "org.scala-lang.modules:*",
+    "org.xerial.snappy:*",
+    "com.google.code.findbugs:*",
+    "org.checkerframework:*",
+    "org.tukaani:*",
+)
+SHA256 = {
+    "io.delta_delta-spark_2.13-4.0.1.jar": (
+        "a1e76860b19fe1e6b205a4ea7a9099a2f9575d39bb71d49b3e679b299d0efb91"
+    ),
+    "io.delta_delta-storage-4.0.1.jar": (
+        "ecc42c5aaa51c423312d9e4e48aa4a12b34740bf2c37de0e8f279277ec3d12e4"
+    ),
+    "org.antlr_antlr4-runtime-4.13.1.jar": (
+        "54665d2838cc66458343468efc539e454fc95b46a8a04b13c6ac43fc9be63505"
+    ),
+    "org.apache.commons_commons-pool2-2.12.0.jar": (
+        "6d3bd18df8410f3e31b031aca582cc109342358a62a2759ebd0c4cdf30d06f8b"
+    ),
+    "org.apache.iceberg_iceberg-spark-runtime-4.0_2.13-1.10.1.jar": (
+        "2192a0881ed0f5773b5a83a8820d2b0b2069beec203028643a1c338551007f09"
+    ),
+    "org.apache.kafka_kafka-clients-3.9.0.jar": (
+        "15c1e137f2c2c94398e27abc4060a03b6bde10bf9fac15e8f70c02320b202f18"
+    ),
+    "org.apache.spark_spark-avro_2.13-4.0.0.jar": (
+        "083fb13d7a1091025b135eff216e2009b42c9724bb8bc597d2f28b1207ef4709"
+    ),
+    "org.apache.spark_spark-sql-kafka-0-10_2.13-4.0.0.jar": (
+        "33a3b8b04df4a2e43c9d5bf8ca5972936a1ac662f2714e014d00ef6f27468bf3"
+    ),
+    "org.apache.spark_spark-token-provider-kafka-0-10_2.13-4.0.0.jar": (
+        "f2be3b76f9e6cbe63379d4e4e0dc14f59dbf056ae2ad16ff15ac108004c86767"
+    ),
+    "org.postgresql_postgresql-42.7.8.jar": (
+        "2a32a9dcbc42d67a50ad3a0de5efd102c8d2be46720045f2cbd6689f160ab7c7"
+    ),
+}
+BROUGHT_WITHIN_S = 900.0
+LOOK_EVERY_S = 0.2
+# How Java says that somebody is not to be reached.
+NO_NETWORK = (
+    "UnknownHostException",
+    "ConnectException",
+    "NoRouteToHostException",
+    "SocketTimeoutException",
+    "HttpTimeoutException",
+)
+
+Say = Callable[[str], None]
+
+# A session starts after everything is resolved; that it starts says that all was found.
+RESOLVE = """
+import sys
+from pyspark.sql import SparkSession
+folder, packages, excluded = sys.argv[1:]
+SparkSession.builder.master("local[1]").config(map={
+    "spark.jars.ivy": folder, "spark.jars.packages": packages, "spark.jars.excludes": excluded,
+    "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1"}).getOrCreate().stop()
+"""
+
+
+def user_cache() -> Path:
+    """Where Headrace keeps what can be had again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace"
+
+
+def folder_below(cache: Path) -> Path:
+    """Other pins, another folder."""
+    digest = hashlib.sha256(repr(sorted(SHA256.items())).encode()).hexdigest()[:12]
+    return cache / f"spark-jars-{digest}"
+
+
+def jars(cache: Path, note: Say | None = None) -> list[Path]:
+    """All of them, checked; brought if they are not there. JAVA_HOME is set."""
+    folder = folder_below(cache)
+    if not folder.exists():
+        with _alone(folder.with_suffix(".lock")):
+            if not folder.exists():  # else another process has brought them meanwhile
+                _bring(folder, note)
+    return checked(cache)
+
+
+def checked(cache: Path) -> list[Path]:
+    """The jars that are there, each with the pinned checksum."""
+    folder = folder_below(cache)
+    for name, wanted in SHA256.items():
+        check(folder / name, wanted)
+    return [folder / name for name in SHA256]
+
+
+def check(jar: Path, wanted: str) -> None:
+    try:
+        with jar.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        raise PipelineError(
+            f"{jar.name} is missing: remove {jar.parent} and run again to bring it anew."
+        ) from None
+    if found != wanted:
+        raise PipelineError(
+            f"{jar.name} is not the file that was pinned (sha256 {found[:16]}... instead of "
+            f"{wanted[:16]}...): remove {jar.parent} and run again; if it stays so, what your "
+            "package mirror serves is not what its authors published."
+        )
+
+
+@contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    """Only one process is in here; who waits, waits as long as the first may take."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + BROUGHT_WITHIN_S
+    with lock.open("a") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise PipelineError(
+                        f"Another process brings Spark's jars and does not end: it holds {lock}."
+                    ) from None
+                time.sleep(LOOK_EVERY_S)
+        yield
+
+
+def resolver(aside: Path) -> list[str]:
+    """The command that brings all jars into `aside`/jars."""
+    return [sys.executable, "-c", RESOLVE, str(aside), ",".join(PACKAGES), ",".join(EXCLUDED)]
+
+
+def _bring(folder: Path, note: Say | None) -> None:
+    """Through a folder of our own beside it, so that a broken download is not taken for whole."""
+    if note is not None:
+        note(f"bringing Spark's Kafka connector, Delta and Iceberg (66 MB, once) to {folder}")
+    aside = folder.with_suffix(".part")
+    shutil.rmtree(aside, ignore_errors=True)  # of one that was killed: we are alone here
+    aside.mkdir(parents=True)
+    try:
+        _resolve(aside)
+        for name, wanted in SHA256.items():
+            check(aside / "jars" / name, wanted)
+        (aside / "jars").rename(folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _resolve(aside: Path) -> None:
+    try:
+        done = subprocess.run(
+            resolver(aside), capture_output=True, text=True, timeout=BROUGHT_WITHIN_S, cwd=aside
+        )
+    except subprocess.TimeoutExpired:
+        raise PipelineError("Spark's resolver did not bring its jars in 15 minutes.") from None
+    if done.returncode:
+        raise PipelineError(why_not(done.stderr, aside.with_suffix("")))
+
+
+def why_not(said: str, folder: Path) -> str:
+    """The remedy for a failed resolver, from its output. Knows no Spark."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    if away := next((line for line in lines if any(sign in line for sign in NO_NETWORK)), None):
+        return (
+            f"Spark's jars are not here yet, and where they come from was not reached ({away}): "
+            "the first run needs the network (behind a proxy: JAVA_TOOL_OPTIONS="
+            "'-Dhttps.proxyHost=... -Dhttps.proxyPort=...'), or copy "
+            f"{folder} from a machine that has it."
+        )
+    telling = [line for line in lines if "Exception" in line or "unresolved" in line]
+    reason = (telling or lines or ["it said nothing"])[0]
+    return f"Spark's resolver could not bring its jars ({', '.join(PACKAGES)}): {reason}"

@@ -1,0 +1,106 @@
+"""Dead letters of a stream that keeps state: its records are read once, unless one is bad.
+
+Spark counts bad records on the way (`DataFrame.observe`). When a batch has been written and before
+it is committed, its count is asked for: none, and there is nothing to do; else, or if Spark does
+not say, the batch's records are read again by their offsets and the bad ones become letters. A run
+that is killed in between does the batch again, and its letters too.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from headrace.pipelines.declaration import Topic
+from headrace.pipelines.rows import record_rows
+from headrace.pipelines.stream import batch_offsets
+from headrace.pipelines.stream.backfill import Offsets, begun_at
+from headrace.pipelines.stream.folder import Folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+BAD_RECORDS = "headrace_bad_records"
+# Options that say which topics a stream reads.
+WHICH = ("subscribe", "subscribePattern", "assign")
+# The first batch may be written before the call that started the query has returned.
+STARTED_WITHIN_S = 120.0
+
+
+class CountedBadRecords:
+    """`bury` makes letters of the bad ones of some records that have been read."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        folder: Folder,
+        source: Topic,
+        options: dict[str, str],
+        bury: Callable[[DataFrame], None],
+    ) -> None:
+        self.spark, self.folder, self.source = spark, folder, source
+        left_out = (*record_rows.STARTING, *WHICH)
+        self.options = {one: v for one, v in options.items() if one not in left_out}
+        self.bury = bury
+        self._query: StreamingQuery | None = None
+        self._started = threading.Event()
+
+    def runs_in(self, query: StreamingQuery) -> None:
+        self._query = query
+        self._started.set()
+
+    def bury_those_of(self, number: int) -> None:
+        """Called when a batch has been written."""
+        if self._count() == 0:
+            return
+        first, last = batch_offsets.taken(self.folder.checkpoint, number)
+        self._bury_between(first, last)
+
+    def _count(self) -> int | None:
+        """None: Spark does not say."""
+        self._started.wait(STARTED_WITHIN_S)
+        if self._query is None:
+            return None
+        stream: Any = self._query
+        execution = stream._jsq.streamingQuery().lastExecution()
+        found = execution.observedMetrics().get(BAD_RECORDS)
+        return int(found.get().getLong(0)) if found.isDefined() else None
+
+    def _bury_between(self, first: Offsets, last: Offsets) -> None:
+        if first == last:
+            return
+        # These partitions and no others: one that came since would need offsets too.
+        chosen = {topic: sorted(map(int, partitions)) for topic, partitions in last.items()}
+        between = {
+            "assign": json.dumps(chosen),
+            "startingOffsets": json.dumps(first),
+            "endingOffsets": json.dumps(last),
+        }
+        records = self.spark.read.format("kafka").options(**self.options | between).load()
+        self.bury(record_rows.parsed(records, self.source))
+
+    def catch_up(self) -> None:
+        """A stream of before had a query of its own for letters, which may be behind the rows: do
+        the rest of it, once, and forget its checkpoint."""
+        aside = self.folder.dead_checkpoint
+        if not aside.exists():
+            return
+        rows, letters = (batch_offsets.last_done(one) for one in (self.folder.checkpoint, aside))
+        if rows is not None:
+            last = batch_offsets.ends(self.folder.checkpoint, rows)
+            known = batch_offsets.ends(aside, letters) if letters is not None else None
+            first = batch_offsets.filled(known or begun_at(self.folder.checkpoint) or {}, last)
+            self._bury_between(first, _not_before(first, last))
+        shutil.rmtree(aside)
+
+
+def _not_before(first: Offsets, last: Offsets) -> Offsets:
+    """The letters may be ahead of the rows; then there is nothing to do for that partition."""
+    return {
+        topic: {one: max(end, first[topic][one]) for one, end in partitions.items()}
+        for topic, partitions in last.items()
+    }

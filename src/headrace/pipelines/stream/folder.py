@@ -1,0 +1,345 @@
+"""The files of a pipeline: its checkpoint, its identity, its last batch, and the process that runs
+it.
+
+`<data>/state/<name>/` holds `checkpoint/`, `dead-checkpoint/`, what is known as JSON, and
+`running`, which its process locks while it lives: a lock cannot be left behind by a kill. Tables
+lie in `<data>/tables/`. Knows no Spark.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import signal
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from headrace.pipelines.declaration import Pipeline
+from headrace.pipelines.failure import PipelineError
+
+DEFAULT = "headrace-pipelines"
+# A Spark whose driver was killed ends in a second or two.
+OLD_SPARK_WITHIN_S = 60.0
+# A table that another stream has alone for a moment, to compact it, is waited for.
+COMPACTED_WITHIN_S = 30.0
+# Sinks that are folders, by the first word of their kind.
+FILE_KINDS = ("delta", "iceberg", "parquet")
+# The state before it was written down.
+BEFORE = {"zone": "UTC"}
+
+
+class Folder:
+    """The state of one pipeline below `data`."""
+
+    def __init__(self, data: Path, name: str) -> None:
+        self.data = data.absolute()
+        self.name = name
+        self.state = self.data / "state" / name
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.state / "checkpoint"
+
+    @property
+    def dead_checkpoint(self) -> Path:
+        return self.state / "dead-checkpoint"
+
+    def identity(self, pipeline: Pipeline) -> str:
+        """The id of this checkpoint's life; a checkpoint of another source or sink is refused."""
+        path = self.state / "identity.json"
+        known = _read(path)
+        if known is None:
+            if self.has_begun():  # as another stream it would write its last batch again
+                raise PipelineError(
+                    f"{path} is gone: put it back from a copy, or begin anew by removing "
+                    f"{self.state}."
+                )
+            known = {"id": uuid.uuid4().hex, **pipeline.describe()}
+            _write(path, known)
+        for part, now in pipeline.describe().items():
+            if (before := known.get(part, BEFORE.get(part))) != now:
+                raise PipelineError(
+                    f"The checkpoint of {self.name} belongs to the {part} {before}, not "
+                    f"{now}: give the pipeline another name, or begin anew with "
+                    f"`headrace pipeline reset {self.name}`."
+                )
+        return str(known["id"])
+
+    def described(self) -> dict[str, Any]:
+        return _read(self.state / "identity.json") or {}
+
+    def keep_progress(self, progress: dict[str, Any]) -> None:
+        _write(self.state / "progress.json", progress)
+
+    def progress(self) -> dict[str, Any] | None:
+        return _read(self.state / "progress.json", if_whole=True)
+
+    def keep_compaction(self, totals: dict[str, Any]) -> None:
+        """What compaction has done since the checkpoint began; only told, so a disk that refuses
+        it is no failure."""
+        with suppress(OSError):
+            _write(self.state / "compaction.json", totals)
+
+    def compaction(self) -> dict[str, Any]:
+        return _read(self.state / "compaction.json", if_whole=True) or {}
+
+    def keep_failure(self, sentence: str, at_ms: int) -> None:
+        """Why its last run ended; for people, so a disk that refuses it is no second failure."""
+        with suppress(OSError):
+            _write(self.state / "failure.json", {"sentence": sentence, "at_ms": at_ms})
+
+    def failure(self) -> dict[str, Any] | None:
+        return _read(self.state / "failure.json", if_whole=True)
+
+    def schema(self) -> str | None:
+        """The schema that was inferred once."""
+        found = (_read(self.state / "schema.json") or {}).get("ddl")
+        return found if isinstance(found, str) else None
+
+    def pin_schema(self, ddl: str) -> None:
+        _write(self.state / "schema.json", {"ddl": ddl})
+
+    def backfill(self) -> dict[str, Any] | None:
+        """The plan and the state of `--backfill`."""
+        return _read(self.state / "backfill.json")
+
+    def keep_backfill(self, plan: dict[str, Any]) -> None:
+        _write(self.state / "backfill.json", plan)
+
+    def has_begun(self) -> bool:
+        """Whether offsets are written down that it would go on at."""
+        begun = self.checkpoint.is_dir() and any(self.checkpoint.iterdir())
+        return begun or self.backfill() is not None
+
+    def topic_ids(self) -> dict[str, str]:
+        """Of the topics that it has read, by name."""
+        return _read(self.state / "topics.json") or {}
+
+    def keep_topic_ids(self, ids: dict[str, str]) -> None:
+        _write(self.state / "topics.json", ids)
+
+    def dead_letters_before(self) -> int | None:
+        """How many there were in the topic of dead letters before this checkpoint began."""
+        found = (_read(self.state / "dead-letters.json", if_whole=True) or {}).get("before")
+        return found if isinstance(found, int) else None
+
+    def keep_dead_letters_before(self, count: int) -> None:
+        _write(self.state / "dead-letters.json", {"before": count})
+
+    # ---- the Spark of the run before
+
+    def keep_spark(self, process: int) -> None:
+        """The process that computes for us: it may outlive a killed driver by a moment."""
+        _write(self.state / "spark.json", {"process": process})
+
+    def wait_for_old_spark(self, ours: int, within_s: float = OLD_SPARK_WITHIN_S) -> None:
+        """Two of them at one checkpoint would write batches twice. Spark ends when its driver does;
+        a batch that it is about to commit may still be committed."""
+        process = (_read(self.state / "spark.json", if_whole=True) or {}).get("process")
+        deadline = time.monotonic() + within_s
+        while isinstance(process, int) and process != ours and _is_spark(process):
+            if time.monotonic() > deadline:
+                raise PipelineError(
+                    f"The Spark of the run before (process {process}) has not ended: end it, then "
+                    f"run {self.name} again."
+                )
+            time.sleep(0.1)
+
+    # ---- who runs it
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Only one process runs a pipeline."""
+        self.state.mkdir(parents=True, exist_ok=True)
+        with (self.state / "running").open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise PipelineError(
+                    f"{self.name} runs already (process {self.runner()}): stop it with "
+                    f"`headrace pipeline stop {self.name}`."
+                ) from None
+            file.seek(0)
+            file.truncate()
+            file.write(str(os.getpid()))
+            file.flush()
+            yield
+
+    def runner(self) -> int | None:
+        """The process that runs it now, if one does."""
+        try:
+            with (self.state / "running").open("r+") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except OSError:
+                    return int(file.read() or 0) or None
+        except FileNotFoundError:
+            pass
+        return None
+
+    def stop(self) -> int:
+        runner = self.runner()
+        if runner is None:
+            raise PipelineError(f"{self.name} does not run.")
+        os.kill(runner, signal.SIGTERM)
+        return runner
+
+    def reset(self, *, table: bool) -> None:
+        """Forget how far it came; with `table` its table goes too."""
+        known = self.described()
+        if not known:
+            raise PipelineError(f"No pipeline {self.name} has run in {self.data}.")
+        if str(known.get("kind", "")).startswith("parquet") and not table:
+            raise PipelineError(
+                f"A Parquet table remembers its batches and would leave out the first ones of a "
+                f"new run: reset {self.name} with --table, which removes {known['sink']} too."
+            )
+        with self.held():
+            kind = str(known.get("kind", ""))
+            if table and kind.startswith(FILE_KINDS):
+                location = table_location(self.data, str(known["sink"]))
+                if "://" in location:
+                    raise PipelineError(f"{location} is not on this machine: remove it yourself.")
+                shutil.rmtree(location, ignore_errors=True)
+            elif table:
+                raise PipelineError(
+                    f"{self.name} writes to {known['sink']} ({kind}), which is no table on this "
+                    "machine: remove it yourself, and reset without --table."
+                )
+            shutil.rmtree(self.state)
+
+
+def table_location(data: Path, name: str) -> str:
+    """A name is a folder below the tables; a path is from where one stands; an address stays."""
+    if "://" in name:
+        return name
+    return str(Path(name).absolute() if "/" in name else data.absolute() / "tables" / name)
+
+
+class TableInUse(PipelineError):
+    """Another process writes to it."""
+
+
+@dataclass(slots=True)
+class TableLock:
+    """A table that this process writes; `file` is None for a table at an address, of which nobody
+    here knows who else writes it."""
+
+    file: TextIO | None
+    is_alone: bool
+
+    @contextmanager
+    def alone_for_now(self) -> Iterator[bool]:
+        """Whether nobody else writes the table meanwhile. One that appends shares its lock, tries
+        to have it alone, and shares it again afterwards. The kernel gives the old lock up when it
+        is asked for the other kind, so somebody may come in between: then this waits, and writes
+        nothing until the lock is had again."""
+        if self.file is None or self.is_alone:
+            yield self.is_alone
+            return
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            fcntl.flock(self.file, fcntl.LOCK_SH)
+            yield False
+            return
+        try:
+            _sign(self.file)
+            yield True
+        finally:
+            fcntl.flock(self.file, fcntl.LOCK_SH)
+
+
+@contextmanager
+def table_held(location: str, *, alone: bool) -> Iterator[TableLock]:
+    """While a table on this machine is written. A writer that replaces rows writes `alone`: an
+    older number that is merged beside a newer one would stay. Appends may be many."""
+    if "://" in location:
+        yield TableLock(None, is_alone=False)
+        return
+    with _lock_of(location).open("a+") as file:
+        if not _taken(file, alone=alone):
+            file.seek(0)
+            raise TableInUse(
+                f"The table {location} is being written by process {file.read() or 'unknown'}: let "
+                "it end or stop it first, or write to another table."
+            )
+        _sign(file)
+        yield TableLock(file, is_alone=alone)
+
+
+def _taken(file: TextIO, *, alone: bool) -> bool:
+    """Who appends waits a while: another that appends may be compacting between its batches."""
+    deadline = time.monotonic() + (0.0 if alone else COMPACTED_WITHIN_S)
+    while True:
+        try:
+            fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+            return True
+        except OSError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.1)
+
+
+def _sign(file: TextIO) -> None:
+    file.seek(0)
+    file.truncate()
+    file.write(str(os.getpid()))
+    file.flush()
+
+
+def _lock_of(location: str) -> Path:
+    """Beside the table, or where only the table itself may be written, by its name elsewhere."""
+    path = Path(location).parent / f".{Path(location).name}.lock"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    except OSError:
+        name = hashlib.sha256(location.encode()).hexdigest()[:16]
+        return Path(tempfile.gettempdir()) / f"headrace-table-{name}.lock"
+    return path
+
+
+def known(data: Path) -> list[Folder]:
+    """The pipelines that have run with this folder."""
+    return [Folder(data, path.parent.name) for path in sorted(data.glob("state/*/identity.json"))]
+
+
+def _read(path: Path, *, if_whole: bool = False) -> dict[str, Any] | None:
+    """None if it is not there; with `if_whole` also if it is damaged, for what is only told."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        if if_whole:
+            return None
+        raise PipelineError(
+            f"{path} is damaged: put it back from a copy, or begin anew by removing {path.parent}."
+        ) from None
+    return found if isinstance(found, dict) else None
+
+
+def _write(path: Path, value: dict[str, Any]) -> None:
+    """All of it or nothing: a kill leaves the old one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(value), "utf-8")
+    new.replace(path)
+
+
+def _is_spark(process: int) -> bool:
+    """Whether that process lives and is a Spark: its number may be another's by now."""
+    try:
+        return b"SparkSubmit" in Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return False

@@ -1,0 +1,343 @@
+"""The queries of one stream: rows into the sink, bad records into the topic of dead letters.
+
+Where each row goes its own way, both are done in one pass over a batch, which is read and parsed
+once and kept while it is used. A function that keeps state must see the stream itself, not one
+batch. There Spark counts the bad records on the way, and only a batch that has some is read again
+for its dead letters, before it is committed (`counted`). Where a function need not take every
+record, so that the count could be short, and for Parquet, whose sink is Spark's own, the dead
+letters are a query of their own over the same topic, with its own checkpoint, which looks only
+every ten seconds. Dead letters are written at least once; `headrace-message-id` names the record,
+so that repeats can be told.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headrace.pipelines.compaction import Compaction
+from headrace.pipelines.declaration import Pipeline, Table, Topic
+from headrace.pipelines.expectation import DEAD_LETTER, STOP
+from headrace.pipelines.failure import PipelineError
+from headrace.pipelines.rows import failing_records, record_place, record_rows
+from headrace.pipelines.sinks import tables
+from headrace.pipelines.sinks.console_lines import Once, Say
+from headrace.pipelines.sinks.latest import ByColumns, Latest
+from headrace.pipelines.sinks.writer import Writer, output_mode
+from headrace.pipelines.spark import shape
+from headrace.pipelines.spark.spark_errors import explained
+from headrace.pipelines.stream.backfill import begun_at
+from headrace.pipelines.stream.counted import BAD_RECORDS, CountedBadRecords
+from headrace.pipelines.stream.folder import Folder, table_location
+from headrace.pipelines.stream.topic_ids import TopicIds
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.types import StructType
+
+# Options that say by time where a stream begins.
+WHEN = ("startingTimestamp", "startingOffsetsByTimestampStrategy")
+BEGUN_WITHIN_S = 120.0
+DEAD_LETTERS_EVERY_MS = 10_000
+
+Batch = Callable[["DataFrame", int], None]
+
+
+class Growth(Protocol):
+    """How records become rows where the columns grow with the values of each batch."""
+
+    @property
+    def latest(self) -> Latest | None: ...
+
+    def parsed(self, records: DataFrame, table: StructType | None, note: Say) -> DataFrame:
+        """As `record_rows.parsed` gives them, by the columns of the table and of these records."""
+
+    def rows(self, found: DataFrame) -> DataFrame:
+        """The rows for the table."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Streaming:
+    """`options` are those of Spark's Kafka source."""
+
+    pipeline: Pipeline
+    spark: SparkSession
+    folder: Folder
+    writer: Writer
+    options: dict[str, str]
+    note: Say
+    topic_ids: TopicIds
+    growth: Growth | None = None
+    every_ms: int = 0
+    compaction: Compaction | None = None
+    failed: PipelineError | None = None  # what a batch failed with, in our own words
+
+    def start(self, *, once: bool) -> list[StreamingQuery]:
+        """The first one is the one that matters to people."""
+        if self.growth is not None:
+            grown = self._records(self.options).writeStream.foreachBatch(self._guarded(self._grown))
+            return [self._begin(grown, self.folder.checkpoint, once=once)]
+        found, rows = self._rows()
+        result = self._streamed(rows)
+        if found is None:
+            result, latest = record_place.ordered(
+                self.pipeline, record_place.beside(rows, self.pipeline), self.result
+            )
+            into_sink = self._into_sink(result, latest)
+            return [self._begin(into_sink, self.folder.checkpoint, once=once)]
+        if self.takes_one_pass(result):
+            both = found.writeStream.outputMode("append").foreachBatch(self._guarded(self._both))
+            return [self._begin(both, self.folder.checkpoint, once=once)]
+        newest = record_place.newest_of(self.pipeline)
+        latest = None if newest is None else ByColumns((newest,))
+        if self.counts_bad_records(result):
+            return [self._start_counted(found, latest, once=once)]
+        writer = self._into_sink(result, latest)
+        into_sink = self._begin(writer, self.folder.checkpoint, once=once)
+        dead, _ = self._rows(self._same_start(into_sink))
+        assert dead is not None
+        burying = self._guarded(lambda batch, _: self.bury(batch), of_rows=False)
+        letters = dead.writeStream.foreachBatch(burying)
+        every_ms = max(self.every_ms, DEAD_LETTERS_EVERY_MS)
+        buried = self._begin(letters, self.folder.dead_checkpoint, once=once, every_ms=every_ms)
+        return [into_sink, buried]
+
+    def counts_bad_records(self, result: DataFrame) -> bool:
+        """Whether a batch is known to have looked at each of its records when it is written."""
+        return not self.writes_itself and shape.takes_every_record(shape.plan_of(result))
+
+    def _start_counted(
+        self, found: DataFrame, latest: Latest | None, *, once: bool
+    ) -> StreamingQuery:
+        source = self.pipeline.source
+        assert isinstance(source, Topic)
+        counted = CountedBadRecords(self.spark, self.folder, source, self.options, self.bury)
+        counted.catch_up()
+        result = self._streamed(record_rows.good(found, source, counted=BAD_RECORDS))
+
+        def write(batch: DataFrame, number: int) -> None:
+            self.writer.write(batch, (self.writer.stream, number), latest)
+            counted.bury_those_of(number)
+
+        mode = output_mode(self.pipeline.sink)
+        writer = result.writeStream.outputMode(mode).foreachBatch(self._guarded(write))
+        query = self._begin(writer, self.folder.checkpoint, once=once)
+        counted.runs_in(query)
+        return query
+
+    def _same_start(self, query: StreamingQuery) -> dict[str, str]:
+        """Each of two queries would find an end of the topic of its own, and a bad record between
+        them would be neither a row nor a dead letter: the second begins where the first did."""
+        known = self.folder.dead_checkpoint.exists()
+        if known or self.options.get("startingOffsets") == "earliest":
+            return self.options
+        deadline = time.monotonic() + BEGUN_WITHIN_S
+        while (began := begun_at(self.folder.checkpoint)) is None and query.isActive:
+            if time.monotonic() > deadline:
+                raise PipelineError(
+                    f"{self.pipeline.source.name} did not say within {BEGUN_WITHIN_S:g} seconds "
+                    "where it ends."
+                )
+            time.sleep(0.05)
+        began = began or begun_at(self.folder.checkpoint)
+        if began is None:  # it has failed, and that will be told
+            return self.options
+        kept = {name: value for name, value in self.options.items() if name not in WHEN}
+        return {**kept, "startingOffsets": json.dumps(began)}
+
+    def result(self, rows: DataFrame) -> DataFrame:
+        from pyspark.sql import DataFrame
+
+        made = self.pipeline(rows)
+        if not isinstance(made, DataFrame):
+            raise PipelineError(
+                f"{self.pipeline.name} returned {type(made).__name__}, not a DataFrame."
+            )
+        return made
+
+    @property
+    def writes_itself(self) -> bool:
+        """Whether Spark writes the sink without asking us batch by batch."""
+        sink = self.pipeline.sink
+        return isinstance(sink, Table) and sink.format == "parquet"
+
+    def _streamed(self, rows: DataFrame) -> DataFrame:
+        made = self.result(rows)
+        shape.must_stream(self.pipeline, made, output_mode(self.pipeline.sink))
+        return made
+
+    def stateful_operator(self) -> str | None:
+        return shape.stateful_operator(shape.plan_of(self._streamed(self._rows()[1])))
+
+    def takes_one_pass(self, result: DataFrame) -> bool:
+        """A stream whose dead letters have a checkpoint goes on with it."""
+        sink = self.pipeline.sink
+        if isinstance(sink, Table) and sink.format == "parquet":
+            return False
+        if self.folder.dead_checkpoint.exists():
+            return False
+        return shape.stateful_operator(shape.plan_of(result)) is None
+
+    def _rows(self, options: dict[str, str] | None = None) -> tuple[DataFrame | None, DataFrame]:
+        """Records with what they were parsed to, if they are, and the rows for the function."""
+        source = self.pipeline.source
+        if isinstance(source, Table):
+            location = table_location(self.folder.data, source.name)
+            return None, tables.streamed(self.spark, source, location)
+        records = self._records(self.options if options is None else options)
+        if source.schema is None:
+            return None, records
+        found = record_rows.parsed(records, source)
+        return found, record_rows.good(found, source)
+
+    def _records(self, options: dict[str, str]) -> DataFrame:
+        return self.spark.readStream.format("kafka").options(**options).load()
+
+    def _begin(
+        self, writer: Any, checkpoint: Path, *, once: bool, every_ms: int | None = None
+    ) -> StreamingQuery:
+        every_ms = self.every_ms if every_ms is None else every_ms
+        trigger: dict[str, Any] = (
+            {"availableNow": True} if once else {"processingTime": f"{every_ms} milliseconds"}
+        )
+        query: StreamingQuery = (
+            writer.option("checkpointLocation", str(checkpoint)).trigger(**trigger).start()
+        )
+        return query
+
+    def _into_sink(self, rows: DataFrame, latest: Latest | None) -> Any:
+        sink, writer = self.pipeline.sink, rows.writeStream
+        if isinstance(sink, Table) and sink.format == "parquet":
+            self.writer.table(sink).must_fit_parquet(rows)
+            if sink.partition_by:
+                writer = writer.partitionBy(*sink.partition_by)
+            return (
+                writer.format("parquet").outputMode("append").option("path", self.writer.location)
+            )
+
+        def write(batch: DataFrame, number: int) -> None:
+            self.writer.write(batch, (self.writer.stream, number), latest)
+
+        return writer.outputMode(output_mode(sink)).foreachBatch(self._guarded(write))
+
+    def _guarded(self, batch: Batch, *, of_rows: bool = True) -> Batch:
+        """Spark wraps what a batch raises in much text; ours is kept. When rows are written it is
+        the table's turn to be compacted."""
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
+
+        def guarded(rows: DataFrame, number: int) -> None:
+            try:
+                self.topic_ids.check()
+                batch(rows, number)
+                self.topic_ids.check()
+                if of_rows and self.compaction is not None:
+                    self.compaction.after_batch(number)
+            except PipelineError as failure:
+                self.failed = failure
+                raise
+            except (PySparkException, Py4JJavaError) as failure:
+                self.failed = PipelineError(explained(self.pipeline, str(failure)))
+                raise
+
+        return guarded
+
+    def _both(self, batch: DataFrame, number: int) -> None:
+        """Dead letters first: if the rest fails they are written again, never lost."""
+        found = batch.persist()
+        try:
+            self.bury(found)
+            self.write(found, (self.writer.stream, number))
+        finally:
+            found.unpersist()
+
+    def write(self, found: DataFrame, once: Once) -> None:
+        """The rows of records into the sink; records for which the function raises are dead letters
+        too."""
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import AnalysisException, PySparkException
+
+        try:
+            self.writer.write(*self._for_sink(found, once))
+        except AnalysisException:
+            raise
+        except (PySparkException, Py4JJavaError):
+            good = found.where(f"{record_rows.WHY} IS NULL")
+            failing = failing_records.find(good, self._compute)
+            if not failing:  # it is the sink
+                raise
+            marked = failing_records.marked(found, failing, record_rows.WHY)
+            self.bury(marked.where(f"{record_rows.WHY} LIKE 'the function raised %'"))
+            self.writer.write(*self._for_sink(marked, once))
+
+    def _for_sink(self, found: DataFrame, once: Once) -> tuple[DataFrame, Once, Latest | None]:
+        source = self.pipeline.source
+        assert isinstance(source, Topic)
+        rows, latest = self.ordered(found, source)
+        return rows, once, latest
+
+    def _compute(self, found: DataFrame) -> None:
+        rows, _, _ = self._for_sink(found, ("", 0))
+        rows.write.format("noop").mode("overwrite").save()
+
+    def ordered(self, found: DataFrame, source: Topic) -> tuple[DataFrame, Latest | None]:
+        """The rows of a batch, and how to tell the newer of two of a key."""
+        columns = {
+            name: record_place.SOURCE[name] for name in record_place.carried_by(self.pipeline)
+        }
+        return record_place.ordered(
+            self.pipeline, record_rows.good(found, source, columns), self.result
+        )
+
+    def _grown(self, batch: DataFrame, number: int) -> None:
+        growth, sink = self.growth, self.pipeline.sink
+        assert growth is not None and isinstance(sink, Table)
+        table = self.writer.table(sink)
+        records = batch.persist()
+        try:
+            found = growth.parsed(records, table.columns(records.sparkSession), self.note)
+            rows = growth.rows(found)
+            self.bury(found)
+            self.writer.write(rows, (self.writer.stream, number), growth.latest)
+        finally:
+            records.unpersist()
+
+    def bury(self, found: DataFrame) -> None:
+        """The bad ones of a batch into the topic of dead letters; rules that are broken otherwise
+        are told of."""
+        letters = record_rows.bad(
+            self._without_others(found), self.pipeline, self.folder.topic_ids()
+        )
+        letters = letters.persist()
+        try:
+            count = letters.count()
+            if count:
+                letters.write.format("kafka").options(**self.writer.kafka_options()).save()
+                noun = "record" if count == 1 else "records"
+                self.note(f"{count:,} bad {noun} to {self.pipeline.dead_topic}")
+        finally:
+            letters.unpersist()
+
+    def _without_others(self, found: DataFrame) -> DataFrame:
+        """Without the rows that break a rule and are dropped or stop the stream."""
+        from pyspark.sql import functions as F
+
+        topic = self.pipeline.topic
+        rules = topic.expect if topic is not None else ()
+        others = {one.why: one for one in rules if one.then != DEAD_LETTER}
+        if not others:
+            return found
+        broken = found.where(F.col(record_rows.WHY).isin(list(others)))
+        counts = {row[0]: int(row[1]) for row in broken.groupBy(record_rows.WHY).count().collect()}
+        for why, count in sorted(counts.items()):
+            rule = others[why]
+            said = f"{count:,} {'row' if count == 1 else 'rows'} where {rule.rule} does not hold"
+            if rule.then == STOP:
+                raise PipelineError(f"{self.pipeline.name} stops: a batch has {said}.")
+            self.note(f"{said}: left out")
+        return found.where(~F.coalesce(F.col(record_rows.WHY), F.lit("")).isin(list(others)))

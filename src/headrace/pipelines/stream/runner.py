@@ -1,0 +1,430 @@
+"""Runs a pipeline: as a stream from its checkpoint on, or once over a span of history."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings
+from headrace.client.errors import ClientError, NoSuchTopic
+from headrace.client.java_names import as_java
+from headrace.pipelines import compaction
+from headrace.pipelines.declaration import Pipeline, Table, Topic
+from headrace.pipelines.failure import PipelineError
+from headrace.pipelines.rows import record_place, record_rows
+from headrace.pipelines.sinks import console_lines, tables
+from headrace.pipelines.sinks.latest import Latest
+from headrace.pipelines.sinks.writer import Writer, stream_id
+from headrace.pipelines.spark import bar, session
+from headrace.pipelines.spark import progress as progress_of
+from headrace.pipelines.spark.spark_errors import explained
+from headrace.pipelines.stream import backfill as backfills
+from headrace.pipelines.stream.folder import Folder, TableLock, table_held, table_location
+from headrace.pipelines.stream.queries import Growth, Streaming
+from headrace.pipelines.stream.span import Span
+from headrace.pipelines.stream.topic_ids import TopicIds
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+LOOK_EVERY_S = 0.3
+
+
+@dataclass(slots=True, kw_only=True)
+class Runner:
+    """`say` gets a batch's rows on a console sink, `note` what happens, `draw` what is under way
+    while there is nothing to tell yet."""
+
+    pipeline: Pipeline
+    connection: ClientSettings
+    data: Path
+    say: console_lines.Say
+    note: console_lines.Say
+    draw: bar.Draw | None = None
+    master: str = "local[*]"
+    spark_settings: Mapping[str, str] = field(default_factory=dict)
+    every_ms: int = 0  # a stream's batch begins so long after the one before began
+    compact_every: int | None = None  # batches; 0 is never, None is as the table says
+    growth: Growth | None = None  # for lake tables
+    py_files: tuple[Path, ...] = ()  # what the functions import, for workers elsewhere
+    dead: int = 0  # records in the topic of dead letters since the checkpoint began
+    stopping: bool = False
+    topics: dict[str, list[int]] = field(default_factory=dict)  # those it reads, their partitions
+
+    def __post_init__(self) -> None:
+        """A zone among Spark's settings is the pipeline's: one for days and for their dates."""
+        if (zone := self.spark_settings.get(session.ZONE)) is not None:
+            self.pipeline = self.pipeline.in_zone(zone)
+
+    # ---- as a stream
+
+    def stream(self, *, once: bool = False, backfill: bool = False) -> None:
+        """Until it is stopped; with `once` until everything that is there now is done."""
+        session.must_be_installed()
+        from py4j.protocol import Py4JJavaError, Py4JNetworkError
+        from pyspark.errors import PySparkException
+
+        folder = Folder(self.data, self.pipeline.name)
+        with folder.held(), self._table_held(None) as lock:
+            identity = folder.identity(self.pipeline)
+            self._prepare_topics()
+            ids = TopicIds(folder, self.connection, self.pipeline.topic)
+            ids.begin()
+            self._count_dead(folder)
+            with self._stopped_by_signals():
+                spark = self._spark_for(folder)
+                try:
+                    streaming = self._streaming(spark, folder, identity, ids, lock)
+                    if backfill:
+                        self._backfill(streaming)
+                    self._go_on_after_backfill(streaming)
+                    if not self.stopping:
+                        self._run(streaming, once=once)
+                except (PySparkException, Py4JJavaError) as failure:
+                    raise PipelineError(explained(self.pipeline, str(failure))) from failure
+                except (Py4JNetworkError, ConnectionError) as gone:
+                    raise self._spark_ended() from gone
+
+    def _streaming(
+        self,
+        spark: SparkSession,
+        folder: Folder,
+        identity: str,
+        ids: TopicIds,
+        lock: TableLock | None,
+    ) -> Streaming:
+        writer = self._writer(stream_id(self.pipeline, identity))
+        options = self._source_options()
+        return Streaming(
+            pipeline=self._with_schema(spark, folder, options),
+            spark=spark,
+            folder=folder,
+            writer=writer,
+            options=options,
+            note=self.note,
+            topic_ids=ids,
+            compaction=compaction.for_sink(
+                self.pipeline,
+                writer.location,
+                spark=spark,
+                folder=folder,
+                lock=lock,
+                note=self.note,
+                every=self.compact_every,
+            ),
+            growth=self.growth,
+            every_ms=self.every_ms,
+        )
+
+    def _run(self, streaming: Streaming, *, once: bool) -> None:
+        queries = streaming.start(once=once)
+        try:
+            told = self._watch(queries, streaming)
+            if once and told < 0 and not self.stopping:
+                source = self.pipeline.source.name
+                self.note(f"nothing new in {source} since {self.pipeline.name} ran last")
+        finally:
+            self._end(queries)
+
+    def _end(self, queries: list[StreamingQuery]) -> None:
+        from py4j.protocol import Py4JError
+
+        try:
+            for query in queries:
+                query.stop()
+        except Py4JError as gone:  # a signal to the whole group of processes ends Java first
+            raise self._spark_ended() from gone
+
+    def _spark_ended(self) -> PipelineError:
+        return PipelineError(
+            f"Spark ended before {self.pipeline.name}: run it again, it goes on at its checkpoint."
+        )
+
+    def _watch(self, queries: list[StreamingQuery], streaming: Streaming) -> int:
+        """Tell of each batch until the stream ends, fails or is told to stop; says which was the
+        last one, or -1."""
+        from pyspark.errors import StreamingQueryException
+
+        told, reports = -1, progress_of.Reports()
+        try:
+            while any(query.isActive for query in queries) and not self.stopping:
+                for query in queries:
+                    if query.isActive or query.exception() is not None:
+                        query.awaitTermination(LOOK_EVERY_S)  # raises what it failed with
+                told = self._tell(reports.new(queries[0]), streaming, told)
+            for query in queries:
+                if (failure := query.exception()) is not None:
+                    raise failure
+        except StreamingQueryException as failure:
+            if streaming.failed is not None:
+                raise streaming.failed from failure
+            raise PipelineError(explained(self.pipeline, str(failure))) from failure
+        finally:
+            told = self._tell(reports.new(queries[0]), streaming, told)
+            self._keep_dead(streaming.folder)
+        return told
+
+    def _tell(self, reports: list[dict[str, Any]], streaming: Streaming, told: int) -> int:
+        for report in reports:
+            done = progress_of.read(report)
+            if done.batch > told and done.rows:
+                told = done.batch
+                done.behind = self._behind(report, done.behind)
+                self.note(done.line())
+                self._keep(streaming, done)
+                if streaming.writes_itself:
+                    streaming.topic_ids.check()
+        return told
+
+    def _behind(self, report: dict[str, Any], said: int) -> int:
+        """From the broker's own ends: Spark's are those of when the batch was planned, which may
+        have been in a life before this one."""
+        if self.pipeline.topic is None:
+            return said
+        try:
+            return progress_of.behind(
+                report, backfills.committed_ends(self.connection, self.topics)
+            )
+        except (PipelineError, ClientError, KeyError):  # a topic that has gone: the run says so
+            return said
+
+    # ---- dead letters
+
+    def _count_dead(self, folder: Folder) -> None:
+        """By the offsets of their topic: what a run counts itself is lost with it when it is
+        killed."""
+        if not self._has_dead_letters:
+            return
+        try:
+            ends = backfills.committed_ends(self.connection, [self.pipeline.dead_topic])
+        except (PipelineError, ClientError, KeyError):
+            return
+        written = sum(end for partitions in ends.values() for end in partitions.values())
+        before = folder.dead_letters_before()
+        if before is None or before > written:  # at first, or that topic has been made anew
+            known = int((folder.progress() or {}).get("dead", 0)) if before is None else 0
+            before = max(0, written - known)
+            folder.keep_dead_letters_before(before)
+        self.dead = written - before
+
+    def _keep_dead(self, folder: Folder) -> None:
+        self._count_dead(folder)
+        if (last := folder.progress()) is not None and last.get("dead") != self.dead:
+            folder.keep_progress({**last, "dead": self.dead})
+
+    @property
+    def _has_dead_letters(self) -> bool:
+        return self.pipeline.has_bad_records or self.growth is not None
+
+    def _keep(self, streaming: Streaming, done: progress_of.PipelineProgress) -> None:
+        """The last batch, and what there was in all since the checkpoint began."""
+        before = streaming.folder.progress() or {}
+        self._count_dead(streaming.folder)
+        totals = {
+            "dead": self.dead,
+            "rows_total": int(before.get("rows_total", 0)) + done.rows,
+            "late_total": int(before.get("late_total", 0)) + done.dropped_late,
+        }
+        streaming.folder.keep_progress({**done.as_dict(), **totals})
+
+    # ---- what was there before
+
+    def _backfill(self, streaming: Streaming) -> None:
+        plan = backfills.prepared(streaming, self.connection, list(self.topics))
+        if plan["done"]:
+            self.note(f"{self.pipeline.name} has been backfilled; it goes on as a stream")
+            return
+        if plan["way"] == backfills.BATCH:
+            self.note("backfill: everything up to where the stream begins")
+            with bar.shown(streaming.spark, self.draw, "backfill"):
+                ends = backfills.completed(plan["ends"], self.topics, 0)
+                backfills.run_batch(streaming, ends)
+        else:
+            self.note("backfill: everything in one batch, its state goes on with the stream")
+            unlimited = {
+                n: v for n, v in streaming.options.items() if n not in record_rows.STARTING
+            }
+            unlimited["startingOffsets"] = "earliest"
+            self._run(replace(streaming, options=unlimited), once=True)
+            if self.stopping:
+                return
+        streaming.folder.keep_backfill({**plan, "done": True})
+
+    def _go_on_after_backfill(self, streaming: Streaming) -> None:
+        """The stream begins where a backfill ended."""
+        plan = streaming.folder.backfill()
+        if plan is None or plan["way"] != backfills.BATCH:
+            return
+        if not plan["done"]:
+            raise PipelineError(
+                f"The backfill of {self.pipeline.name} has not ended: run it with --backfill."
+            )
+        for name in ("startingTimestamp", "startingOffsetsByTimestampStrategy"):
+            streaming.options.pop(name, None)
+        streaming.options["startingOffsets"] = backfills.completed(
+            plan["ends"], self.topics, backfills.EARLIEST
+        )
+
+    # ---- over history
+
+    def history(self, span: Span, *, into: str | None = None) -> None:
+        """The function over what lies in the source between two moments, as one batch."""
+        session.must_be_installed()
+        from py4j.protocol import Py4JJavaError, Py4JNetworkError
+        from pyspark.errors import PySparkException
+
+        self._prepare_topics()
+        folder = Folder(self.data, self.pipeline.name)
+        with folder.held() if into is None else nullcontext(), self._table_held(into):
+            spark = self._session()
+            writer = self._writer(f"headrace.{self.pipeline.name}.history").elsewhere(into)
+            try:
+                writer.refuse_repeats(spark)
+                with bar.shown(spark, self.draw, "history"):
+                    rows, latest = self._past(spark, span)
+                    writer.write(rows, None, latest)
+            except (PySparkException, Py4JJavaError) as failure:
+                raise PipelineError(explained(self.pipeline, str(failure))) from failure
+            except (Py4JNetworkError, ConnectionError) as gone:
+                raise PipelineError(
+                    f"Spark ended before the history of {self.pipeline.name} was written."
+                ) from gone
+        self.note(f"written to {writer.location}")
+
+    def _table_held(self, into: str | None) -> AbstractContextManager[TableLock | None]:
+        """So that no other process writes the table meanwhile."""
+        sink = self.pipeline.sink
+        if not isinstance(sink, Table):
+            return nullcontext()
+        alone = sink.upserts or sink.format == "parquet"
+        return table_held(table_location(self.data, into or sink.name), alone=alone)
+
+    def _made(self, rows: DataFrame) -> DataFrame:
+        from pyspark.sql import DataFrame
+
+        made = self.pipeline(rows)
+        if not isinstance(made, DataFrame):
+            raise PipelineError(
+                f"{self.pipeline.name} returned {type(made).__name__}, not a DataFrame."
+            )
+        return made
+
+    def _past(self, spark: SparkSession, span: Span) -> tuple[DataFrame, Latest | None]:
+        """The rows, and how to tell the newer of two of a key."""
+        source, pipeline = self.pipeline.source, self.pipeline
+        if isinstance(source, Table):
+            location = table_location(self.data, source.name)
+            rows = tables.within(tables.whole(spark, source, location), source, span)
+            return record_place.ordered(pipeline, rows, self._made)
+        options = self._source_options()
+        folder = Folder(self.data, pipeline.name)
+        source = self._with_schema(spark, folder, options).source
+        assert isinstance(source, Topic)
+        for name in record_rows.STARTING:
+            options.pop(name, None)
+        records = spark.read.format("kafka").options(**options | span.options()).load()
+        if source.schema is None:
+            base = record_place.beside(records, pipeline)
+            return record_place.ordered(pipeline, base, self._made)
+        found = record_rows.parsed(records, source)
+        [(whole, bad)] = found.selectExpr("count(1)", f"count({record_rows.WHY})").collect()
+        self.note(f"{whole:,} records, {bad:,} of them bad (left out; a stream parks them)")
+        self.dead = bad
+        columns = {name: record_place.SOURCE[name] for name in record_place.carried_by(pipeline)}
+        base = record_rows.good(found, source, columns)
+        return record_place.ordered(pipeline, base, self._made)
+
+    # ---- both
+
+    def _writer(self, stream: str) -> Writer:
+        return Writer.of(
+            self.pipeline,
+            stream,
+            data=self.data,
+            bootstrap=self.connection.bootstrap,
+            say=self.say,
+            note=self.note,
+            secured=self._secured(),
+        )
+
+    def _source_options(self) -> dict[str, str]:
+        topic = self.pipeline.topic
+        if topic is None:
+            return {}
+        return {**self._secured(), **record_rows.source_options(topic, self.connection.bootstrap)}
+
+    def _secured(self) -> dict[str, str]:
+        """The connection's certificates and login, as Spark's Kafka connector wants them."""
+        return {f"kafka.{name}": value for name, value in as_java(self.connection.settings).items()}
+
+    def _with_schema(
+        self, spark: SparkSession, folder: Folder, options: dict[str, str]
+    ) -> Pipeline:
+        """A schema to be inferred is inferred once; from then on it is the same."""
+        topic = self.pipeline.topic
+        if topic is None or not topic.infers:
+            return self.pipeline
+        ddl = folder.schema()
+        if ddl is None:
+            ddl = record_rows.inferred(spark, topic, options)
+            folder.pin_schema(ddl)
+            self.note(f"inferred and pinned: {ddl}")
+        return replace(self.pipeline, source=replace(topic, schema=ddl))
+
+    def _spark_for(self, folder: Folder) -> SparkSession:
+        """One Spark at a time for a checkpoint."""
+        spark = self._session()
+        process = session.process_of(spark)
+        folder.wait_for_old_spark(process)
+        folder.keep_spark(process)
+        return spark
+
+    def _session(self) -> SparkSession:
+        with bar.waiting(self.draw, f"Spark starts on {self.master}"):
+            spark = session.start(
+                self.pipeline.name,
+                master=self.master,
+                given={**self.spark_settings, session.ZONE: self.pipeline.zone},
+                note=self.note,
+            )
+        session.ship(spark, self.pipeline.function, self.py_files)
+        return spark
+
+    def _prepare_topics(self) -> None:
+        """The source must be there; the topic of dead letters and the sink's are made."""
+        made = [self.pipeline.dead_topic] if self._has_dead_letters else []
+        if isinstance(self.pipeline.sink, Topic):
+            made.append(self.pipeline.sink.name)
+        try:
+            topics = Topics(self.connection)
+            there = {name: sorted(one.partitions) for name, one in topics.cluster.topics.items()}
+            if (source := self.pipeline.topic) is not None:
+                self.topics = {name: there[name] for name in there if source.matches(name)}
+                if not self.topics:
+                    which = "that matches " if source.pattern else ""
+                    raise NoSuchTopic(f"There is no topic {which}{source.name}.")
+            for name in made:
+                if name not in there:
+                    topics.create(name)
+        except ClientError as failure:
+            raise PipelineError(str(failure)) from failure
+
+    @contextmanager
+    def _stopped_by_signals(self) -> Iterator[None]:
+        """Ctrl-C and `headrace pipeline stop` end the stream; its checkpoint stays good."""
+
+        def stop(number: int, frame: Any) -> None:
+            self.stopping = True
+
+        before = {one: signal.signal(one, stop) for one in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)

@@ -1,0 +1,1 @@
+"""Processes beside the loop: compaction, the scrub, the delay service."""

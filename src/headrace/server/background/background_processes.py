@@ -1,0 +1,26 @@
+"""The processes that work on the segments of one node: compaction and the scrub."""
+
+from __future__ import annotations
+
+from headrace.server.background.cleaner import CleanerProcess
+from headrace.server.background.scrubber import ScrubberProcess
+from headrace.server.loop import Loop
+
+
+class BackgroundProcesses:
+    def __init__(self) -> None:
+        self.cleaner = CleanerProcess()
+        self.scrubber = ScrubberProcess()
+        self._all = (self.cleaner.process, self.scrubber.process)
+
+    def attend(self, loop: Loop) -> None:
+        """The loop hears their reports; before the first job."""
+        for process in self._all:
+            process.watch, process.forget = loop.call_when_readable, loop.stop_calling
+
+    def close(self) -> None:
+        """The node ends: wait until nobody works in its folder any more."""
+        for process in self._all:
+            process.stop()
+        for process in self._all:
+            process.close()

@@ -1,0 +1,1 @@
+"""The machine's disk, and the data folders on it: formatted, locked, closed to others."""

@@ -1,0 +1,1 @@
+"""What Prometheus reads of a node, and where it reads it."""

@@ -1,0 +1,1 @@
+"""What a node is started with, by Kafka's names."""

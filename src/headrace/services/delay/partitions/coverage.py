@@ -1,0 +1,68 @@
+"""Checks now and then whether every partition of every companion is assigned to an instance.
+
+Static members that come back get their former partitions (KIP-345), so a topic that was registered
+while they were away, or whose partitions grew, would have no owner until the next change.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from time import monotonic
+from typing import Any
+
+from confluent_kafka import ConsumerGroupState, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from headrace.services.delay.topics import Catalog
+
+LOOK_EVERY_S = 10.0
+LOOK_SOON_S = 0.3
+ANSWER_WITHIN_S = 10.0
+
+
+class Coverage:
+    def __init__(self, admin: AdminClient, group: str) -> None:
+        self._admin = admin
+        self._group = group
+        self._asked: Future[Any] | None = None
+        self._look_at = 0.0
+
+    def look_soon(self) -> None:
+        """Something has changed: the group needs a moment, and may need a push."""
+        self._look_at = monotonic() + LOOK_SOON_S
+
+    def lacks(self, catalog: Catalog) -> bool:
+        """True if the group is at rest and yet some partition is nobody's; never waits."""
+        now = monotonic()
+        if self._asked is None:
+            if now >= self._look_at and catalog.pairs:
+                self._look_at = now + LOOK_EVERY_S
+                asked = self._admin.describe_consumer_groups(
+                    [self._group], request_timeout=ANSWER_WITHIN_S
+                )
+                self._asked = asked[self._group]
+            return False
+        if not self._asked.done():
+            return False
+        try:
+            found = self._asked.result()
+        except KafkaException:
+            return False
+        finally:
+            self._asked = None
+        if found.state != ConsumerGroupState.STABLE:
+            self.look_soon()
+            return False
+        taken = {
+            (each.topic, each.partition)
+            for member in found.members
+            for each in member.assignment.topic_partitions
+        }
+        if any(
+            (pair.companion, partition) not in taken
+            for pair in catalog.pairs.values()
+            for partition in range(pair.partitions)
+        ):
+            self._look_at = now + 1.0
+            return True
+        return False

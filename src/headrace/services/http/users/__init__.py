@@ -1,0 +1,1 @@
+"""Whose request it is: logins of HTTP become users of the cluster."""

@@ -1,0 +1,76 @@
+"""The credentials of a request: HTTP's Basic and Bearer as logins of the cluster. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from dataclasses import dataclass, field
+
+from headrace.services.http.refusal import UNAUTHORIZED, Refusal
+
+LONGEST = 8192
+
+
+@dataclass(slots=True)
+class Basic:
+    name: str
+    password: str = field(repr=False)
+
+
+@dataclass(slots=True)
+class Bearer:
+    name: str  # the token's subject: believed once the cluster has taken the token
+    token: str = field(repr=False)
+    expires_s: float | None  # as the token says
+
+
+Credentials = Basic | Bearer
+
+
+def read_credentials(header: str | None) -> Credentials:
+    """Raises a refusal with 401; the text never repeats what was sent."""
+    if header is None:
+        raise unauthorized("Log in: this door asks for a user and a password, or a token.")
+    scheme, _, said = header.strip().partition(" ")
+    said = said.strip()
+    if len(said) > LONGEST:
+        raise unauthorized("The login is too long.")
+    if scheme.lower() == "basic":
+        return _basic(said)
+    if scheme.lower() == "bearer" and said and said.isascii() and said.isprintable():
+        return _bearer(said)
+    raise unauthorized("Log in by Basic or Bearer.")
+
+
+def _basic(said: str) -> Basic:
+    try:
+        name, colon, password = base64.b64decode(said, validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        name = colon = password = ""
+    if not colon or not name or "\0" in name + password:
+        raise unauthorized("The login makes no sense.")
+    return Basic(name, password)
+
+
+def _bearer(token: str) -> Bearer:
+    """The claims are believed once the cluster has checked the signature. A token that names
+    nobody is refused: all who have such tokens would be one user to the door, and own each other's
+    instances and keys."""
+    claims: object = None
+    parts = token.split(".")
+    if len(parts) == 3:
+        try:
+            padded = parts[1] + "=" * (-len(parts[1]) % 4)
+            claims = json.loads(base64.urlsafe_b64decode(padded))
+        except (binascii.Error, ValueError, RecursionError):
+            claims = None
+    found = claims if isinstance(claims, dict) else {}
+    name, expires = found.get("sub"), found.get("exp")
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise unauthorized("The token has no claim 'sub', by which the door tells users apart.")
+    return Bearer(name, token, float(expires) if isinstance(expires, int | float) else None)
+
+
+def unauthorized(message: str) -> Refusal:
+    return Refusal(401, message, code=UNAUTHORIZED)

@@ -1,0 +1,58 @@
+"""The form and the target of a letter that is sent again: only the group that failed gets it.
+
+It goes to the retry topic of that group, into the partition of its origin, where the owner of the
+origin partition reads it in the order of its key. It keeps its first place, time and message id, so
+a once-only handler still recognizes it; its attempts begin at zero. The number of returns is
+counted, and a letter that keeps coming back is refused until a person looks at it.
+"""
+
+from __future__ import annotations
+
+from headrace.app import headers as names
+from headrace.app.names import retry_topic
+from headrace.client.records import HeaderList, Outgoing
+from headrace.services.redrive.letters import DeadLetter
+
+MOST_REDRIVES = 3
+
+# The story of the failure ends here; the next one writes its own.
+FORGOTTEN = frozenset(
+    {names.ATTEMPT, names.FIRST_FAILED_AT, names.DUE, names.REDRIVES, names.WORKER}
+)
+
+
+class NotRedrivable(Exception):
+    """One sentence why this letter cannot be sent again."""
+
+
+def again(
+    letter: DeadLetter, *, value: bytes | None, most_redrives: int = MOST_REDRIVES
+) -> Outgoing[bytes, bytes]:
+    """The record to send. `value` is the letter's own, or what somebody made of it."""
+    if letter.origin_topic is None or letter.origin_partition is None or letter.group is None:
+        raise NotRedrivable(f"{letter.name} does not say which group failed to handle it.")
+    if letter.redrives >= most_redrives:
+        raise NotRedrivable(
+            f"{letter.name} came back {letter.redrives} times already; look at it, then use "
+            "--most-redrives to send it again all the same."
+        )
+    return Outgoing(
+        topic=retry_topic(letter.origin_topic, letter.group),
+        value=value,
+        key=letter.key,
+        headers=_headers(letter),
+        partition=letter.origin_partition,
+    )
+
+
+def _headers(letter: DeadLetter) -> HeaderList:
+    kept = [
+        (name, value)
+        for name, value in letter.headers
+        if name not in FORGOTTEN and not name.startswith(names.DEAD_PREFIX)
+    ]
+    if letter.header(names.ORIGIN) is None:
+        origin = f"{letter.origin_topic}/{letter.origin_partition}/{letter.origin_offset}"
+        kept.append((names.ORIGIN, origin.encode()))
+    kept.append((names.REDRIVES, b"%d" % (letter.redrives + 1)))
+    return kept

@@ -1,0 +1,58 @@
+"""Share and streams groups in the log of groups: Apache Kafka wrote them and may come back to them.
+
+We do not serve them. Their records stay, and no group of ours gets the name of one: Apache Kafka
+cannot load a partition in which a consumer group has the name of a share group.
+"""
+
+import pytest
+
+from headrace.coordination.group.records import CODEC
+from headrace.coordination.records import Record
+from headrace.protocol import record_batch
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.share_group_metadata_key import ShareGroupMetadataKey
+from headrace.protocol.messages.share_group_metadata_value import ShareGroupMetadataValue
+from headrace.protocol.messages.streams_group_metadata_key import StreamsGroupMetadataKey
+from headrace.protocol.messages.streams_group_metadata_value import StreamsGroupMetadataValue
+from tests.unit.broker.groups.group_readers import Reader
+from tests.unit.broker.groups.group_rig import GroupRig
+
+E = ErrorCode
+KINDS = [
+    (ShareGroupMetadataKey("other"), ShareGroupMetadataValue(3)),
+    (StreamsGroupMetadataKey("other"), StreamsGroupMetadataValue(3)),
+]
+
+
+@pytest.fixture
+def rig(tmp_path):
+    rig = GroupRig(tmp_path / "data")
+    rig.find("other")
+    rig.create("orders", 2)
+    return rig
+
+
+def written(rig, key, value):
+    """As if it had been found in the log."""
+    journal = rig.node.broker.groups.shard_of("other").journal
+    pair = CODEC.encode(Record(key, value))
+    batch = record_batch.build(
+        [record_batch.Record(*pair, [], rig.now.wall_ms)], base_offset=journal.end_offset
+    )
+    journal.append(batch, rig.now.wall_ms)
+
+
+@pytest.mark.parametrize(("key", "value"), KINDS, ids=["share", "streams"])
+def test_its_name_is_taken_until_it_is_gone(rig, key, value):
+    written(rig, key, value)
+    assert rig.join("other").error_code == E.INCONSISTENT_GROUP_PROTOCOL
+    assert Reader(rig, "other", "a", "orders").beat().error_code == E.GROUP_ID_NOT_FOUND
+    written(rig, key, None)
+    assert Reader(rig, "other", "a", "orders").beat().error_code == E.NONE
+
+
+@pytest.mark.parametrize(("key", "value"), KINDS, ids=["share", "streams"])
+def test_a_classic_group_may_have_the_name_of_one_that_is_gone(rig, key, value):
+    written(rig, key, value)
+    written(rig, key, None)
+    assert rig.join("other").error_code == E.MEMBER_ID_REQUIRED
