@@ -88,7 +88,9 @@ def run_stream(
     where the first one ended. Spark is started where none runs, and goes on running.
     """
     if not isinstance(pipeline.sink, Table):
-        raise PipelineError(f"{pipeline.name} writes no table: run_stream() returns a table's rows.")
+        raise PipelineError(
+            f"{pipeline.name} writes no table: run_stream() returns a table's rows."
+        )
     runner = Runner(
         pipeline=pipeline,
         connection=connected(bootstrap, None),
