@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from headrace.cli.delayed.moments import away, clock, moment_ms
-from headrace.cli.delayed.pending_view import cron_text, field_bytes
+from headrace.cli.delayed.pending_view import cron_text
 from headrace.cli.delayed.stats_view import (
     NOBODY,
     lateness_text,
@@ -107,9 +107,6 @@ def test_instances_are_put_together_by_topic() -> None:
     assert problems(document) == ["orders: create it"]
 
 
-def test_bytes_and_schedules_as_they_were() -> None:
-    assert field_bytes({"key": None}, "key") is None
-    assert field_bytes({"key": "ä"}, "key") == "ä".encode()
-    assert field_bytes({"key_base64": "/w=="}, "key") == b"\xff"
+def test_a_schedule_as_it_was() -> None:
     daily = {"expression": "0 9 * * *", "zone": "UTC", "until_ms": None, "count": 3}
     assert cron_text(daily) == "0 9 * * * in UTC, 3 times in all"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.client.delay.schedules import cancelling, delayed, schedule_headers
+from headrace.client.delay.schedules import cancelling, delayed, schedule_headers, to_companion
 from headrace.client.errors import Misuse
 from headrace.client.records import Outgoing
 
@@ -132,3 +132,16 @@ def test_an_id_and_a_cancel_need_to_know_where() -> None:
 def test_a_time_of_ones_own_is_refused() -> None:
     with pytest.raises(Misuse, match="leave timestamp_ms away"):
         delayed(Outgoing("orders", b"v", timestamp_ms=5), {"delay": "1s"})
+
+
+def test_a_schedule_is_added_unchecked_and_replaces_an_older_one() -> None:
+    given = [("headrace-deliver-at", b"1"), ("headrace-delayed", b"a name that `delayed` refuses")]
+    record = to_companion(
+        Outgoing("orders", b"v", headers=given), schedule_headers({"delay": "5s"})
+    )
+    assert (record.topic, record.headers) == ("orders.delay", [*given, ("headrace-delay", b"5s")])
+    again = Outgoing("orders", b"v", headers=given)
+    assert to_companion(again, schedule_headers({"deliver_at": 7})).headers == [
+        given[1],
+        ("headrace-deliver-at", b"7"),
+    ]

@@ -9,21 +9,20 @@ from headrace.app.dispatch.effects import Move, Write
 from headrace.app.names import dead_topic
 from headrace.app.retries.dead_letters import why_headers
 from headrace.app.retries.failure_fate import Fate
+from headrace.client.delay.schedules import schedule_headers, to_companion
 from headrace.client.records import HeaderList, Outgoing
-from headrace.contract.delay_topics import companion_of
-from headrace.contract.headers import DELIVER_AT
 
 
 def copy_to_write(write: Write, *, group: str, more: HeaderList) -> Outgoing[Any, Any]:
     """`more`: headers that belong to the attempt."""
     if write.fate is Fate.DEAD_LETTER:
         return _dead_letter(write, group, more)
-    return write.record.copy_for(
-        companion_of(write.record.owned.retry.topic),
-        made=write.made,
-        first_failed_ms=write.failed_ms,
-        more=[(DELIVER_AT, b"%d" % write.due_ms), *more],
+    copy = write.record.copy_for(
+        write.record.owned.retry.topic, made=write.made, first_failed_ms=write.failed_ms, more=[]
     )
+    copy = to_companion(copy, schedule_headers({"deliver_at": write.due_ms}))
+    copy.headers += more
+    return copy
 
 
 def _dead_letter(write: Write, group: str, more: HeaderList) -> Outgoing[Any, Any]:

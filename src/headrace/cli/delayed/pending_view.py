@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 from headrace.cli import output
 from headrace.cli.delayed.moments import away, clock
+from headrace.client.delay.pending_rows import field_bytes
 from headrace.foreign_text import escaped_bytes
 
 LONGEST_KEY = 32
-
-
-def field_bytes(row: dict[str, Any], name: str) -> bytes | None:
-    """A key or value of an answer in JSON, as the bytes that it is."""
-    packed = row.get(f"{name}_base64")
-    if packed is not None:
-        return base64.b64decode(packed)
-    found = row.get(name)
-    return None if found is None else str(found).encode()
 
 
 def show_many(rows: list[dict[str, Any]], now_ms: int) -> None:

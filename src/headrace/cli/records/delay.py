@@ -23,6 +23,7 @@ from headrace.cli.failure import Failure
 from headrace.cli.options.cluster_options import At, Json, cluster_options
 from headrace.cli.options.listen_address import address_of, under_older_name
 from headrace.client.connection import ClientSettings
+from headrace.client.delay import pending_rows
 from headrace.client.delay.delayed_topics import DelayedTopics
 from headrace.client.delay.instances import DelayInstances
 from headrace.client.delay.schedules import When
@@ -372,20 +373,8 @@ def _found(
 
 
 def _send_again(cluster: ClientSettings, row: dict[str, Any], when: When) -> None:
-    kept = [
-        (header["name"], pending_view.field_bytes(header, "value")) for header in row["headers"]
-    ]
-    if row["target_partition"] != row["partition"]:
-        kept.append((contract_headers.PARTITION, str(row["target_partition"]).encode()))
     with Producer(cluster) as producer:
-        producer.send(
-            row["topic"],
-            pending_view.field_bytes(row, "value"),
-            key=pending_view.field_bytes(row, "key"),
-            headers=kept,
-            partition=row["partition"],
-            **when,
-        ).result(cluster.timeout_s)
+        pending_rows.reschedule(producer, row, when).result(cluster.timeout_s)
 
 
 def _found_anew(

@@ -31,9 +31,9 @@ from headrace.cli.options.completion import topic_names
 from headrace.cli.options.key_values import key_values
 from headrace.client.connection import ClientSettings
 from headrace.client.delay.registry import KnownCompanions
-from headrace.client.delay.schedules import When, schedule_headers
+from headrace.client.delay.schedules import schedule_headers, to_companion
 from headrace.client.producer.record_writer import ANY_PARTITION, RecordWriter
-from headrace.contract.delay_topics import companion_of
+from headrace.client.records import Outgoing, header_list
 
 app = typer.Typer(add_completion=False, **output.LOOK)
 
@@ -107,9 +107,7 @@ def produce(
 ) -> None:
     """Write lines to a topic, one record each."""
     started = time.monotonic()
-    headers: list[tuple[str, bytes]] = [
-        (name, text.encode()) for name, text in key_values(header, option="--header").items()
-    ]
+    headers = header_list(key_values(header, option="--header"))
     if key is not None and key_separator:
         raise typer.BadParameter("Say --key or --key-separator, not both.")
     if tombstone and key_separator:
@@ -122,10 +120,13 @@ def produce(
         tombstone=tombstone,
     )
     when = when_of(delay, deliver_at, cron, cron_zone, id)
-    headers += [(name, value or b"") for name, value in schedule_headers(when)]
+    # What every record has in common.
+    common: Outgoing[bytes, bytes] = Outgoing(topic, None, headers=headers)
+    if when:
+        common = to_companion(common, schedule_headers(when))
     with (
         at.connection() as cluster,
-        RecordWriter(cluster, _address(cluster, topic, when), compression=compression) as writer,
+        _writer(cluster, common.topic, target=topic, compression=compression) as writer,
         _source(file, reads=not form.is_whole) as lines,
         _progress(lines, quiet=as_json) as advance,
     ):
@@ -136,7 +137,7 @@ def produce(
             writer.write(
                 value,
                 key=its_key,
-                headers=headers,
+                headers=common.headers,
                 partition=ANY_PARTITION if partition is None else partition,
             )
     seconds = time.monotonic() - started
@@ -149,12 +150,13 @@ def produce(
         output.note(f"Wrote {records} ({amount}) to {writer.topic} in {seconds:.1f} s.")
 
 
-def _address(cluster: ClientSettings, topic: str, when: When) -> str:
-    """Where the records go: a delayed one goes to the companion, which must be registered."""
-    if not when:
-        return topic
-    KnownCompanions(cluster).require(topic)
-    return companion_of(topic)
+def _writer(
+    cluster: ClientSettings, topic: str, *, target: str, compression: str | None
+) -> RecordWriter:
+    """Delayed records go to the companion of their target, which must be registered."""
+    if topic != target:
+        KnownCompanions(cluster).require(target)
+    return RecordWriter(cluster, topic, compression=compression)
 
 
 def _require_place_for_id(writer: RecordWriter, key: bytes | None, partition: int | None) -> None:

@@ -3,7 +3,8 @@
 A delayed record goes to the companion topic (`orders.delay`) with the time in a header; the delay
 service brings it to `orders` when it is due. Any client may set the same headers; here they are
 written from Python's own types, and what makes no sense is refused before it is sent. The words are
-those of `headrace.contract`, which the service reads too.
+those of `headrace.contract`, which the service reads too. `to_companion` builds every delayed
+record that we send: for producers, for `headrace produce`, for outboxes, and for retries of apps.
 """
 
 from __future__ import annotations
@@ -45,11 +46,25 @@ def delayed(record: Outgoing[Any, Any], when: When) -> Outgoing[Any, Any]:
         raise Misuse("A delayed record gets the time of its delivery; leave timestamp_ms away.")
     if when.get("id") is not None and record.key is None and record.partition is None:
         raise Misuse("An id is known within its partition: give the record a key as well.")
-    names = {name for name, _ in said}
-    kept = [header for header in record.headers if header[0] not in names]
-    require_understood(kept + said)
-    record.topic, record.headers = companion_of(record.topic), kept + said
+    require_understood(_with_schedule(record.headers, said))
+    return to_companion(record, said)
+
+
+def to_companion(record: Outgoing[Any, Any], schedule: HeaderList) -> Outgoing[Any, Any]:
+    """The record addressed to the companion of its topic, with the schedule after its own headers.
+
+    It checks nothing: the caller made the schedule by `schedule_headers`.
+    """
+    record.headers = _with_schedule(record.headers, schedule)
+    record.topic = companion_of(record.topic)
     return record
+
+
+def _with_schedule(headers: HeaderList, schedule: HeaderList) -> HeaderList:
+    """The schedule replaces headers of the same name: the service rejects a name that comes
+    twice."""
+    names = {name for name, _ in schedule}
+    return [header for header in headers if header[0] not in names] + schedule
 
 
 def require_understood(asked: HeaderList, now_ms: int | None = None) -> None:

@@ -16,7 +16,7 @@ from headrace.client.errors import ClientError, sentence
 from headrace.client.producer.producer import ANY_PARTITION as ANY_PARTITION
 from headrace.client.producer.producer import Producer
 
-Headers = Sequence[tuple[str, bytes]]
+Headers = Sequence[tuple[str, bytes | None]]
 
 
 class RecordWriter:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from typing import Any
 
 from headrace.client.admin.topics import Topics
 from headrace.client.connection import ClientSettings
+from headrace.client.delay import pending_rows
 from headrace.client.delay.delayed_topics import DelayedTopics
 from headrace.client.delay.instances import DelayInstances, Page, first_of
 from headrace.client.delay.schedules import When
@@ -104,17 +104,7 @@ def reschedule(
     if not found.rows:
         raise ClientError(f"Nothing waits in {topic} under {id}: it was delivered or cancelled.")
     [row] = found.rows
-    kept = [(header["name"], field_bytes(header, "value")) for header in row["headers"]]
-    if row["target_partition"] != row["partition"]:
-        kept.append((headers.PARTITION, str(row["target_partition"]).encode()))
-    producer.send(
-        topic,
-        field_bytes(row, "value"),
-        key=field_bytes(row, "key"),
-        headers=kept,
-        partition=row["partition"],
-        **When(**{**when, "id": id}),
-    ).result(connection.timeout_s)
+    pending_rows.reschedule(producer, row, when).result(connection.timeout_s)
 
 
 @dataclass(slots=True)
@@ -201,12 +191,3 @@ def how_it_fares(service: DelayInstances, topics: set[str]) -> Service:
         list(summed.items()),
         [str(stats["problem"]) for _, stats in told if stats["problem"]],
     )
-
-
-def field_bytes(row: Mapping[str, Any], name: str) -> bytes | None:
-    """A key or value of an answer in JSON, as the bytes that it is."""
-    packed = row.get(f"{name}_base64")
-    if packed is not None:
-        return base64.b64decode(packed)
-    found = row.get(name)
-    return None if found is None else str(found).encode()

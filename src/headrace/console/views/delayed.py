@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.console.access.delayed import field_bytes
+from headrace.client.delay.pending_rows import field_bytes
 from headrace.console.views import words
 from headrace.console.views.overview import time_left
 from headrace.console.views.payloads import Payload, payload
