@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from headrace.pipelines.expectation import Expectation
@@ -68,6 +68,12 @@ class Topic:
     key: str | None = None
     final: bool = False
     options: dict[str, str] = field(default_factory=dict, repr=False)
+    # As a sink, see `Sink`:
+    kind: ClassVar[str] = "topic"
+    upserts: ClassVar[bool] = False
+    newest: ClassVar[None] = None
+    knows_batches: ClassVar[bool] = False
+    written_by_spark: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.pattern:
@@ -136,6 +142,18 @@ class Topic:
             return None
         return avro_of(self.schema) if self.is_avro else ddl_of(self.schema)
 
+    @property
+    def shown(self) -> str:
+        return self.name
+
+    @property
+    def output_mode(self) -> str:
+        return "append" if self.final else "update"
+
+    @property
+    def topics_to_make(self) -> tuple[str, ...]:
+        return (self.name,)
+
 
 @dataclass(slots=True, kw_only=True)
 class Table:
@@ -158,6 +176,9 @@ class Table:
     late: str | None = None
     compact: int | None = None
     options: dict[str, str] = field(default_factory=dict, repr=False)
+    # As a sink, see `Sink`:
+    knows_batches: ClassVar[bool] = True
+    topics_to_make: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.key, str):
@@ -192,6 +213,22 @@ class Table:
     def upserts(self) -> bool:
         return self.mode == "upsert"
 
+    @property
+    def kind(self) -> str:
+        return f"{self.format} {self.mode}"
+
+    @property
+    def shown(self) -> str:
+        return self.name
+
+    @property
+    def output_mode(self) -> str:
+        return "update" if self.upserts else "append"
+
+    @property
+    def written_by_spark(self) -> bool:
+        return self.format == "parquet"
+
 
 @dataclass(slots=True, kw_only=True)
 class Jdbc:
@@ -207,6 +244,10 @@ class Jdbc:
     key: str | tuple[str, ...] = ()
     newest: str | None = None
     options: dict[str, str] = field(default_factory=dict, repr=False)
+    # See `Sink`:
+    knows_batches: ClassVar[bool] = True
+    written_by_spark: ClassVar[bool] = False
+    topics_to_make: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.key, str):
@@ -230,6 +271,14 @@ class Jdbc:
         return bool(self.key)
 
     @property
+    def kind(self) -> str:
+        return f"jdbc {'upsert' if self.upserts else 'append'}"
+
+    @property
+    def output_mode(self) -> str:
+        return "update" if self.upserts else "append"
+
+    @property
     def shown(self) -> str:
         """Where it is, without what the url may hold of passwords."""
         return f"{self.name} at {self.url.partition('?')[0]}"
@@ -241,9 +290,29 @@ class Console:
 
     rows: int = 20
     name: str = "console"
+    # See `Sink`:
+    kind: ClassVar[str] = "console"
+    output_mode: ClassVar[str] = "update"
+    upserts: ClassVar[bool] = False
+    newest: ClassVar[None] = None
+    knows_batches: ClassVar[bool] = False
+    written_by_spark: ClassVar[bool] = False
+    topics_to_make: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def shown(self) -> str:
+        return self.name
 
 
 Source = Topic | Table
+# Each kind of sink says of itself:
+# - kind and shown: what it is and where, as checkpoints and people name it;
+# - output_mode: Spark's. With "update" a row is written each time it changes, because it replaces
+#   or follows the old one;
+# - upserts, newest: whether rows replace others by key, and the column that tells the newer one;
+# - knows_batches: whether it leaves out a batch that it has already;
+# - written_by_spark: whether Spark's own sink writes the stream, not `sinks/writer.py` by batches;
+# - topics_to_make: the topics that are made where they are missing.
 Sink = Table | Jdbc | Topic | Console
 
 
@@ -280,25 +349,13 @@ class Pipeline:
     def describe(self) -> dict[str, str]:
         """The identity of a checkpoint: another source or sink cannot continue it."""
         source = self.source.name if self.topic is not None else f"table {self.source.name}"
-        sink = {"sink": _location_of(self.sink), "kind": kind_of(self.sink)}
+        sink = {"sink": self.sink.shown, "kind": self.sink.kind}
         return {"source": source, **sink, "zone": self.zone}
 
     def in_zone(self, zone: str) -> Pipeline:
         """The same, with the days of another zone."""
         must_be_zone(zone)
         return replace(self, zone=zone)
-
-
-def kind_of(sink: Sink) -> str:
-    if isinstance(sink, Table):
-        return f"{sink.format} {sink.mode}"
-    if isinstance(sink, Jdbc):
-        return f"jdbc {'upsert' if sink.upserts else 'append'}"
-    return "topic" if isinstance(sink, Topic) else "console"
-
-
-def _location_of(sink: Sink) -> str:
-    return sink.shown if isinstance(sink, Jdbc) else sink.name
 
 
 def must_be_zone(zone: str) -> None:

@@ -16,7 +16,6 @@ from headrace.pipelines.pipeline_names import load
 from headrace.pipelines.rows.record_rows import source_options
 from headrace.pipelines.rows.schema import avro_of, enveloped, from_seen
 from headrace.pipelines.sinks.jdbc import statements
-from headrace.pipelines.sinks.writer import output_mode
 from headrace.pipelines.spark.shape import Node, stateful_operator
 from headrace.pipelines.spark.spark_errors import explained
 from headrace.pipelines.stream import backfill
@@ -177,8 +176,10 @@ def test_what_does_not_go_together_is_refused(make: Any) -> None:
 
 
 def test_rows_that_replace_others_are_written_each_time_they_change() -> None:
-    assert output_mode(UPSERT) == output_mode(Topic("out")) == output_mode(Console()) == "update"
-    assert output_mode(Table("a")) == output_mode(Jdbc("a", url=URL)) == "append"
+    assert UPSERT.output_mode == Topic("out").output_mode == Console().output_mode == "update"
+    assert Table("a").output_mode == Jdbc("a", url=URL).output_mode == "append"
+    assert Topic("out", final=True).output_mode == "append"
+    assert Jdbc("a", url=URL, key="id").output_mode == "update"
 
 
 # ---- schemas

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headrace.pipelines.declaration import Jdbc, Pipeline, Table
+from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.sinks.latest import ByColumns, Latest
 
 if TYPE_CHECKING:
@@ -75,8 +75,7 @@ def beside(records: DataFrame, pipeline: Pipeline) -> DataFrame:
 
 
 def newest_of(pipeline: Pipeline) -> str | None:
-    sink = pipeline.sink
-    return sink.newest if isinstance(sink, Table | Jdbc) else None
+    return pipeline.sink.newest
 
 
 def carried_by(pipeline: Pipeline) -> tuple[str, ...]:

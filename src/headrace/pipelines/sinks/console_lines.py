@@ -3,16 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.pipelines.declaration import Console
+from headrace.pipelines.failure import PipelineError
+from headrace.pipelines.sinks.latest import Latest
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 Say = Callable[[str], None]
 # A stream's id and a batch's number: the same again writes nothing.
 Once = tuple[str, int]
+
+
+@dataclass(slots=True)
+class ConsoleWriter:
+    """Shows each batch by `say`, a batch that is repeated too."""
+
+    console: Console
+    say: Say
+
+    @property
+    def location(self) -> str:
+        return self.console.name
+
+    def named(self, name: str) -> Console:
+        raise PipelineError("--into names a table: this pipeline writes to the console.")
+
+    def would_repeat(self, spark: SparkSession) -> bool:
+        return False
+
+    def write(self, rows: DataFrame, once: Once | None, latest: Latest | None = None) -> None:
+        show(rows, self.console, self.say)
 
 
 def show(rows: DataFrame, console: Console, say: Say) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.pipelines.declaration import Jdbc
@@ -28,6 +29,28 @@ BATCHES = "headrace_batches"
 QUICK = {"reWriteBatchedInserts": "true", "batchsize": "10000"}
 
 NO_SUCH_INDEX, TWICE_IN_ONE, OTHER_TYPE = "42P10", "21000", "42804"
+
+
+@dataclass(slots=True)
+class JdbcWriter:
+    """Into the table of `sink`, for the stream of that name."""
+
+    sink: Jdbc
+    stream: str
+    note: Say
+
+    @property
+    def location(self) -> str:
+        return self.sink.name
+
+    def named(self, name: str) -> Jdbc:
+        return replace(self.sink, name=name)
+
+    def would_repeat(self, spark: SparkSession) -> bool:
+        return not self.sink.upserts and exists(spark, self.sink, target_of(self.sink))
+
+    def write(self, rows: DataFrame, once: Once | None, latest: Latest | None = None) -> None:
+        write(rows, self.sink, self.stream, once, latest, self.note)
 
 
 def quoted(name: str) -> str:

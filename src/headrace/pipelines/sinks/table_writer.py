@@ -10,7 +10,7 @@ batches, `_spark_metadata`, which only Spark's readers respect.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headrace.pipelines.declaration import Table
@@ -24,6 +24,7 @@ from headrace.pipelines.sinks.touched import Touched, touched, touched_by
 if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter
     from pyspark.sql.types import StructType
 
 VIEW = "headrace_batch"
@@ -51,6 +52,13 @@ class TableWriter:
     fitted: StructType | None = None  # rows like these fit; no need to look again
     told: set[str] = field(default_factory=set)
     few: bool = False  # the batch before had few rows
+
+    def named(self, name: str) -> Table:
+        return replace(self.table, name=name)
+
+    def would_repeat(self, spark: SparkSession) -> bool:
+        appends = not self.table.upserts
+        return appends and "://" not in self.location and is_there(self.location)
 
     def write(self, rows: DataFrame, once: Once | None, latest: Latest | None = None) -> None:
         if self.table.format == "parquet":
@@ -188,6 +196,14 @@ class TableWriter:
                 f"A Parquet table keeps its columns, and the rows for {self.table.name} have "
                 f"others ({', '.join(other)}): {self.begin_anew}"
             )
+
+    def stream_of_parquet(self, rows: DataFrame) -> DataStreamWriter:
+        """Spark's own sink, which writes the stream without asking us batch by batch."""
+        self.must_fit_parquet(rows)
+        writer = rows.writeStream
+        if self.table.partition_by:
+            writer = writer.partitionBy(*self.table.partition_by)
+        return writer.format("parquet").outputMode("append").option("path", self.location)
 
     def _append_to_iceberg(self, rows: DataFrame, once: Once | None) -> None:
         spark = rows.sparkSession

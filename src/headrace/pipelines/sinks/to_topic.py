@@ -8,6 +8,8 @@ in.
 
 from __future__ import annotations
 
+import uuid
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.contract.headers import MESSAGE_ID
@@ -15,15 +17,40 @@ from headrace.pipelines.declaration import Topic
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.rows.record_rows import with_headers
 from headrace.pipelines.sinks.console_lines import Once
+from headrace.pipelines.sinks.latest import Latest
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 RECORD = ("key", "value", "headers", "partition")
 # By which rows are numbered; another number would give other ids to a batch that is repeated.
 PARTITIONS = 4
 # Spark's growing numbers hold the partition above these bits.
 NUMBER_BITS = 33
+
+
+@dataclass(slots=True)
+class TopicWriter:
+    """Into `topic`; `options` are those of Spark's Kafka sink."""
+
+    topic: Topic
+    stream: str
+    options: dict[str, str]
+
+    @property
+    def location(self) -> str:
+        return self.topic.name
+
+    def named(self, name: str) -> Topic:
+        return replace(self.topic, name=name)
+
+    def would_repeat(self, spark: SparkSession) -> bool:
+        return False
+
+    def write(self, rows: DataFrame, once: Once | None, latest: Latest | None = None) -> None:
+        """Rows of history are no batch of a stream: they get ids of their own."""
+        batch = once or (f"{self.stream}.{uuid.uuid4().hex}", 0)
+        write(rows, self.topic, self.options, batch)
 
 
 def write(rows: DataFrame, topic: Topic, options: dict[str, str], once: Once) -> None:

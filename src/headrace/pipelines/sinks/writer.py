@@ -1,18 +1,23 @@
-"""One door into every sink: `Writer.write` takes the rows of a batch to where they belong."""
+"""One door into every sink: `Writer.write` takes the rows of a batch to where they belong.
+
+`writer_into` chooses the writer of a sink once; nothing else here asks for the kind of a sink. The
+questions that need no Spark are answered by the declaration of the sink itself.
+"""
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, assert_never
 
 from headrace.pipelines.declaration import Console, Jdbc, Pipeline, Sink, Table, Topic
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.rows.record_rows import security
-from headrace.pipelines.sinks import console_lines, jdbc, tables, to_topic
+from headrace.pipelines.sinks.console_lines import ConsoleWriter, Once, Say
+from headrace.pipelines.sinks.jdbc import JdbcWriter
 from headrace.pipelines.sinks.latest import Latest
 from headrace.pipelines.sinks.table_writer import TableWriter
+from headrace.pipelines.sinks.to_topic import TopicWriter
 from headrace.pipelines.stream.folder import table_location
 
 if TYPE_CHECKING:
@@ -24,11 +29,21 @@ def stream_id(pipeline: Pipeline, identity: str) -> str:
     return f"headrace.{pipeline.name}.{identity}"
 
 
-def output_mode(sink: Sink) -> str:
-    """Rows that change are written each time they do where they replace or follow the old ones."""
-    if isinstance(sink, Topic):
-        return "append" if sink.final else "update"
-    return "update" if isinstance(sink, Console) or sink.upserts else "append"
+class SinkWriter(Protocol):
+    """The writer of one kind of sink."""
+
+    @property
+    def location(self) -> str:
+        """Where a table lies; for others their name."""
+
+    def named(self, name: str) -> Sink:
+        """The same sink under another name."""
+
+    def would_repeat(self, spark: SparkSession) -> bool:
+        """Whether rows are there already, and rows of history would be added to them."""
+
+    def write(self, rows: DataFrame, once: Once | None, latest: Latest | None = None) -> None:
+        """See `Writer.write`."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,10 +55,13 @@ class Writer:
     stream: str
     bootstrap: str
     source_options: dict[str, str]
-    say: console_lines.Say
-    note: console_lines.Say
+    say: Say
+    note: Say
     begin_anew: str
-    tables: dict[str, TableWriter] = field(default_factory=dict)  # by place
+    into: SinkWriter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.into = writer_into(self.sink, self)
 
     @classmethod
     def of(
@@ -53,12 +71,12 @@ class Writer:
         *,
         data: Path,
         bootstrap: str,
-        say: console_lines.Say,
-        note: console_lines.Say,
+        say: Say,
+        note: Say,
         secured: dict[str, str] | None = None,
     ) -> Writer:
         """`secured` is how the cluster wants to be spoken to; what the pipeline says wins."""
-        options = pipeline.source.options if isinstance(pipeline.source, Topic) else {}
+        options = {} if pipeline.topic is None else pipeline.topic.options
         options = {**(secured or {}), **options}
         return cls(
             sink=pipeline.sink,
@@ -77,56 +95,45 @@ class Writer:
     @property
     def location(self) -> str:
         """Where a table lies; for others their name."""
-        if isinstance(self.sink, Console | Jdbc | Topic):
-            return self.sink.name
-        return table_location(self.data, self.sink.name)
+        return self.into.location
+
+    @property
+    def table(self) -> TableWriter:
+        """The writer of a table; the caller knows that the sink is one."""
+        assert isinstance(self.into, TableWriter), f"{self.sink.name} is no table"
+        return self.into
 
     def kafka_options(self) -> dict[str, str]:
         """For Spark's Kafka sink: security is the same as for the source."""
         return {"kafka.bootstrap.servers": self.bootstrap, **security(self.source_options)}
 
-    def write(
-        self, rows: DataFrame, once: console_lines.Once | None, latest: Latest | None = None
-    ) -> None:
+    def write(self, rows: DataFrame, once: Once | None, latest: Latest | None = None) -> None:
         """`once` names the batch: the same one again changes nothing, but for topics and consoles,
         which get it again. `latest` tells the newer of two rows of a key."""
-        sink = self.sink
-        if isinstance(sink, Console):
-            console_lines.show(rows, sink, self.say)
-        elif isinstance(sink, Jdbc):
-            jdbc.write(rows, sink, self.stream, once, latest, self.note)
-        elif isinstance(sink, Topic):
-            batch = once or (f"{self.stream}.{uuid.uuid4().hex}", 0)
-            to_topic.write(rows, sink, self.kafka_options() | sink.options, batch)
-        else:
-            self.table(sink).write(rows, once, latest)
-
-    def table(self, sink: Table) -> TableWriter:
-        if self.location not in self.tables:
-            self.tables[self.location] = TableWriter(
-                sink, self.location, self.note, self.begin_anew
-            )
-        return self.tables[self.location]
+        self.into.write(rows, once, latest)
 
     def elsewhere(self, name: str | None) -> Writer:
         """The same kind of sink under another name."""
-        if name is None:
-            return self
-        if isinstance(self.sink, Console):
-            raise PipelineError("--into names a table: this pipeline writes to the console.")
-        return replace(self, sink=replace(self.sink, name=name))
+        return self if name is None else replace(self, sink=self.into.named(name))
 
     def refuse_repeats(self, spark: SparkSession) -> None:
         """Rows of history that are added to a table that is there would be there twice."""
-        sink = self.sink
-        if isinstance(sink, Console | Topic) or sink.upserts:
-            return
-        if isinstance(sink, Jdbc):
-            there = jdbc.exists(spark, sink, jdbc.target_of(sink))
-        else:
-            there = "://" not in self.location and tables.is_there(self.location)
-        if there:
+        if self.into.would_repeat(spark):
             raise PipelineError(
                 f"{self.location} is there already, and appending history would repeat its rows: "
                 "name another table with --into."
             )
+
+
+def writer_into(sink: Sink, at: Writer) -> SinkWriter:
+    """The one place that knows which kind of sink has which writer."""
+    match sink:
+        case Table():
+            return TableWriter(sink, table_location(at.data, sink.name), at.note, at.begin_anew)
+        case Jdbc():
+            return JdbcWriter(sink, at.stream, at.note)
+        case Topic():
+            return TopicWriter(sink, at.stream, at.kafka_options() | sink.options)
+        case Console():
+            return ConsoleWriter(sink, at.say)
+    assert_never(sink)

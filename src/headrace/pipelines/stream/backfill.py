@@ -20,7 +20,7 @@ from confluent_kafka.admin import OffsetSpec
 from headrace.client.admin.topics import Topics
 from headrace.client.connection import ClientSettings
 from headrace.client.errors import explain, kafka_error
-from headrace.pipelines.declaration import Console, Pipeline, Table, Topic
+from headrace.pipelines.declaration import Pipeline, Table, Topic
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.rows import record_place, record_rows
 
@@ -41,13 +41,13 @@ def way_of(pipeline: Pipeline, stateful_operator: str | None) -> str:
             f"{name} reads a table: the stream takes all that is there first, run it without "
             "--backfill."
         )
-    if isinstance(sink, Console | Topic):
+    if not sink.knows_batches:
         raise PipelineError(
-            f"{name} writes to a {'console' if isinstance(sink, Console) else 'topic'}, which "
-            "cannot tell a repeat: records between history and stream would be there twice."
+            f"{name} writes to a {sink.kind}, which cannot tell a repeat: records between history "
+            "and stream would be there twice."
         )
     if stateful_operator is None:
-        return STREAM if isinstance(sink, Table) and sink.format == "parquet" else BATCH
+        return STREAM if sink.written_by_spark else BATCH
     if sink.upserts:
         return STREAM
     raise PipelineError(
@@ -115,7 +115,6 @@ def prepared(streaming: Streaming, connection: ClientSettings, topics: list[str]
             f"anew with `headrace pipeline reset {pipeline.name}`."
         )
     sink = pipeline.sink
-    assert not isinstance(sink, Console | Topic), "way_of refuses them"
     if began is not None and sink.upserts and sink.newest is None:
         raise PipelineError(
             f"{pipeline.name} has run already, and older rows would replace newer ones: say with "

@@ -27,7 +27,7 @@ from headrace.pipelines.rows import failing_records, record_place, record_rows
 from headrace.pipelines.sinks import tables
 from headrace.pipelines.sinks.console_lines import Once, Say
 from headrace.pipelines.sinks.latest import ByColumns, Latest
-from headrace.pipelines.sinks.writer import Writer, output_mode
+from headrace.pipelines.sinks.writer import Writer
 from headrace.pipelines.spark import shape
 from headrace.pipelines.spark.spark_errors import explained
 from headrace.pipelines.stream.backfill import begun_at
@@ -124,7 +124,7 @@ class Streaming:
             self.writer.write(batch, (self.writer.stream, number), latest)
             counted.bury_those_of(number)
 
-        mode = output_mode(self.pipeline.sink)
+        mode = self.pipeline.sink.output_mode
         writer = result.writeStream.outputMode(mode).foreachBatch(self._guarded(write))
         query = self._begin(writer, self.folder.checkpoint, once=once)
         counted.runs_in(query)
@@ -163,12 +163,11 @@ class Streaming:
     @property
     def writes_itself(self) -> bool:
         """Whether Spark writes the sink without asking us batch by batch."""
-        sink = self.pipeline.sink
-        return isinstance(sink, Table) and sink.format == "parquet"
+        return self.pipeline.sink.written_by_spark
 
     def _streamed(self, rows: DataFrame) -> DataFrame:
         made = self.result(rows)
-        shape.must_stream(self.pipeline, made, output_mode(self.pipeline.sink))
+        shape.must_stream(self.pipeline, made, self.pipeline.sink.output_mode)
         return made
 
     def stateful_operator(self) -> str | None:
@@ -176,10 +175,7 @@ class Streaming:
 
     def takes_one_pass(self, result: DataFrame) -> bool:
         """A stream whose dead letters have a checkpoint goes on with it."""
-        sink = self.pipeline.sink
-        if isinstance(sink, Table) and sink.format == "parquet":
-            return False
-        if self.folder.dead_checkpoint.exists():
+        if self.writes_itself or self.folder.dead_checkpoint.exists():
             return False
         return shape.stateful_operator(shape.plan_of(result)) is None
 
@@ -211,19 +207,14 @@ class Streaming:
         return query
 
     def _into_sink(self, rows: DataFrame, latest: Latest | None) -> Any:
-        sink, writer = self.pipeline.sink, rows.writeStream
-        if isinstance(sink, Table) and sink.format == "parquet":
-            self.writer.table(sink).must_fit_parquet(rows)
-            if sink.partition_by:
-                writer = writer.partitionBy(*sink.partition_by)
-            return (
-                writer.format("parquet").outputMode("append").option("path", self.writer.location)
-            )
+        if self.writes_itself:
+            return self.writer.table.stream_of_parquet(rows)
 
         def write(batch: DataFrame, number: int) -> None:
             self.writer.write(batch, (self.writer.stream, number), latest)
 
-        return writer.outputMode(output_mode(sink)).foreachBatch(self._guarded(write))
+        writer = rows.writeStream.outputMode(self.pipeline.sink.output_mode)
+        return writer.foreachBatch(self._guarded(write))
 
     def _guarded(self, batch: Batch, *, of_rows: bool = True) -> Batch:
         """Spark wraps what a batch raises in much text; ours is kept. When rows are written it is
@@ -295,9 +286,8 @@ class Streaming:
         )
 
     def _grown(self, batch: DataFrame, number: int) -> None:
-        growth, sink = self.growth, self.pipeline.sink
-        assert growth is not None and isinstance(sink, Table)
-        table = self.writer.table(sink)
+        growth, table = self.growth, self.writer.table
+        assert growth is not None
         records = batch.persist()
         try:
             found = growth.parsed(records, table.columns(records.sparkSession), self.note)

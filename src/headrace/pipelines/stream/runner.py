@@ -302,7 +302,7 @@ class Runner:
         sink = self.pipeline.sink
         if not isinstance(sink, Table):
             return nullcontext()
-        alone = sink.upserts or sink.format == "parquet"
+        alone = sink.upserts or sink.written_by_spark
         return table_held(table_location(self.data, into or sink.name), alone=alone)
 
     def _made(self, rows: DataFrame) -> DataFrame:
@@ -399,8 +399,7 @@ class Runner:
     def _prepare_topics(self) -> None:
         """The source must be there; the topic of dead letters and the sink's are made."""
         made = [self.pipeline.dead_topic] if self._has_dead_letters else []
-        if isinstance(self.pipeline.sink, Topic):
-            made.append(self.pipeline.sink.name)
+        made += self.pipeline.sink.topics_to_make
         try:
             topics = Topics(self.connection)
             there = {name: sorted(one.partitions) for name, one in topics.cluster.topics.items()}
