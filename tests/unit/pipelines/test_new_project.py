@@ -1,11 +1,14 @@
 """`headrace pipeline new`: what it writes is whole, and never over what is there."""
 
 import ast
+from importlib import import_module
 
 import pytest
 
+from headrace.pipelines import Console, Topic, pipeline
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.new import write_project
+from headrace.pipelines.testing import run_stream
 
 
 def test_every_file_is_there_and_python_can_read_it(tmp_path):
@@ -23,6 +26,25 @@ def test_every_file_is_there_and_python_can_read_it(tmp_path):
         if path.suffix == ".py":
             ast.parse(text)
             assert max(map(len, text.splitlines())) <= 100
+
+
+def test_what_it_imports_of_headrace_is_there(tmp_path):
+    for path in write_project("busy-hours", tmp_path):
+        if path.suffix != ".py":
+            continue
+        for line in ast.walk(ast.parse(path.read_text())):
+            if isinstance(line, ast.ImportFrom) and str(line.module).startswith("headrace"):
+                module = import_module(line.module)
+                assert [each.name for each in line.names if not hasattr(module, each.name)] == []
+
+
+def test_a_stream_without_a_table_has_no_rows_to_return(tmp_path):
+    @pipeline(source=Topic("events"), sink=Console())
+    def shown(rows):
+        return rows
+
+    with pytest.raises(PipelineError, match="shown writes no table"):
+        run_stream(shown, "localhost:9", tmp_path)
 
 
 def test_nothing_is_overwritten(tmp_path):
