@@ -1,11 +1,14 @@
 """The text format of Prometheus: metrics with their samples as lines of text (format 0.0.4). Pure.
 
-For processes that run without the package `prometheus_client`: a node, the delay service, relays,
-shippers. Apps, pipelines and what serves HTTP by an extra use that package.
+Every program of ours writes its metrics so. A module of metrics counts in plain fields and has a
+function `..._families`, which yields a `Family` for each metric when somebody asks; the page that
+shows them calls `render`. A node must start without further packages, so it is written here; tests
+read it with the parser of the package `prometheus_client`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -70,4 +73,6 @@ def _escape(text: str) -> str:
 
 
 def _number(value: float) -> str:
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else f"{value:+.0f}".replace("inf", "Inf")
     return str(int(value)) if value == int(value) else repr(value)

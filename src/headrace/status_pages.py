@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -29,9 +30,8 @@ class Page(NamedTuple):
     body: bytes
 
 
-def metrics_page(text: str | bytes) -> Page:
-    body = text.encode() if isinstance(text, str) else text
-    return Page(HTTPStatus.OK, PROMETHEUS_TEXT, body)
+def metrics_page(text: str) -> Page:
+    return Page(HTTPStatus.OK, PROMETHEUS_TEXT, text.encode())
 
 
 def verdict_page(ok: bool, **more: Any) -> Page:
@@ -86,6 +86,11 @@ class _Threads(ThreadingHTTPServer):
     """A thread for each asker. One that breaks off is nobody's trouble."""
 
     daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], asked: type[BaseHTTPRequestHandler]) -> None:
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
+        super().__init__(address, asked)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         problem = sys.exception()

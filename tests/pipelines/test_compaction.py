@@ -21,7 +21,7 @@ from headrace.pipelines import Table, Topic, compaction, pipeline
 from headrace.pipelines.compaction import Compaction
 from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.metrics import PipelineCollector
+from headrace.pipelines.metrics import pipeline_families
 from headrace.pipelines.shipped import delta_without_spark, lake_tables
 from headrace.pipelines.stream.folder import Folder, table_held
 from tests.interop.brokers import TARGET, make_node
@@ -89,9 +89,10 @@ def test_a_stream_that_compacts_holds_what_plain_python_computes_over_repeats(
         assert sorted(then.collect()) == rows
     told = Folder(tmp_path, topic).compaction()
     assert told["compactions"] >= 1 and told["files_compacted"] >= compaction.SWEEP_FILES
-    families = {one.name: one for one in PipelineCollector(Folder(tmp_path, topic)).collect()}
-    samples = families["headrace_pipeline_compactions"].samples
-    assert samples[0].value == told["compactions"]
+    families = pipeline_families(Folder(tmp_path, topic), datetime.now(UTC))
+    samples = {one.name: list(one.samples) for one in families}
+    [(_, counted)] = samples["headrace_pipeline_compactions_total"]
+    assert counted == told["compactions"]
 
 
 def test_many_small_files_are_not_waited_with(

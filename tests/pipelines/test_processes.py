@@ -78,7 +78,7 @@ def test_a_person_runs_watches_and_stops_a_pipeline_on_the_packaged_java(
         driver.wait_for(lambda: (driver.folder.progress() or {}).get("batch") == 1, "two batches")
         state = json.loads(driver.ask("status", topic, "--json"))
         driver.wait_for(
-            lambda: 'headrace_pipeline_rows_total{pipeline="watched"} 60.0' in asked(page),
+            lambda: 'headrace_pipeline_rows_total{pipeline="watched"} 60\n' in asked(page),
             "its numbers",
         )
         assert (state["process"], state["rows"], state["behind"]) == (driver.process.pid, 20, 0)

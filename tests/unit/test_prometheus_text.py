@@ -44,3 +44,11 @@ def test_a_histogram_adds_its_buckets_up() -> None:
 def test_a_metric_without_samples_is_still_explained() -> None:
     text = render([Family("headrace_none", "counter", "Nothing yet.", [])])
     assert text == "# HELP headrace_none Nothing yet.\n# TYPE headrace_none counter\n"
+
+
+def test_numbers_that_are_none_are_written_as_prometheus_reads_them() -> None:
+    numbers = [("up", float("inf")), ("down", float("-inf")), ("none", float("nan"))]
+    text = render([Family("tea", "gauge", "Cups.", [({"to": to}, cups) for to, cups in numbers])])
+    assert [line.split()[-1] for line in text.splitlines()[2:]] == ["+Inf", "-Inf", "NaN"]
+    up, down, none = read(text).values()
+    assert (up, down) == (float("inf"), float("-inf")) and none != none

@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headrace.installation import command_to_add
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.stream.folder import Folder
-
-if TYPE_CHECKING:
-    from prometheus_client.metrics_core import Metric
+from headrace.prometheus_text import Family, render
+from headrace.status_pages import Page, StatusPages, metrics_page
 
 PREFIX = "headrace_pipeline_"
 # By the name in what is kept of the last batch.
@@ -45,29 +43,16 @@ SINCE = {
 }
 
 
-class PipelineCollector:
-    """The method that `prometheus_client` calls."""
-
-    def __init__(self, folder: Folder) -> None:
-        self._folder = folder
-
-    def describe(self) -> Iterator[Metric]:
-        return iter(())
-
-    def collect(self) -> Iterator[Metric]:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-        known = (self._folder.progress() or {}) | self._folder.compaction()
-        for kind, named in ((CounterMetricFamily, COUNTERS), (GaugeMetricFamily, GAUGES)):
-            for key, (name, text) in named.items():
-                family = kind(PREFIX + name, text, labels=["pipeline"])
-                family.add_metric([self._folder.name], float(known.get(key) or 0))
-                yield family
-        for key, (name, text) in SINCE.items():
-            if (passed := seconds_since(known.get(key), datetime.now(UTC))) is not None:
-                family = GaugeMetricFamily(PREFIX + name, text, labels=["pipeline"])
-                family.add_metric([self._folder.name], passed)
-                yield family
+def pipeline_families(folder: Folder, now: datetime) -> Iterator[Family]:
+    known = (folder.progress() or {}) | folder.compaction()
+    labels = {"pipeline": folder.name}
+    for kind, suffix, named in (("counter", "_total", COUNTERS), ("gauge", "", GAUGES)):
+        for key, (name, explanation) in named.items():
+            samples = [(labels, float(known.get(key) or 0))]
+            yield Family(f"{PREFIX}{name}{suffix}", kind, explanation, samples)
+    for key, (name, explanation) in SINCE.items():
+        if (passed := seconds_since(known.get(key), now)) is not None:
+            yield Family(f"{PREFIX}{name}", "gauge", explanation, [(labels, passed)])
 
 
 def seconds_since(moment: Any, now: datetime) -> float | None:
@@ -84,26 +69,19 @@ def served(folder: Folder, address: str | None) -> Iterator[None]:
     if address is None:
         yield
         return
-    try:
-        from prometheus_client import CollectorRegistry, start_http_server
-    except ModuleNotFoundError:
-        raise PipelineError(
-            f"--metrics needs prometheus-client: {command_to_add('spark')}"
-        ) from None
     host, port = _address(address)
-    registry = CollectorRegistry()
-    collector: Any = PipelineCollector(folder)
-    registry.register(collector)
+
+    def numbers() -> Page:
+        return metrics_page(render(pipeline_families(folder, datetime.now(UTC))))
+
     try:
-        server, thread = start_http_server(port, host, registry)
+        pages = StatusPages("headrace-pipeline", {"/metrics": numbers}, host=host, port=port)
     except OSError as failure:
         raise PipelineError(f"Cannot listen on {address}: {failure.strerror}.") from failure
     try:
         yield
     finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+        pages.close()
 
 
 def _address(address: str) -> tuple[str, int]:

@@ -9,9 +9,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from headrace import App, Retry
-from headrace.app.observation.metrics import registry_of, rendered
+from headrace.app.observation.metrics import AppMetrics
 from headrace.app.retry import TryLater
 from headrace.app.worker import intake
+from headrace.prometheus_text import render
 from tests.sockets.picky_coordinator import Picky
 
 KEYS, EACH, UNTIL = 40, 10, 200
@@ -152,16 +153,16 @@ def test_what_is_away_is_counted_apart_and_shown_while_it_lasts(cluster: Any) ->
         app.send("orders", "y")
         cluster.until(lambda: stats.put_off == 1)
         text = _rendered(app)
-        assert f"headrace_app_put_off_waiting{labels} 1.0" in text
-        assert f"headrace_app_put_off_total{labels} 1.0" in text
-        assert f"headrace_app_failed_total{labels} 0.0" in text
-        cluster.until(lambda: f"headrace_app_waiting{labels} 2.0" in _rendered(app))
+        assert f"headrace_app_put_off_waiting{labels} 1\n" in text
+        assert f"headrace_app_put_off_total{labels} 1\n" in text
+        assert f"headrace_app_failed_total{labels} 0\n" in text
+        cluster.until(lambda: f"headrace_app_waiting{labels} 2\n" in _rendered(app))
         away.clear()
         cluster.broker.advance(minutes=1, seconds=1)
         cluster.until(lambda: stats.handled == 2)
-        assert f"headrace_app_put_off_waiting{labels} 0.0" in _rendered(app)
+        assert f"headrace_app_put_off_waiting{labels} 0\n" in _rendered(app)
     assert cluster.records("orders.g.dead") == []
 
 
 def _rendered(app: App) -> str:
-    return rendered(registry_of(app)).decode()
+    return render(AppMetrics(app).families())

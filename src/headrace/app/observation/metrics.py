@@ -13,18 +13,15 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
-
 from headrace.app.names import dead_topic
 from headrace.client.admin.topics import Topics
 from headrace.client.errors import ClientError
 from headrace.client.lookup.record_reader import RecordReader
+from headrace.prometheus_text import Family
 
 if TYPE_CHECKING:
     from headrace.app.app import App
+    from headrace.app.subscription import Subscription
 
 log = logging.getLogger("headrace.app")
 
@@ -46,8 +43,8 @@ GAUGES = {
 LOOK_AT_LETTERS_EVERY_S = 30.0
 
 
-class AppCollector(Collector):
-    """The method that `prometheus_client` calls; register it, or use `rendered`."""
+class AppMetrics:
+    """One per app: it keeps what it found among the dead letters for a while."""
 
     def __init__(self, app: App, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._app = app
@@ -55,72 +52,58 @@ class AppCollector(Collector):
         self._letters: dict[str, tuple[int, float | None]] = {}
         self._looked_at = float("-inf")
 
-    def describe(self) -> Iterator[Metric]:
-        """Without it the registry collects once to learn the names, before the app runs."""
-        return iter(())
-
-    def collect(self) -> Iterator[Metric]:
-        labels = ["group", "handler"]
-        stats = [
-            ([self._app.group, subscription.name], subscription.stats)
-            for subscription in self._app.subscriptions
-        ]
-        for name, explanation in COUNTERS.items():
-            counter = CounterMetricFamily(f"headrace_app_{name}", explanation, labels=labels)
-            for values, counted in stats:
-                counter.add_metric(values, getattr(counted, name))
-            yield counter
-        for name, explanation in GAUGES.items():
-            gauge = GaugeMetricFamily(f"headrace_app_{name}", explanation, labels=labels)
-            for values, counted in stats:
-                gauge.add_metric(values, getattr(counted, name))
-            yield gauge
+    def families(self) -> Iterator[Family]:
+        stats = [(self._labels(each), each.stats) for each in self._app.subscriptions]
+        for kind, suffix, named in (("counter", "_total", COUNTERS), ("gauge", "", GAUGES)):
+            for name, explanation in named.items():
+                samples = [(labels, getattr(counted, name)) for labels, counted in stats]
+                yield Family(f"headrace_app_{name}{suffix}", kind, explanation, samples)
         yield from self._of_the_worker()
-        busy = CounterMetricFamily(
-            "headrace_app_busy_seconds", "Time spent in handlers, added up.", labels=labels
+        yield Family(
+            "headrace_app_busy_seconds_total",
+            "counter",
+            "Time spent in handlers, added up.",
+            [(labels, counted.busy_seconds) for labels, counted in stats],
         )
-        for values, counted in stats:
-            busy.add_metric(values, counted.busy_seconds)
-        yield busy
         yield from self._dead_letters()
 
-    def _of_the_worker(self) -> Iterator[Metric]:
+    def _labels(self, subscription: Subscription) -> dict[str, str]:
+        return {"group": self._app.group, "handler": subscription.name}
+
+    def _of_the_worker(self) -> Iterator[Family]:
         """The metrics that exist only while it runs."""
         worker = self._app.worker
-        labels = ["group", "handler"]
-        waiting = GaugeMetricFamily(
-            "headrace_app_waiting", "Records read and not begun.", labels=labels
+        runners = worker.runners if worker is not None else []
+        yield Family(
+            "headrace_app_waiting",
+            "gauge",
+            "Records read and not begun.",
+            [(self._labels(each.subscription), each.waiting) for each in runners],
         )
-        put_off = GaugeMetricFamily(
+        yield Family(
             "headrace_app_put_off_waiting",
+            "gauge",
             "Records that wait for a system that their handler needs.",
-            labels=labels,
+            [(self._labels(each.subscription), each.put_off_now()) for each in runners],
         )
-        for runner in worker.runners if worker is not None else ():
-            values = [self._app.group, runner.subscription.name]
-            waiting.add_metric(values, runner.waiting)
-            put_off.add_metric(values, runner.put_off_now())
-        yield waiting
-        yield put_off
 
-    def _dead_letters(self) -> Iterator[Metric]:
+    def _dead_letters(self) -> Iterator[Family]:
         if self._monotonic() - self._looked_at >= LOOK_AT_LETTERS_EVERY_S:
             self._looked_at = self._monotonic()
             self._letters = letters_of(self._app)
-        count = GaugeMetricFamily(
-            "headrace_app_dead_letters", "Letters in the topic, settled or not.", labels=["topic"]
+        found = [({"topic": topic}, *letters) for topic, letters in self._letters.items()]
+        yield Family(
+            "headrace_app_dead_letters",
+            "gauge",
+            "Letters in the topic, settled or not.",
+            [(labels, number) for labels, number, _ in found],
         )
-        oldest = GaugeMetricFamily(
+        yield Family(
             "headrace_app_dead_letter_oldest_timestamp_seconds",
+            "gauge",
             "When the oldest letter of the topic was parked.",
-            labels=["topic"],
+            [(labels, parked_at_s) for labels, _, parked_at_s in found if parked_at_s is not None],
         )
-        for topic, (number, parked_at_s) in self._letters.items():
-            count.add_metric([topic], number)
-            if parked_at_s is not None:
-                oldest.add_metric([topic], parked_at_s)
-        yield count
-        yield oldest
 
 
 def letters_of(app: App) -> dict[str, tuple[int, float | None]]:
@@ -156,13 +139,3 @@ def _first_time_s(app: App, topic: str, partition: int) -> list[float]:
         for record in reader.records():
             return [] if record.timestamp_ms is None else [record.timestamp_ms / 1000]
     return []
-
-
-def registry_of(app: App) -> CollectorRegistry:
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(AppCollector(app))
-    return registry
-
-
-def rendered(registry: CollectorRegistry) -> bytes:
-    return generate_latest(registry)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from headrace.app.observation.metrics import registry_of, rendered
+from headrace.app.observation.metrics import AppMetrics
+from headrace.prometheus_text import render
 from headrace.status_pages import Page, StatusPages, metrics_page, verdict_page
 
 if TYPE_CHECKING:
@@ -20,12 +21,12 @@ class AppStatusPages(StatusPages):
     """Open from the moment it is made until `close`."""
 
     def __init__(self, app: App, *, host: str = "127.0.0.1", port: int = 0) -> None:
-        registry = registry_of(app)
+        numbers = AppMetrics(app)
         one_at_a_time = threading.Lock()  # a scrape may ask the cluster
 
         def metrics() -> Page:
             with one_at_a_time:
-                return metrics_page(rendered(registry))
+                return metrics_page(render(numbers.families()))
 
         pages = {
             "/health": lambda: _said(healthy(app)),

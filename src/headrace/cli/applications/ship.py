@@ -89,7 +89,8 @@ def logs(
     as_json: Json = False,
 ) -> None:
     """Follow files through rotation and write each line, until interrupted."""
-    from headrace.services.shipping.counters import rendered
+    from headrace.prometheus_text import render
+    from headrace.services.shipping.counters import shipper_families
     from headrace.services.shipping.formats import FORMATS
     from headrace.services.shipping.main import (
         AddressRefused,
@@ -140,7 +141,7 @@ def logs(
             output.note(f"Shipping to {topic} at {cluster.bootstrap}{where}.")
 
             def numbers() -> str:
-                return rendered(shipper.counters, shipper.gauges())
+                return render(shipper_families(shipper.counters, shipper.gauges()))
 
             with (
                 numbers_at(window, numbers, output.note),

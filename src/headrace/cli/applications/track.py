@@ -66,9 +66,8 @@ def serve(
     as_json: Json = False,
 ) -> None:
     """Take events over HTTP until interrupted; then write what waits."""
-    for needed in ("aiohttp", "prometheus_client"):
-        if importlib.util.find_spec(needed) is None:
-            raise Failure(f"The collector needs {needed}: {command_to_add('app')}")
+    if importlib.util.find_spec("aiohttp") is None:
+        raise Failure(f"The collector needs aiohttp: {command_to_add('app')}")
     from headrace.services.tracking.collector import CollectorLimits
     from headrace.services.tracking.main import Settings, run
     from headrace.services.tracking.topics import make_topics

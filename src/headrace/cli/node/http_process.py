@@ -20,7 +20,7 @@ from headrace.installation import command_to_add
 
 # Tells the child the number of its listening socket, and that it ends with its standard input.
 SOCKET_VARIABLE = "HEADRACE_HTTP_SOCKET"
-NEEDED = ("aiohttp", "prometheus_client")
+NEEDED = ("aiohttp",)
 
 _running: list[subprocess.Popen[bytes]] = []  # holds the pipes open as long as this process lives
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector as Source
+from headrace.prometheus_text import Family
 
 
 @dataclass(slots=True)
@@ -23,43 +21,31 @@ class Counters:
     connections_refused: int = 0
 
 
-Gauges = Callable[[], dict[str, tuple[str, float]]]
-
-
-class Numbers(Source):
-    """For Prometheus."""
-
-    def __init__(self, counters: Counters, gauges: Gauges) -> None:
-        self._counters, self._gauges = counters, gauges
-
-    def describe(self) -> Iterator[Metric]:
-        return iter(())
-
-    def collect(self) -> Iterator[Metric]:
-        counters = self._counters
-        family = CounterMetricFamily(
-            "headrace_http_requests",
-            "Requests, by endpoint and status.",
-            labels=["endpoint", "status"],
-        )
-        for (endpoint, status), count in sorted(counters.requests.items()):
-            family.add_metric([endpoint, str(status)], count)
-        yield family
-        spent = CounterMetricFamily(
-            "headrace_http_request_seconds", "Time spent on requests.", labels=["endpoint"]
-        )
-        for endpoint, seconds in sorted(counters.seconds.items()):
-            spent.add_metric([endpoint], seconds)
-        yield spent
-        for name, words in (
-            ("records_in", "Records taken from requests."),
-            ("records_out", "Records given to readers."),
-            ("replayed", "Requests whose idempotency key was known."),
-            ("gaps", "Times that a stream told its reader of records that are gone."),
-            ("stalled", "Streams cut because nobody read them."),
-            ("connections_refused", "Connections beyond the limit."),
-        ):
-            value = getattr(counters, name)
-            yield CounterMetricFamily(f"headrace_http_{name}", words, value=value)
-        for name, (words, number) in self._gauges().items():
-            yield GaugeMetricFamily(f"headrace_http_{name}", words, value=number)
+def door_families(counters: Counters, gauges: Mapping[str, tuple[str, float]]) -> Iterator[Family]:
+    """For Prometheus; `gauges` are names with their words and values."""
+    yield Family(
+        "headrace_http_requests_total",
+        "counter",
+        "Requests, by endpoint and status.",
+        [
+            ({"endpoint": endpoint, "status": status}, count)
+            for (endpoint, status), count in sorted(counters.requests.items())
+        ],
+    )
+    yield Family(
+        "headrace_http_request_seconds_total",
+        "counter",
+        "Time spent on requests.",
+        [({"endpoint": each}, seconds) for each, seconds in sorted(counters.seconds.items())],
+    )
+    for name, explanation, value in (
+        ("records_in", "Records taken from requests.", counters.records_in),
+        ("records_out", "Records given to readers.", counters.records_out),
+        ("replayed", "Requests whose idempotency key was known.", counters.replayed),
+        ("gaps", "Times that a stream told its reader of records that are gone.", counters.gaps),
+        ("stalled", "Streams cut because nobody read them.", counters.stalled),
+        ("connections_refused", "Connections beyond the limit.", counters.connections_refused),
+    ):
+        yield Family(f"headrace_http_{name}_total", "counter", explanation, [({}, value)])
+    for name, (explanation, number) in gauges.items():
+        yield Family(f"headrace_http_{name}", "gauge", explanation, [({}, number)])

@@ -11,20 +11,20 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry
 
 from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
+from headrace.prometheus_text import Family
 from headrace.services.http import access_log
 from headrace.services.http.budget import Budget, Lease
 from headrace.services.http.cluster_refusals import refusal_of
 from headrace.services.http.consumers.consumer_instance import ConsumerInstance
 from headrace.services.http.consumers.instance_registry import InstanceRegistry
-from headrace.services.http.counters import Counters, Numbers
+from headrace.services.http.counters import Counters, door_families
 from headrace.services.http.dialects import v2
 from headrace.services.http.endpoints import ENDPOINTS
 from headrace.services.http.exchange import Exchange, line
@@ -90,8 +90,6 @@ class Door:
         self.streams = 0
         self.unread_bytes = 0  # of answers; connections keep count
         self._ending: list[TopicFeed] = []  # failed, and replaced
-        self.registry = CollectorRegistry(auto_describe=False)
-        self.registry.register(Numbers(self.counters, self._gauges))
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """aiohttp calls this for each request."""
@@ -244,6 +242,10 @@ class Door:
             self._ending.append(found)
         feed = user.feeds[topic] = TopicFeed(user, topic, self.limits)
         return feed
+
+    def families(self) -> Iterator[Family]:
+        """For Prometheus."""
+        return door_families(self.counters, self._gauges())
 
     def _gauges(self) -> dict[str, tuple[str, float]]:
         return {

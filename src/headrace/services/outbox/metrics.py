@@ -5,10 +5,10 @@ Counted in plain slots by the shards' threads, read by others; one too old does 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from headrace.prometheus_text import Family, Sample, render
+from headrace.prometheus_text import Family
 
 
 class ShardCounters:
@@ -84,60 +84,79 @@ class ConfirmationCounters:
     given_up: int
 
 
-def rendered(
+def relay_families(
     relay: str,
     counters: ShardCounters,
     owned: int,
     states: Iterable[ShardState],
     confirmations: ConfirmationCounters,
     table_bytes: int,
-) -> str:
+) -> Iterator[Family]:
     shards = list(states)
-    return render([
-        _family("rows_sent_total", "counter", "Rows sent as records.", [({}, counters.rows)]),
-        _family("transactions_total", "counter", "Committed.", [({}, counters.transactions)]),
-        _family("aborted_total", "counter", "Transactions aborted.", [({}, counters.aborted)]),
-        _family("rows_parked_total", "counter", "Rows set aside.", [({}, counters.parked)]),
-        _family("shards_owned", "gauge", "Shards of this relay.", [({"relay": relay}, owned)]),
-        _family(
-            "rows_waiting", "gauge", "Rows that are not sent yet.",
-            [({"shard": each.shard}, each.waiting) for each in shards],
+    for name, explanation, value in (
+        ("rows_sent_total", "Rows sent as records.", counters.rows),
+        ("transactions_total", "Committed.", counters.transactions),
+        ("aborted_total", "Transactions aborted.", counters.aborted),
+        ("rows_parked_total", "Rows set aside.", counters.parked),
+    ):
+        yield Family(f"headrace_outbox_{name}", "counter", explanation, [({}, value)])
+    yield Family(
+        "headrace_outbox_shards_owned",
+        "gauge",
+        "Shards of this relay.",
+        [({"relay": relay}, owned)],
+    )
+    for name, explanation, values in (
+        ("rows_waiting", "Rows that are not sent yet.", [each.waiting for each in shards]),
+        (
+            "rows_per_second",
+            "Rows sent, over the last second or so.",
+            [each.rows_per_s for each in shards],
         ),
-        _family(
-            "rows_per_second", "gauge", "Rows sent, over the last second or so.",
-            [({"shard": each.shard}, each.rows_per_s) for each in shards],
+        (
+            "oldest_unsent_seconds",
+            "Age of the oldest row that is not sent.",
+            [(each.oldest_ms or 0) / 1000 for each in shards],
         ),
-        _family(
-            "oldest_unsent_seconds", "gauge", "Age of the oldest row that is not sent.",
-            [({"shard": each.shard}, (each.oldest_ms or 0) / 1000) for each in shards],
+        (
+            "rows_parked",
+            "Rows that wait for a person, or behind such a row.",
+            [each.parked for each in shards],
         ),
-        _family(
-            "rows_parked", "gauge", "Rows that wait for a person, or behind such a row.",
-            [({"shard": each.shard}, each.parked) for each in shards],
+    ):
+        samples = [({"shard": each.shard}, n) for each, n in zip(shards, values, strict=True)]
+        yield Family(f"headrace_outbox_{name}", "gauge", explanation, samples)
+    for name, kind, explanation, value in (
+        (
+            "shards_in_trouble",
+            "gauge",
+            "Shards that wait for the cluster, or have stopped.",
+            sum(1 for each in shards if each.problem),
         ),
-        _family(
-            "shards_in_trouble", "gauge", "Shards that wait for the cluster, or have stopped.",
-            [({}, sum(1 for each in shards if each.problem))],
+        ("table_bytes", "gauge", "Size of the table on disk.", table_bytes),
+        (
+            "confirmations_open",
+            "gauge",
+            "Messages that wait for a confirmation.",
+            confirmations.open,
         ),
-        _family("table_bytes", "gauge", "Size of the table on disk.", [({}, table_bytes)]),
-        _family(
-            "confirmations_open", "gauge", "Messages that wait for a confirmation.",
-            [({}, confirmations.open)],
+        (
+            "messages_unconfirmed",
+            "gauge",
+            "Messages that were sent in vain, for a person.",
+            confirmations.unconfirmed,
         ),
-        _family(
-            "messages_unconfirmed", "gauge", "Messages that were sent in vain, for a person.",
-            [({}, confirmations.unconfirmed)],
+        (
+            "messages_resent_total",
+            "counter",
+            "Sent again for want of a confirmation.",
+            confirmations.resent,
         ),
-        _family(
-            "messages_resent_total", "counter", "Sent again for want of a confirmation.",
-            [({}, confirmations.resent)],
+        (
+            "messages_given_up_total",
+            "counter",
+            "Never confirmed, and not sent again.",
+            confirmations.given_up,
         ),
-        _family(
-            "messages_given_up_total", "counter", "Never confirmed, and not sent again.",
-            [({}, confirmations.given_up)],
-        ),
-    ])  # fmt: skip
-
-
-def _family(name: str, kind: str, words: str, samples: Iterable[Sample]) -> Family:
-    return Family(f"headrace_outbox_{name}", kind, words, samples)
+    ):
+        yield Family(f"headrace_outbox_{name}", kind, explanation, [({}, value)])

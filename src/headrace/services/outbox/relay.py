@@ -20,6 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from headrace.client.connection import ClientSettings
 from headrace.client.errors import Unreachable
+from headrace.prometheus_text import render
 from headrace.services.outbox import positions, schema, shares
 from headrace.services.outbox.confirmation_watch import ConfirmationWatch
 from headrace.services.outbox.confirmations import Confirmations
@@ -28,7 +29,7 @@ from headrace.services.outbox.metrics import (
     ConfirmationCounters,
     Rates,
     ShardCounters,
-    rendered,
+    relay_families,
 )
 from headrace.services.outbox.source import Source
 from headrace.services.outbox.status import shard_states, table_bytes
@@ -149,7 +150,7 @@ class Relay:
         confirmations = ConfirmationCounters(
             open_, unconfirmed, self._watch.resent, self._watch.given_up
         )
-        return rendered(
+        families = relay_families(
             self.name,
             counters,
             len(self.workers),
@@ -157,6 +158,7 @@ class Relay:
             confirmations,
             table_bytes(self.store),
         )
+        return render(families)
 
     # ---- leases
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from headrace.prometheus_text import Family, render
+from headrace.prometheus_text import Family
 
 
 @dataclass(slots=True)
@@ -46,19 +46,12 @@ WORDS = {
 }
 
 
-def rendered(counters: Counters, gauges: Mapping[str, tuple[str, float]]) -> str:
+def shipper_families(
+    counters: Counters, gauges: Mapping[str, tuple[str, float]]
+) -> Iterator[Family]:
     """`gauges` are names with their words and values."""
-    families = [
-        Family(
-            f"headrace_ship_{one.name}_total",
-            "counter",
-            WORDS[one.name],
-            [({}, getattr(counters, one.name))],
-        )
-        for one in fields(counters)
-    ]
-    families += [
-        Family(f"headrace_ship_{name}", "gauge", words, [({}, value)])
-        for name, (words, value) in gauges.items()
-    ]
-    return render(families)
+    for name, explanation in WORDS.items():
+        value = getattr(counters, name)
+        yield Family(f"headrace_ship_{name}_total", "counter", explanation, [({}, value)])
+    for name, (explanation, value) in gauges.items():
+        yield Family(f"headrace_ship_{name}", "gauge", explanation, [({}, value)])

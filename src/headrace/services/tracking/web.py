@@ -12,10 +12,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, generate_latest
 
+from headrace.prometheus_text import render
 from headrace.services.tracking.collector import BAD, BUSY, TOO_LARGE, Answer, Collector
-from headrace.services.tracking.metrics import Numbers
+from headrace.services.tracking.metrics import collector_families
 
 KEEP_ALIVE_S = 15.0
 LONGEST_LINGER_S = 10.0
@@ -115,12 +115,11 @@ def health(collector: Collector) -> Handler:
 
 def status_pages(collector: Collector) -> web.Application:
     """For orchestrators and Prometheus, on an address that browsers do not reach."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(Numbers(collector))
 
     async def metrics(request: web.Request) -> web.StreamResponse:
         headers = {"Content-Type": PROMETHEUS_TEXT}
-        return web.Response(body=generate_latest(registry), headers=headers)
+        body = render(collector_families(collector)).encode()
+        return web.Response(body=body, headers=headers)
 
     application = web.Application()
     application.router.add_get("/health", health(collector))

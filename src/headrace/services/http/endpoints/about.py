@@ -7,9 +7,9 @@ import json
 from importlib import resources
 
 from aiohttp import web
-from prometheus_client import generate_latest
 
 import headrace
+from headrace.prometheus_text import render
 from headrace.services.http.dialects import openapi as openapi_document
 from headrace.services.http.exchange import JSON, Exchange, answer
 
@@ -60,7 +60,7 @@ async def health(exchange: Exchange) -> web.StreamResponse:
 
 
 async def metrics(exchange: Exchange) -> web.StreamResponse:
-    body = generate_latest(exchange.door.registry)
+    body = render(exchange.door.families()).encode()
     return web.Response(body=body, headers={"Content-Type": PROMETHEUS_TEXT})
 
 
