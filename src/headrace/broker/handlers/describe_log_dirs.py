@@ -3,12 +3,14 @@
 A null list of topics asks for all. A failed data folder is answered with KAFKA_STORAGE_ERROR and
 without partitions. A partition that is named twice is answered once. v2 flexible. v3 top-level
 error. v4 sizes of the volume. v5 cordoned folders (none here). Needs DESCRIBE on the cluster;
-before v3 there is no place for the refusal, only an empty list.
+before v3 there is no place for the refusal, only an empty list. A question about very many
+partitions is answered in slices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from itertools import islice
 
 from headrace.broker.broker import Broker
 from headrace.broker.replicas.topics import Topic
@@ -27,30 +29,60 @@ from headrace.serving.rights import require_on_cluster
 from headrace.storage.log_folder import LogFolder
 
 UNKNOWN = -1  # the size of a volume that cannot be asked
+# A partition takes 4 us; more than these are described in several turns, so many at a time.
+MANY_PARTITIONS = 2_000
+PARTITIONS_PER_STEP = 250
+
+Asked = list[tuple[Topic, Iterable[int]]]
+Steps = Generator[None, None, DescribeLogDirsResponse]
 
 
-def handle(broker: Broker, request: DescribeLogDirsRequest, call: Call) -> DescribeLogDirsResponse:
+def handle(
+    broker: Broker, request: DescribeLogDirsRequest, call: Call
+) -> DescribeLogDirsResponse | Steps:
     require_on_cluster(broker, call, Operation.DESCRIBE)
-    folders = broker.partitions.folders
     by_name = broker.topics.by_name
-    asked: list[tuple[Topic, Iterable[int]]]
+    asked: Asked
     if request.topics is None:
         asked = [(topic, range(len(topic.replicas))) for topic in by_name.values()]
+        count = sum(len(topic.replicas) for topic in by_name.values())
     else:
-        require_few_partitions(messages.NAME, sum(len(each.partitions) for each in request.topics))
+        count = sum(len(each.partitions) for each in request.topics)
+        require_few_partitions(messages.NAME, count)
         named: dict[str, dict[int, None]] = {}
         for each in request.topics:
             named.setdefault(each.topic, {}).update(dict.fromkeys(each.partitions))
         asked = [(by_name[name], indexes) for name, indexes in named.items() if name in by_name]
-    results = [
-        DescribeLogDirsResult(
-            ErrorCode.NONE, path, described(folder, asked), *space_of(broker, path)
-        )
-        for path, folder in folders.online.items()
-    ]
+    steps = describe(broker, asked)
+    if count > MANY_PARTITIONS:
+        return steps
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            response: DescribeLogDirsResponse = done.value
+            return response
+
+
+def describe(broker: Broker, asked: Asked) -> Steps:
+    """A folder that fails between two steps is told as it was when it was looked at."""
+    folders = broker.partitions.folders
+    results = []
+    for path, folder in list(folders.online.items()):
+        topics = []
+        for topic, indexes in asked:
+            found = partitions_in(folder, topic, indexes)
+            partitions: list[DescribeLogDirsPartition] = []
+            while some := list(islice(found, PARTITIONS_PER_STEP)):
+                partitions += some
+                yield
+            if partitions:
+                topics.append(DescribeLogDirsTopic(topic.name, partitions))
+        results.append(DescribeLogDirsResult(ErrorCode.NONE, path, topics, *space_of(broker, path)))
     results += [
         DescribeLogDirsResult(ErrorCode.KAFKA_STORAGE_ERROR, path, [], UNKNOWN, UNKNOWN)
         for path in folders.offline
+        if not any(each.log_dir == path for each in results)
     ]
     return DescribeLogDirsResponse(0, ErrorCode.NONE, results)
 
@@ -61,17 +93,6 @@ def space_of(broker: Broker, path: str) -> tuple[int, int]:
     except OSError as problem:
         broker.partitions.failures.met(path, problem)
         return UNKNOWN, UNKNOWN
-
-
-def described(
-    folder: LogFolder, asked: Iterable[tuple[Topic, Iterable[int]]]
-) -> list[DescribeLogDirsTopic]:
-    """Of the partitions that are asked about, those that lie in this folder."""
-    topics = (
-        DescribeLogDirsTopic(topic.name, [*partitions_in(folder, topic, indexes)])
-        for topic, indexes in asked
-    )
-    return [topic for topic in topics if topic.partitions]
 
 
 def partitions_in(

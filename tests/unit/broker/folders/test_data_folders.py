@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 from headrace.broker.folders.identity import UnusableFolder
+from headrace.broker.handlers import describe_log_dirs as handler
 from headrace.metadata.image import NO_LEADER
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import (
@@ -217,6 +218,17 @@ def test_a_partition_that_is_asked_about_twice_is_told_once(rig):
         [p.partition_index for t in each.topics for p in t.partitions] for each in answer.results
     ]
     assert told == [[0], [1]]
+
+
+def test_an_answer_in_slices_is_the_same(rig, monkeypatch):
+    rig.create("many", 7)
+    rig.advance(1_000)
+    at_once = rig.ask(describe_log_dirs, describe_log_dirs.DescribeLogDirsRequest(None))
+    monkeypatch.setattr(handler, "MANY_PARTITIONS", 3)
+    monkeypatch.setattr(handler, "PARTITIONS_PER_STEP", 2)
+    in_slices = rig.ask(describe_log_dirs, describe_log_dirs.DescribeLogDirsRequest(None))
+    assert [each.topics for each in in_slices.results] == [each.topics for each in at_once.results]
+    assert sum(len(t.partitions) for each in in_slices.results for t in each.topics) == 9
 
 
 def test_an_empty_mount_point_is_not_taken_for_a_new_folder(rig, tmp_path, caplog):
