@@ -51,3 +51,12 @@ def steps_of(function: Callable[..., Any]) -> Callable[..., Steps]:
         return in_steps(function)(*arguments)
 
     return begin
+
+
+def at_once(steps: Steps) -> Any:
+    """The result of steps that are few enough for one turn."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return done.value

@@ -139,6 +139,14 @@ LARGE = {
             **{topic.name: topic.error_code for topic in answer.topics},
         },
     ),
+    "DescribeTopicPartitions": (
+        describe_topic_partitions,
+        0,
+        lambda: describe_topic_partitions.DescribeTopicPartitionsRequest(
+            [describe_topic_partitions.TopicRequest(name) for name in ("orders", *NAMES)]
+        ),
+        lambda answer: {topic.name: topic.error_code for topic in answer.topics},
+    ),
     "FindCoordinator": (
         find_coordinator,
         4,

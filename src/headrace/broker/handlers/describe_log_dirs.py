@@ -9,7 +9,7 @@ partitions is answered in slices.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from headrace.broker.broker import Broker
@@ -24,6 +24,7 @@ from headrace.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from headrace.protocol.steps import Steps, at_once
 from headrace.serving.api import Api, Call, require_few_partitions
 from headrace.serving.rights import require_on_cluster
 from headrace.storage.log_folder import LogFolder
@@ -34,7 +35,6 @@ MANY_PARTITIONS = 2_000
 PARTITIONS_PER_STEP = 250
 
 Asked = list[tuple[Topic, Iterable[int]]]
-Steps = Generator[None, None, DescribeLogDirsResponse]
 
 
 def handle(
@@ -56,12 +56,8 @@ def handle(
     steps = describe(broker, asked)
     if count > MANY_PARTITIONS:
         return steps
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            response: DescribeLogDirsResponse = done.value
-            return response
+    response: DescribeLogDirsResponse = at_once(steps)
+    return response
 
 
 def describe(broker: Broker, asked: Asked) -> Steps:

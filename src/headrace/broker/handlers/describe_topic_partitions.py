@@ -24,6 +24,7 @@ from headrace.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from headrace.protocol.primitives import ZERO_ID
+from headrace.protocol.steps import Steps, at_once
 from headrace.serving.api import Api, Call, require_few
 from headrace.serving.rights import TOPIC, may
 
@@ -33,6 +34,11 @@ MOST_PARTITIONS = 2_000  # max.request.partition.size.limit
 def handle(
     broker: Broker, request: DescribeTopicPartitionsRequest, call: Call
 ) -> DescribeTopicPartitionsResponse:
+    response: DescribeTopicPartitionsResponse = at_once(handle_large(broker, request, call))
+    return response
+
+
+def handle_large(broker: Broker, request: DescribeTopicPartitionsRequest, call: Call) -> Steps:
     require_few(messages.NAME, len(request.topics), "topics")
     asked = {topic.name for topic in request.topics}
     first_topic, first_partition = "", 0
@@ -41,12 +47,12 @@ def handle(
         if first_partition < 0 or (asked and first_topic not in asked):
             return refuse(ErrorCode.INVALID_REQUEST, sorted(asked))
     everything = [name for name in sorted(asked or broker.image.topics) if name >= first_topic]
-    names = [
-        name
-        for name in everything
-        if may(broker, call, Operation.DESCRIBE, TOPIC, name, quietly=not asked)
-    ]
-    response = describe_page(broker, call, request, names, first_topic, first_partition)
+    names = []
+    for name in everything:
+        if may(broker, call, Operation.DESCRIBE, TOPIC, name, quietly=not asked):
+            names.append(name)
+        yield
+    response = yield from describe_page(broker, call, request, names, first_topic, first_partition)
     if asked and len(names) < len(everything):
         hidden = sorted({*everything} - {*names})
         response.topics += refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED, hidden).topics
@@ -60,10 +66,11 @@ def describe_page(
     names: list[str],
     first_topic: str,
     first_partition: int,
-) -> DescribeTopicPartitionsResponse:
+) -> Steps:
     left = max(1, min(request.response_partition_limit, MOST_PARTITIONS))
     response = DescribeTopicPartitionsResponse()
     for number, name in enumerate(names):
+        yield
         start = first_partition if name == first_topic else 0
         topic = describe(broker, call, name, start, left)
         topic.topic_authorized_operations = on_topic(broker, call, name)
@@ -124,4 +131,4 @@ def describe_partition(
     )
 
 
-API = Api(messages=messages, handle=handle, versions=range(0, 1))
+API = Api(messages=messages, handle=handle, versions=range(0, 1), handle_large=handle_large)

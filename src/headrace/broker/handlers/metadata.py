@@ -32,7 +32,7 @@ from headrace.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from headrace.protocol.primitives import ZERO_ID
-from headrace.protocol.steps import Steps, in_steps
+from headrace.protocol.steps import Steps, at_once, in_steps
 from headrace.serving.api import Api, Call, WaitingRequest
 from headrace.serving.rights import TOPIC, may, may_on_cluster
 
@@ -156,12 +156,8 @@ def in_a_turn_or_more(
     steps = answer(broker, *arguments)
     if are_many(broker):
         return steps
-    try:
-        while True:
-            next(steps)
-    except StopIteration as done:
-        told: MetadataResponse | bytes = done.value
-        return told
+    told: MetadataResponse | bytes = at_once(steps)
+    return told
 
 
 def are_many(broker: Broker) -> bool:
