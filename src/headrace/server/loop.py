@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import mmap
 import socket
+import sys
 from collections.abc import Callable
 from errno import EIO
 from time import perf_counter_ns
@@ -39,6 +40,11 @@ LONGEST_WAIT_MS = 1_000
 # The time for long work in each turn: short enough that other clients do not notice it, and long
 # compared with the overhead of a turn (some 20 us).
 SLICE_NS = 5_000_000
+# While there is long work, a thread that computes gives Python's lock back after this time. The
+# loop gives it up at each system call: with the usual 5 ms, a turn that made files took 75 ms
+# beside a flush of 5,000 new logs, 4 ms of it the loop's own. At other times the short time only
+# costs: an offset commit took 27 to 31 us in place of 24.
+SWITCH_IN_LONG_WORK_S = 0.000_5
 # Bytes of replies that clients have not read, over all connections; records in files do not count.
 # Above it no long answer is made, and after UNREAD_FOR_MS the connection with the most unread bytes
 # is closed.
@@ -86,6 +92,7 @@ class Loop:
         self.buffer_is_free = buffer_is_free  # called after requests, before the buffer is reused
         self.work = work  # does a slice of long work; returns whether more is left
         self.has_work = False  # the next turn continues it and does not wait
+        self._usual_switch_s = sys.getswitchinterval()  # of threads, without long work
         self.timers = Timers()
         self.connections: dict[int, Connection] = {}
         self.callbacks: dict[int, Callable[[], None]] = {}  # listeners, wake-ups
@@ -169,7 +176,12 @@ class Loop:
                 if connections.get(connection.descriptor) is connection:
                     self._resume(connection)
         self.timers.run(now.monotonic_ms)
-        self.has_work = self.work(Slice().is_over)
+        has_work = self.work(Slice().is_over)
+        if has_work is not self.has_work:
+            self.has_work = has_work
+            if has_work:
+                self._usual_switch_s = sys.getswitchinterval()
+            sys.setswitchinterval(SWITCH_IN_LONG_WORK_S if has_work else self._usual_switch_s)
         self.finish_turn()
         if events:
             self.clock.read(now)

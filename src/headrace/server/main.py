@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import signal
-import sys
 from collections.abc import Callable
 
 from headrace.log_lines import log_to_stderr
@@ -12,18 +11,12 @@ from headrace.server.garbage import THRESHOLDS
 from headrace.server.server import Server
 from headrace.server.settings.settings import Settings
 
-# The loop gives up Python's lock at each system call, and gets it back from a thread that flushes
-# only when this time is over. With Python's 5 ms a turn that made files took 75 ms beside a flush
-# of 5,000 new logs, 4 ms of it the loop's own.
-SWITCH_THREADS_S = 0.000_5
-
 
 def run(settings: Settings, on_ready: Callable[[Server], None]) -> None:
     """Raises CannotStart with one sentence; returns after a clean stop."""
     log_to_stderr()
     # Before it loads: of a million committed offsets the collector would look at each many times.
     gc.set_threshold(*THRESHOLDS)
-    sys.setswitchinterval(SWITCH_THREADS_S)
     server = Server(settings)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: server.stop())
