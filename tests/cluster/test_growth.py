@@ -281,7 +281,13 @@ def test_two_brokers_without_the_only_controller_are_no_cluster(tmp_path: Path) 
     data = tmp_path / "data"
     with started(data, "--brokers", "2") as running:
         running.wait_until_ready()
+        # While the cluster runs: broker 1 would begin another cluster in an empty folder.
+        os.kill(running.pids[1], signal.SIGSTOP)
+        shutil.rmtree(data)
+        os.kill(running.pids[1], signal.SIGKILL)
+        for _ in range(3):
+            running.until("broker 1 | 1 of 1 controllers have lost their data folders")
+        assert not (data / "meta.properties").exists(), "nothing is formatted"
         running.stop()
-    shutil.rmtree(data)
     assert "1 of 1 controllers have lost their data folders" in refusal_of(data)
     assert not (data / "meta.properties").exists(), "nothing is formatted"

@@ -8,6 +8,7 @@ from pathlib import Path
 from headrace.server.local_cluster.child import Order
 from headrace.server.local_cluster.parent import ClusterFailed, Parent
 from headrace.server.local_cluster.supervision import Supervision
+from headrace.server.settings.settings import CannotStart
 
 STAND_IN = Path(__file__).with_name("stand_in_node.py")
 folder, *ways = sys.argv[1:]
@@ -20,13 +21,14 @@ def write(text: str) -> None:
 
 
 class Folderless:
-    """A cluster whose nodes need no folders."""
+    """A cluster whose nodes need no folders, unless a file says that theirs cannot be used."""
 
     orders = orders
     former_min_in_sync = None
 
     def prepare(self, node: int) -> None:
-        pass
+        if Path(folder, f"{node}.lost").exists():
+            raise CannotStart(f"The folder of {node} is lost.")
 
     def min_in_sync_is_raised(self) -> None:
         raise AssertionError("nobody was asked to")

@@ -70,6 +70,21 @@ def test_a_killed_node_is_started_again_and_the_others_are_told(tmp_path: Path) 
         assert running.process.wait() == 0
 
 
+def test_a_node_whose_folder_is_lost_is_not_started_on_it(tmp_path: Path) -> None:
+    with parent(tmp_path, "well", "well") as running:
+        _, second = pids(running)
+        (tmp_path / "2.lost").touch()
+        os.kill(second, signal.SIGKILL)
+        running.until("broker 2 | The folder of 2 is lost.")
+        before = len(running.lines)
+        running.until("broker 2 | The folder of 2 is lost.")  # looked at again after a rest
+        assert "broker 2 | hello from 2" not in running.lines[before:]
+        (tmp_path / "2.lost").unlink()
+        running.until("broker 2 | hello from 2")
+        running.process.terminate()
+        assert running.process.wait() == 0
+
+
 def test_children_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     with parent(tmp_path, "well", "well") as running:
         pids(running)

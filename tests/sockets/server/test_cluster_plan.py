@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import shutil
 from collections.abc import Iterable
@@ -355,6 +356,77 @@ def test_a_damaged_plan_is_said(tmp_path: Path) -> None:
     (tmp_path / "data" / FILE_NAME).write_text("{")
     with pytest.raises(CannotStart, match="cannot be understood"):
         read_plan(RealDisk(), f"{tmp_path}/data")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sentence"),
+    [
+        ({"listen": "localhost"}, "--listen must be HOST:PORT, not 'localhost'"),
+        ({"listen": "127.0.0.1:65534"}, "not 3 ports from 65534 on: see --listen"),
+        ({"listen": "nowhere.invalid:0"}, "Cannot listen on nowhere.invalid:0"),
+        ({"metrics": "9100"}, "--metrics must be HOST:PORT, not '9100'"),
+        ({"metrics": "127.0.0.1:65535"}, "not 3 ports from 65535 on: see --metrics"),
+    ],
+)
+def test_a_wrong_address_is_told_before_anything_is_written(
+    tmp_path: Path, wanted: dict[str, str], sentence: str
+) -> None:
+    with pytest.raises(CannotStart, match=sentence):
+        opened(tmp_path, **wanted)
+    assert not (tmp_path / "data").exists()
+
+
+def test_metrics_have_ports_in_a_row_too(tmp_path: Path) -> None:
+    cluster = opened(tmp_path, metrics="[::1]:19100")
+    cluster.close()
+    assert cluster.orders[3].settings().metrics == ("::1", 19102)
+
+
+def test_several_lost_folders_are_filled_again_at_once(tmp_path: Path) -> None:
+    first = opened(tmp_path, brokers=5)
+    first.close()
+    for name in ("data-2", "data-4", "data-5"):
+        shutil.rmtree(tmp_path / name)
+    again = opened(tmp_path, drawn=50, brokers=6)
+    again.close()
+    assert len(again.plan.nodes) == 6 and again.plan.cluster_id == first.plan.cluster_id
+    assert read_plan(RealDisk(), f"{tmp_path}/data-5") == again.plan
+
+
+def test_a_copy_of_the_plan_may_be_refused_but_not_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(tmp_path).close()
+    write = RealDisk.write_file
+    refused = f"{tmp_path}/data-2/{FILE_NAME}"
+
+    def write_elsewhere(disk: RealDisk, path: str, pieces: Iterable[bytes]) -> None:
+        if path == refused:
+            raise OSError(errno.EROFS, "Read-only file system")
+        write(disk, path, pieces)
+
+    monkeypatch.setattr(RealDisk, "write_file", write_elsewhere)
+    opened(tmp_path, brokers=4).close()
+    refused = f"{tmp_path}/data/{FILE_NAME}"
+    with pytest.raises(CannotStart, match="cannot be written: Read-only file system"):
+        opened(tmp_path, brokers=5)
+
+
+def test_a_cluster_is_not_named_by_the_folder_of_another_broker(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    wanted = Wanted(f"{tmp_path}/data-2", None, "127.0.0.1:19092", {})
+    with pytest.raises(CannotStart, match="folder of broker 2 .* broker 1, .*/data, with --data"):
+        open_cluster(wanted, randomness=Chance(), wall_ms=1)
+
+
+def test_folders_lie_beside_one_that_is_named_by_a_dot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").mkdir()
+    monkeypatch.chdir(tmp_path / "data")
+    wanted = Wanted(".", 3, "127.0.0.1:19092", {})
+    open_cluster(wanted, randomness=Chance(), wall_ms=1).close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "data-2", "data-3"]
 
 
 def test_free_ports_are_not_the_same() -> None:

@@ -10,21 +10,25 @@ Not done: controllers on other machines (`headrace format` and `start --config`)
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headrace.consensus.configured_voters import HIGHEST_PORT
+from headrace.metadata.config_definitions.definition import BadValue
 from headrace.protocol import uuids
 from headrace.server.folders.real_disk import FOLDER_MODE, FolderInUse, FolderLock, RealDisk
-from headrace.server.listeners.addresses import parse_address
+from headrace.server.listeners.addresses import bracketed, parse_address
 from headrace.server.local_cluster import security
 from headrace.server.local_cluster.child import Order
 from headrace.server.local_cluster.folders import (
     Folders,
     identity_in,
     partitions_in,
+    require_first,
     require_growing,
 )
 from headrace.server.local_cluster.parent import Parent
@@ -49,9 +53,13 @@ from headrace.server.local_cluster.supervision import Supervision
 from headrace.server.settings import java_properties
 from headrace.server.settings.settings import CannotStart, load_settings
 
+log = logging.getLogger(__name__)
+
 LOCK = ".cluster-lock"
 MOST_BROKERS = 100
 DEFAULT_LISTEN = "localhost:9092"
+
+Address = tuple[str, int]
 
 
 @dataclass(slots=True)
@@ -89,7 +97,10 @@ class OpenCluster:
     def min_in_sync_is_raised(self) -> None:
         if self.former_min_in_sync is not None:
             self.plan.min_in_sync = minimum_in_sync(len(self.plan.nodes))
-            self.folders.write(self.plan)
+            try:
+                self.folders.write(self.plan)
+            except CannotStart as refusal:  # the next start looks once more
+                log.warning("%s", refusal)
 
     def close(self) -> None:
         self.lock.release()
@@ -100,16 +111,17 @@ def open_cluster(
 ) -> OpenCluster:
     disk = RealDisk()
     given = _given(wanted)
+    _addresses(wanted, wanted.brokers or 1)  # a wrong one is told before a plan is written
     lock = _lock(wanted.data)
     try:
         plan = _plan(disk, wanted, randomness)
-        addresses = _addresses(wanted, len(plan.nodes))
+        addresses, metrics = _addresses(wanted, len(plan.nodes))
         between = None
         if wanted.secure is not None:
             between = security.new_secrets(randomness)
         orders = {
-            node.id: _order(plan, node, address, given, wanted, between)
-            for node, address in zip(plan.nodes, addresses, strict=True)
+            node.id: _order(plan, node, address, served, given, wanted, between)
+            for node, address, served in zip(plan.nodes, addresses, metrics, strict=True)
         }
         folders = Folders(disk, wanted.data, randomness, wall_ms)
         for node in plan.nodes:
@@ -180,6 +192,8 @@ def _plan(disk: RealDisk, wanted: Wanted, randomness: Callable[[int], bytes]) ->
     data = wanted.data
     plan = read_plan(disk, data)
     identity = identity_in(disk, data)
+    if plan is not None and identity is not None:
+        require_first(data, identity)
     if plan is None:
         copy = read_copy(disk, data)
         if copy is not None and (identity is None or identity.cluster_id == copy.cluster_id):
@@ -241,27 +255,41 @@ def _resize(disk: RealDisk, plan: ClusterPlan, brokers: int, data: str) -> None:
     shrink(plan, brokers)
 
 
-def _addresses(wanted: Wanted, count: int) -> list[tuple[str, int]]:
-    host, port = parse_address(wanted.listen or DEFAULT_LISTEN, "--listen")
+def _addresses(wanted: Wanted, count: int) -> tuple[list[Address], list[str | None]]:
+    """Where clients find each node, and where its metrics are served."""
+    clients = _in_a_row(wanted.listen or DEFAULT_LISTEN, "--listen", count)
+    host, port = clients[0]
     if port == 0:
-        return [(host, each) for each in free_ports(count, host)]
-    if port + count - 1 > 65_535:
-        raise CannotStart(f"There are not {count} ports from {port} on.")
-    return [(host, port + number) for number in range(count)]
+        try:
+            clients = [(host, each) for each in free_ports(count, host)]
+        except OSError as problem:
+            raise CannotStart(f"Cannot listen on {host}:0: {problem.strerror}.") from None
+    if wanted.metrics is None:
+        return clients, [None] * count
+    metrics = _in_a_row(wanted.metrics, "--metrics", count)
+    return clients, [f"{bracketed(host)}:{port}" for host, port in metrics]
+
+
+def _in_a_row(text: str, option: str, count: int) -> list[Address]:
+    """An address for each node, the ports one after the other; 0 stays 0."""
+    try:
+        host, port = parse_address(text, option)
+    except BadValue as fault:
+        raise CannotStart(str(fault)) from None
+    if port and port + count - 1 > HIGHEST_PORT:
+        raise CannotStart(f"There are not {count} ports from {port} on: see {option}.")
+    return [(host, port + number if port else 0) for number in range(count)]
 
 
 def _order(
     plan: ClusterPlan,
     node: PlannedNode,
-    address: tuple[str, int],
+    address: Address,
+    metrics: str | None,
     given: Mapping[str, str],
     wanted: Wanted,
     between: security.Secrets | None,
 ) -> Order:
-    metrics = wanted.metrics
-    if metrics is not None:
-        host, port = parse_address(metrics, "--metrics")
-        metrics = f"{host}:{port + node.id - 1 if port else 0}"
     decided = settings_of(plan, node, address, given, secured=between is not None)
     if between is not None:
         decided |= security.settings_between_nodes(between, given)

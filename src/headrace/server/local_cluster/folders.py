@@ -124,10 +124,24 @@ def identity_in(disk: Disk, folder: str) -> Identity | None:
         return None
     try:
         return identity_from_bytes(disk.read_file(path))
+    except OSError as problem:
+        raise CannotStart(f"{path} cannot be read: {problem.strerror}.") from None
     except (MalformedCheckpoint, UnusableFolder) as problem:
         raise CannotStart(
             f"{path} is damaged: {problem}. `headrace segment check {folder}` shows all damage."
         ) from None
+
+
+def require_first(data: str, identity: Identity) -> None:
+    """The other folders have copies of the plan, but a cluster is named by that of broker 1."""
+    if identity.node_id == 1:
+        return
+    first = data.rstrip("/").removesuffix(f"-{identity.node_id}")
+    its = f", {first}," if folder_of(first, identity.node_id) == data.rstrip("/") else ""
+    raise CannotStart(
+        f"{data} is the folder of broker {identity.node_id} of a cluster: name that of its broker "
+        f"1{its} with --data."
+    )
 
 
 def require_growing(disk: Disk, data: str, identity: Identity) -> None:

@@ -24,6 +24,7 @@ from headrace.foreign_text import escaped
 from headrace.server.local_cluster.child import Line, Order
 from headrace.server.local_cluster.child_process import PROGRAM, start_child
 from headrace.server.local_cluster.supervision import (
+    CANNOT_START,
     AllReady,
     Begin,
     Effect,
@@ -93,6 +94,7 @@ class Parent:
         self._processes: dict[int, _Process] = {}
         self._about: dict[int, dict[str, Any]] = {}
         self._refusals: dict[int, str] = {}
+        self._not_started: list[int] = []  # their folders cannot be used now
         self._signals = 0
         self._finished: Finished | None = None
         self._selector = selectors.DefaultSelector()
@@ -136,11 +138,14 @@ class Parent:
     def _turn(self) -> None:
         at_ms = self._supervision.next_ms()
         wait = None if at_ms is None else max(0, at_ms - _now_ms()) / 1000
+        wait = 0 if self._not_started else wait
         for key, _ in self._selector.select(wait):
             key.data()
         while self._signals:
             self._signals -= 1
             self._step(StopAsked())
+        while self._not_started:
+            self._step(Ended(self._not_started.pop(), CANNOT_START))
         for node, process in list(self._processes.items()):
             code = process.popen.poll()
             if code is not None:
@@ -182,8 +187,11 @@ class Parent:
         try:
             self._cluster.prepare(node)
         except CannotStart as refusal:
-            # The node itself will find its folder unusable, and is tried again.
+            # It must not run there: it could begin another cluster in an empty folder.
+            self._refusals[node] = str(refusal)
             self._write(self._labelled(node, str(refusal)))
+            self._not_started.append(node)
+            return
         output, input_ = os.pipe()
         started = start_child(self._cluster.orders[node], input_, self._program)
         os.close(input_)

@@ -15,6 +15,7 @@ after the other, when they have caught up (`controller.quorum.auto.join.enable`)
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
 from collections.abc import Callable, Mapping
@@ -27,6 +28,8 @@ from headrace.protocol import uuids
 from headrace.server.local_cluster.security import CLIENTS, NODES
 from headrace.server.settings.settings import CannotStart
 from headrace.storage.checkpoints import META_PROPERTIES
+
+log = logging.getLogger(__name__)
 
 FILE_NAME = "headrace-cluster.json"
 FORMAT = 1
@@ -96,7 +99,12 @@ class ClusterPlan:
 
 def folder_of(data: str, node: int) -> str:
     """Beside that of node 1, never inside: Apache Kafka refuses folders that it does not know."""
-    return data if node == 1 else f"{data.rstrip('/')}-{node}"
+    if node == 1:
+        return data
+    named = data.rstrip("/")
+    if os.path.basename(named) in ("", ".", ".."):  # no name that a number could follow
+        named = os.path.abspath(named or "/")
+    return f"{named}-{node}"
 
 
 def new_plan(
@@ -185,12 +193,24 @@ def folders_beside(data: str) -> list[str]:
 
 
 def write_plan(disk: Disk, data: str, plan: ClusterPlan) -> None:
-    """To the folder of node 1, then its copies to those folders that are formatted."""
+    """To the folder of node 1, then its copies to those folders that are formatted.
+
+    A folder that is lost gets its copy when it is formatted again, and a copy that a disk refuses
+    is an old one: that of node 1 counts. CannotStart: that one cannot be written.
+    """
     plan.generation += 1
     text = json.dumps({"format": FORMAT, **asdict(plan)}, indent=2)
     for node in plan.nodes:
-        if node.id == 1 or node.formatted:
-            disk.write_file(f"{folder_of(data, node.id)}/{FILE_NAME}", [text.encode(), b"\n"])
+        folder = folder_of(data, node.id)
+        if not (node.id == 1 or node.formatted) or not disk.exists(folder):
+            continue
+        path = f"{folder}/{FILE_NAME}"
+        try:
+            disk.write_file(path, [text.encode(), b"\n"])
+        except OSError as problem:
+            if node.id == 1:
+                raise CannotStart(f"{path} cannot be written: {problem.strerror}.") from None
+            log.warning("%s cannot be written: %s", path, problem.strerror)
 
 
 def settings_of(
@@ -248,13 +268,16 @@ def minimum_in_sync(brokers: int) -> int:
 
 def free_ports(count: int, host: str = CONTROLLER_HOST) -> list[int]:
     """Nobody listens there now; held together, so no two are the same."""
+    family, _, _, _, address = socket.getaddrinfo(
+        host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    found: list[int] = []
     with ExitStack() as held:
-        found = []
-        for _ in range(count):
-            probe = held.enter_context(socket.socket())
-            probe.bind((host, 0))
+        while len(found) < count:
+            probe = held.enter_context(socket.socket(family))
+            probe.bind(address)
             found.append(probe.getsockname()[1])
-        return found
+    return found
 
 
 def lives_in(data: str) -> bool:
