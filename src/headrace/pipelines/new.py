@@ -6,6 +6,8 @@ Knows no Spark.
 
 from __future__ import annotations
 
+import ast
+import keyword
 from pathlib import Path
 from string import Template
 
@@ -85,7 +87,7 @@ python -m pytest                                  # a broker and a Spark of its 
 headrace start                                    # in another terminal
 headrace topics create $name-events
 echo '{"id": 1, "time": "2026-01-01T10:00:00Z", "amount": 5}' | headrace produce $name-events
-headrace pipeline run $module.py:$name --once
+headrace pipeline run $module.py --once
 headrace lake show $name
 ```
 """
@@ -100,6 +102,11 @@ def write_project(name: str, below: Path) -> list[Path]:
         raise PipelineError(f"{name!r} is no name of a pipeline: a letter, then a-z, 0-9, - and _.")
     folder = below / name
     function = name.replace("-", "_").lower()
+    if keyword.iskeyword(function) or function in _names_in_files():
+        raise PipelineError(
+            f"{name!r} cannot be the name of the function: Python, or the files of the project, "
+            "use it for something else. Choose another one."
+        )
     shown = name.replace("-", " ").replace("_", " ").capitalize()
     words = {"name": name, "function": function, "module": f"{function}_pipeline", "title": shown}
     files = {
@@ -118,3 +125,14 @@ def write_project(name: str, below: Path) -> list[Path]:
         (folder / file).write_text(Template(text).substitute(words), "utf-8")
         made.append(folder / file)
     return made
+
+
+def _names_in_files() -> set[str]:
+    """What the pipeline imports, and each name of its test: a function of such a name would hide
+    what they need, as `sum` would the sum of its own amounts."""
+    words = dict.fromkeys(("name", "function", "module", "title"), "_any")
+    pipeline, test = (ast.parse(Template(text).substitute(words)) for text in (PIPELINE, TEST))
+    imported = (node for tree in (pipeline, test) for node in ast.walk(tree))
+    found = {node.name for node in imported if isinstance(node, ast.alias)}
+    found |= {node.id for node in ast.walk(test) if isinstance(node, ast.Name)}
+    return found | {node.arg for node in ast.walk(test) if isinstance(node, ast.arg)}

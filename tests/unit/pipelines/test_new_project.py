@@ -1,6 +1,7 @@
 """`headrace pipeline new`: what it writes is whole, and never over what is there."""
 
 import ast
+import re
 from importlib import import_module
 
 import pytest
@@ -58,3 +59,17 @@ def test_a_name_that_cannot_be_a_function_is_refused(name, tmp_path):
     with pytest.raises(PipelineError, match="is no name"):
         write_project(name, tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["class", "Import", "sum", "window", "json", "rows", "topics"])
+def test_a_name_that_the_files_need_for_something_else_is_refused(name, tmp_path):
+    with pytest.raises(PipelineError, match="Choose another one"):
+        write_project(name, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_readme_runs_the_file_whatever_the_name_of_its_pipeline(tmp_path):
+    """A pipeline is called as its function, in small letters: `Busy-Hours` would not be found."""
+    [readme] = [path for path in write_project("Busy-Hours", tmp_path) if path.name == "README.md"]
+    [which] = re.findall(r"headrace pipeline run (\S+)", readme.read_text())
+    assert (readme.parent / which).is_file()
