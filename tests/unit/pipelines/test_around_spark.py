@@ -18,7 +18,13 @@ from headrace.pipelines.spark import jars
 from headrace.pipelines.spark.jars import check
 from headrace.pipelines.spark.java import major_version
 from headrace.pipelines.spark.progress import Reports, read
-from headrace.pipelines.stream.folder import Folder, known, table_location
+from headrace.pipelines.stream.folder import (
+    Folder,
+    TableInUse,
+    known,
+    table_held,
+    table_location,
+)
 from headrace.pipelines.stream.span import parse
 
 
@@ -127,6 +133,36 @@ def test_a_parquet_table_cannot_outlive_its_checkpoint(tmp_path: Path) -> None:
         folder.reset(table=False)
     folder.reset(table=True)
     assert not table.exists()
+
+
+def test_a_table_goes_with_its_checkpoint_or_neither_does(tmp_path: Path) -> None:
+    """Else the next run would add all its rows to those that stayed."""
+    folder = Folder(tmp_path, "p")
+    folder.identity(a_pipeline())
+    place, elsewhere = Path(table_location(tmp_path, "out")), tmp_path / "large disk"
+    elsewhere.mkdir()
+    (elsewhere / "part").touch()
+    place.parent.mkdir()
+    place.symlink_to(elsewhere)
+    with table_held(str(elsewhere), alone=False), pytest.raises(TableInUse):
+        folder.reset(table=True)  # another pipeline writes it
+    assert (elsewhere / "part").exists() and known(tmp_path)
+    folder.reset(table=True)
+    assert not list(place.iterdir()) and not known(tmp_path)
+    folder.identity(a_pipeline())
+    place.unlink()
+    place.touch()
+    with pytest.raises(PipelineError, match="cannot be removed: Not a directory"):
+        folder.reset(table=True)
+    assert known(tmp_path)
+
+
+def test_a_table_behind_a_link_has_the_lock_of_the_table(tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "t")
+    link, place = str(tmp_path / "link"), str(tmp_path / "t")
+    with table_held(link, alone=True), pytest.raises(TableInUse), table_held(place, alone=True):
+        pass
 
 
 def test_only_one_process_runs_a_pipeline(tmp_path: Path) -> None:

@@ -209,7 +209,8 @@ class Folder:
                 location = table_location(self.data, str(known["sink"]))
                 if "://" in location:
                     raise PipelineError(f"{location} is not on this machine: remove it yourself.")
-                shutil.rmtree(location, ignore_errors=True)
+                with table_held(location, alone=True):  # another pipeline may write it too
+                    _remove_table(Path(location))
             elif table:
                 raise PipelineError(
                     f"{self.name} writes to {known['sink']} ({kind}), which is no table on this "
@@ -223,6 +224,20 @@ def table_location(data: Path, name: str) -> str:
     if "://" in name:
         return name
     return str(Path(name).absolute() if "/" in name else data.absolute() / "tables" / name)
+
+
+def _remove_table(place: Path) -> None:
+    """A table that stays although it should go would have its rows twice after the next run. Behind
+    a link, which a person made to have the table elsewhere, only what it leads to is emptied."""
+    real = place.resolve()
+    try:
+        shutil.rmtree(real)
+        if place.is_symlink():
+            real.mkdir()
+    except FileNotFoundError:
+        return
+    except OSError as failure:
+        raise PipelineError(f"{real} cannot be removed: {failure.strerror}.") from failure
 
 
 class TableInUse(PipelineError):
@@ -298,7 +313,9 @@ def _sign(file: TextIO) -> None:
 
 
 def _lock_of(location: str) -> Path:
-    """Beside the table, or where only the table itself may be written, by its name elsewhere."""
+    """Beside the table, or where only the table itself may be written, by its name elsewhere. A
+    table has one lock, also where somebody comes to it by a link."""
+    location = str(Path(location).resolve())
     path = Path(location).parent / f".{Path(location).name}.lock"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
