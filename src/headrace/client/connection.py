@@ -106,6 +106,8 @@ class ClientSettings:
     timeout_s: float = 10.0
     callbacks: dict[str, Callable[..., Any]] = field(default_factory=dict)  # librdkafka's, by name
     quiet: bool = False  # for commands: librdkafka's log goes nowhere until `-X debug=...` asks
+    # Brokers that have not answered, though their cluster names them: others are asked first.
+    silent: set[tuple[str, int]] = field(default_factory=set, repr=False, compare=False)
 
     @property
     def bootstrap(self) -> str:

@@ -2,13 +2,15 @@
 
 One connection, one request at a time, in the newest version that both sides know. Plain and TLS
 listeners (`tls.py`), SASL PLAIN, SCRAM and OAUTHBEARER (`sasl.py`). Not done: other mechanisms,
-retries, looking for the right broker (callers name its address).
+retries, looking for the right broker (callers name its address, or several for a request that any
+broker answers: `wire_to_any`).
 """
 
 from __future__ import annotations
 
 import socket
 import ssl
+from collections.abc import Sequence
 from struct import Struct
 from types import TracebackType
 from typing import Any
@@ -24,6 +26,10 @@ from headrace.protocol.messages import api_versions, sasl_authenticate, sasl_han
 # More than any admin answer; a larger length means that this is no Kafka broker.
 LARGEST_ANSWER_BYTES = 100 << 20
 
+# Another broker is asked when one has not said a word for so long; it may be halted or cut off, and
+# its cluster may not know that yet.
+PATIENCE_WITH_ONE_OF_SEVERAL_S = 2.0
+
 # Every broker answers it, and it tells which versions of everything else there are.
 FIRST_API_VERSIONS_VERSION = 0
 
@@ -33,8 +39,14 @@ _length = Struct(">i")
 class Wire:
     """A connection to one broker; use it in a `with` statement."""
 
-    def __init__(self, connection: ClientSettings, address: tuple[str, int]) -> None:
-        self._socket = _connect(connection, address)
+    def __init__(
+        self,
+        connection: ClientSettings,
+        address: tuple[str, int],
+        *,
+        timeout_s: float | None = None,
+    ) -> None:
+        self._socket = _connect(connection, address, timeout_s or connection.timeout_s)
         self._client_id = connection.settings.get("client.id", "headrace")
         self._correlation_id = 0
         self._versions: dict[int, range] | None = None
@@ -59,6 +71,12 @@ class Wire:
         """The answer to one request; `messages` is its module in `headrace.protocol.messages`.
         `version` is for those who want an older one than both sides know."""
         return self._ask(messages, version or self.version_of(messages), request)
+
+    def wait_for(self, timeout_s: float) -> None:
+        """Answers from now on may take so long; raises if the broker says nothing at all."""
+        if self._versions is None:
+            self._versions = self._ask_for_versions()
+        self._socket.settimeout(timeout_s)
 
     def version_of(self, messages: Any) -> int:
         """The newest version of an API that the broker and we both know."""
@@ -154,14 +172,43 @@ def require_no_error(code: int, message: str | None = None) -> None:
 _CODES = {int(code): code for code in ErrorCode}
 
 
-def _connect(connection: ClientSettings, address: tuple[str, int]) -> socket.socket:
+def wire_to_any(connection: ClientSettings, addresses: Sequence[tuple[str, int]]) -> Wire:
+    """A connection to the first of these brokers that answers; silent ones are asked last."""
+    if len(addresses) > 1:
+        for address in sorted(addresses, key=lambda address: address in connection.silent):
+            try:
+                return wire_if_it_answers(connection, address)
+            except LoginRefused:
+                raise
+            except ClientError:
+                continue
+    return Wire(connection, addresses[0])  # all of them may be slow
+
+
+def wire_if_it_answers(connection: ClientSettings, address: tuple[str, int]) -> Wire:
+    """A connection to a broker that others could do without; it is not waited for as long."""
+    patience_s = min(PATIENCE_WITH_ONE_OF_SEVERAL_S, connection.timeout_s)
+    connection.silent.add(address)
+    wire = Wire(connection, address, timeout_s=patience_s)
+    try:
+        wire.wait_for(connection.timeout_s)
+    except BaseException:
+        wire.close()
+        raise
+    connection.silent.discard(address)
+    return wire
+
+
+def _connect(
+    connection: ClientSettings, address: tuple[str, int], timeout_s: float
+) -> socket.socket:
     protocol = connection.settings.get("security.protocol", "plaintext").lower()
     if protocol not in ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl"):
         raise ClientError(f"{protocol} is no security.protocol that we know.")
     context = None if "plaintext" in protocol else tls_context(connection.settings)
     where = f"{address[0]}:{address[1]}"
     try:
-        plain = socket.create_connection(address, timeout=connection.timeout_s)
+        plain = socket.create_connection(address, timeout=timeout_s)
         if context is None:
             return plain
         return context.wrap_socket(plain, server_hostname=address[0])

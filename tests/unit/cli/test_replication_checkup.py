@@ -38,7 +38,7 @@ def test_what_is_wrong_comes_with_what_to_type() -> None:
     status.single_replica = [TopicPartition("t", 0)]
     settings = {"unclean.leader.election.enable": "true", "default.replication.factor": "1"}
     findings = found(status, {**settings})
-    assert findings["nodes"].found == "brokers 2 are fenced"
+    assert findings["nodes"].found == "broker 2 is fenced"
     assert findings["replicas"].advice == "headrace cluster raise-replication --all 3"
     assert (
         findings["quorum"].state is FindingState.WATCH
@@ -47,6 +47,14 @@ def test_what_is_wrong_comes_with_what_to_type() -> None:
     assert findings["elections"].state is FindingState.WRONG
     assert findings["racks"].advice == "Set broker.rack for every broker."
     assert "default.replication.factor=3" in str(findings["new topics"].advice)
+
+
+def test_a_cluster_whose_controllers_are_silent_is_not_called_well() -> None:
+    status = cluster(None, None, None, voters=0)
+    status.no_controller = "No controller has answered in time."
+    assert not status.is_well
+    finding = found(status, {**SAFE})["quorum"]
+    assert finding.state is FindingState.WRONG and "no controller answers" in finding.found
 
 
 def test_min_isr_is_one_below_the_replicas() -> None:

@@ -33,6 +33,8 @@ def check_replication(status: ClusterStatus, settings: Mapping[str, str | None])
 def _nodes(status: ClusterStatus) -> Finding:
     fenced = [str(node.id) for node in status.nodes if node.fenced]
     if fenced:
+        if len(fenced) == 1:
+            return wrong("nodes", f"broker {fenced[0]} is fenced", "Start it again.")
         return wrong("nodes", f"brokers {', '.join(fenced)} are fenced", "Start them again.")
     return good("nodes", f"{len(status.nodes)} alive")
 
@@ -54,6 +56,12 @@ def _folders(status: ClusterStatus) -> list[Finding]:
 
 def _quorum(status: ClusterStatus) -> Finding:
     count = len(status.voters)
+    if status.no_controller is not None:
+        return wrong(
+            "quorum",
+            "no controller answers: the brokers show what they knew last",
+            "Bring a majority of the controllers back.",
+        )
     if count < SAFE:
         return watch(
             "quorum",

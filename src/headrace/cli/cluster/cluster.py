@@ -35,6 +35,7 @@ CLEAR_SCREEN = "\x1b[2J\x1b[H"
 USUAL_REPLICAS = 3
 WITH_A_MINIMUM_OF_THEIR_OWN = ("__transaction_state", "__share_group_state")
 OF_THE_TOPIC = "topic"
+OF_ONE = {"have": "has", "are": "is", "lack": "lacks"}
 
 
 @app.callback()
@@ -58,9 +59,17 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Show nodes, the quorum, and problems. Ends with 1 if there are any."""
+    found: ClusterStatus | None = None
     while True:
-        with at.connection() as cluster:
-            found = read_status(cluster)
+        try:
+            with at.connection() as cluster:
+                found = read_status(cluster)
+        except Failure as failure:
+            if watch is None or found is None:
+                raise
+            output.note(str(failure))  # it was there, and may come back
+            time.sleep(watch)
+            continue
         if as_json:
             output.write_json_line(_as_object(found)) if watch else output.answer_json(
                 _as_object(found)
@@ -95,6 +104,7 @@ def _as_object(found: ClusterStatus) -> dict[str, object]:
         "offline_folders": [
             {"broker": folder.broker, "folder": folder.path} for folder in found.offline_folders
         ],
+        "no_controller": found.no_controller,
         "leader_skew_percent": found.leader_skew_percent,
     }
 
@@ -102,7 +112,7 @@ def _as_object(found: ClusterStatus) -> dict[str, object]:
 def _troubles(found: ClusterStatus) -> list[tuple[str, list[TopicPartition], str, str]]:
     """Name, partitions, what it means, and the colour of it."""
     return [
-        ("offline", found.offline, "have no leader: they cannot be read or written", "red"),
+        ("offline", found.offline, "have no leader, and cannot be read or written", "red"),
         ("under_min_isr", found.under_min_isr, "are under min ISR: acks=all is refused", "red"),
         ("under_replicated", found.under_replicated, "lack a replica in sync", "yellow"),
         ("single_replica", found.single_replica, "have one replica", "yellow"),
@@ -121,6 +131,13 @@ def _show(found: ClusterStatus) -> None:
             f"quorum: node {found.leader} leads in epoch {found.leader_epoch}; voters {voters}; "
             f"committed up to {found.high_watermark}"
         )
+    if found.no_controller is not None:
+        output.say(
+            "  no controller answers: the brokers show what they knew last, and nothing can be "
+            "changed. Bring a majority of the controllers back",
+            mark="!",
+            colour="red",
+        )
     output.say(
         f"{output.count(found.partitions, 'partition')}, leader skew {found.leader_skew_percent} %"
         + (f", {len(found.moving)} moving" if found.moving else "")
@@ -128,8 +145,9 @@ def _show(found: ClusterStatus) -> None:
     for _, places, meaning, colour in _troubles(found):
         if places:
             named = ", ".join(map(str, places[:5])) + (", ..." if len(places) > 5 else "")
-            count = output.count(len(places), "partition")
-            output.say(f"  {count} {meaning}: {named}", mark="!", colour=colour)
+            output.say(
+                f"  {_partitions_that(len(places), meaning)}: {named}", mark="!", colour=colour
+            )
     for folder in found.offline_folders:
         output.say(
             f"  the data folder {folder.path} of broker {folder.broker} is offline, with the "
@@ -140,6 +158,13 @@ def _show(found: ClusterStatus) -> None:
     if found.is_well:
         output.say("  every partition has a leader, and all replicas are in sync", mark="ok")
     _advise(found)
+
+
+def _partitions_that(count: int, meaning: str) -> str:
+    """'2 partitions have ...', '1 partition has ...'."""
+    verb, _, rest = meaning.partition(" ")
+    verb = OF_ONE[verb] if count == 1 else verb
+    return f"{output.count(count, 'partition')} {verb} {rest}"
 
 
 def _row(node: NodeStatus, leader: int | None) -> tuple[output.Cell, ...]:
@@ -198,8 +223,9 @@ def balance(at: At, as_json: Json = False) -> None:
     output.say(f"{output.count(len(moved), 'partition')} got another leader.")
     if waiting:
         output.note(
-            f"{output.count(len(waiting), 'partition')} are not led by their preferred "
-            "replica, because it is not in sync."
+            _partitions_that(
+                len(waiting), "are not led by the preferred replica, because it is not in sync."
+            )
         )
 
 
@@ -247,7 +273,7 @@ def raise_replication(
     elif not done:
         output.say(f"Every partition has {count} replicas or more.")
     else:
-        output.say(f"{output.count(done, 'partition')} have {count} replicas now.")
+        output.say(_partitions_that(done, f"have {count} replicas now."))
 
 
 def _count(topics: list[str], to: int | None, everything: int | None) -> int:
@@ -301,8 +327,8 @@ def _require_raised(
     ]
     if few:
         raise ClientError(
-            f"{output.count(len(few), 'partition')} still have fewer than {count} "
-            f"replicas, {few[0]} among them: their moves were called off."
+            _partitions_that(len(few), f"have fewer than {count} replicas, {few[0]} among them: ")
+            + "a move was called off."
         )
 
 

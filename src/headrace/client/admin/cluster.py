@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 from headrace.client.connection import ClientSettings, reach
 from headrace.client.errors import ClientError, explain, kafka_error
 from headrace.client.records import TopicPartition
-from headrace.client.wire import Wire, require_no_error
+from headrace.client.wire import Wire, require_no_error, wire_if_it_answers, wire_to_any
 from headrace.protocol.messages import describe_log_dirs, describe_quorum
 from headrace.protocol.messages import incremental_alter_configs as alter
 from headrace.protocol.uuids import to_text
@@ -102,6 +102,10 @@ class Cluster:
             ],
         )
 
+    def anybody(self) -> Wire:
+        """Any broker: it hands requests for the controller on."""
+        return wire_to_any(self.connection, [broker.address for broker in self.describe().brokers])
+
     def rights(self) -> set[str]:
         """The operations that this client may do with the cluster itself, in Kafka's words in small
         letters; all of them without an authorizer."""
@@ -150,7 +154,7 @@ class Cluster:
         configs = [alter.AlterableConfig(name, SET, value) for name, value in to.items()]
         configs += [alter.AlterableConfig(name, DELETE, None) for name in remove]
         resource = alter.AlterConfigsResource(ResourceType.BROKER.value, "", configs)
-        with Wire(self.connection, self.describe().brokers[0].address) as wire:
+        with self.anybody() as wire:
             answer = wire.ask(alter, alter.IncrementalAlterConfigsRequest([resource]))
         for response in answer.responses:
             require_no_error(response.error_code, response.error_message)
@@ -173,7 +177,7 @@ class Cluster:
         found = []
         for broker in self.describe().brokers:
             try:
-                with Wire(self.connection, broker.address) as wire:
+                with wire_if_it_answers(self.connection, broker.address) as wire:
                     answer = wire.ask(describe_log_dirs, request)
                 require_no_error(answer.error_code)
             except ClientError:
@@ -187,7 +191,7 @@ class Cluster:
         request = describe_quorum.DescribeQuorumRequest(
             [describe_quorum.RequestTopicData(METADATA_TOPIC, [partition])]
         )
-        with Wire(self.connection, self.describe().brokers[0].address) as wire:
+        with self.anybody() as wire:
             answer = wire.ask(describe_quorum, request)
         require_no_error(answer.error_code, answer.error_message)
         (topic,) = answer.topics
@@ -207,9 +211,11 @@ class Cluster:
         except KafkaException as failure:
             raise explain(kafka_error(failure), self.connection.bootstrap) from failure
         except TimeoutError as late:
-            raise ClientError(
-                f"The cluster did not answer within {self.connection.timeout_s:g} seconds."
-            ) from late
+            raise late_answer(self.connection) from late
+
+
+def late_answer(connection: ClientSettings) -> ClientError:
+    return ClientError(f"The cluster did not answer within {connection.timeout_s:g} seconds.")
 
 
 def _change(name: str, value: str | None, operation: AlterConfigOpType) -> ConfigEntry:

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import ConfigResource, ResourceType
 
-from headrace.client.admin.cluster import Cluster, LogFolder, Quorum
+from headrace.client.admin.cluster import Cluster, LogFolder, Quorum, late_answer
 from headrace.client.admin.placement.reassignments import Reassignments
 from headrace.client.admin.placement.replicas import PartitionReplicas, Replicas
 from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError, explain, kafka_error
 from headrace.client.records import TopicPartition
-from headrace.client.wire import Wire, require_no_error
+from headrace.client.wire import require_no_error
 from headrace.protocol.messages import describe_cluster
 
 CONFIGS_AT_ONCE = 500
@@ -55,6 +55,8 @@ class ClusterStatus:
     not_preferred: list[TopicPartition] = field(default_factory=list)
     moving: list[TopicPartition] = field(default_factory=list)
     offline_folders: list[LogFolder] = field(default_factory=list)
+    # Why no controller answers: then everything else is what the brokers knew last.
+    no_controller: str | None = None
 
     @property
     def leader_skew_percent(self) -> int:
@@ -67,19 +69,23 @@ class ClusterStatus:
     @property
     def is_well(self) -> bool:
         troubles = self.offline, self.under_min_isr, self.under_replicated, self.offline_folders
-        return not any(troubles) and not any(node.fenced for node in self.nodes)
+        is_led = self.no_controller is None
+        return is_led and not any(troubles) and not any(node.fenced for node in self.nodes)
 
 
 def read_status(connection: ClientSettings) -> ClusterStatus:
     cluster = Cluster(connection)
     described = cluster.describe()
-    brokers = _brokers(connection, described.brokers[0].address)
-    quorum = _quorum(cluster)
+    brokers = _brokers(cluster)
+    quorum, no_controller = _quorum(cluster)
     partitions = Replicas(connection).all()
     minimums = _minimums(connection, {each.place.topic for each in partitions})
-    moving = [each.place for each in Reassignments(connection).all()]
+    moving: list[TopicPartition] = []
+    if no_controller is None:  # else it would be waited for once more
+        moving = [each.place for each in Reassignments(connection).all()]
     status = judge(described.id, brokers, quorum, partitions, minimums, moving)
     status.offline_folders = cluster.offline_folders()
+    status.no_controller = no_controller
     return status
 
 
@@ -154,24 +160,23 @@ def _nodes(
     return [nodes[number] for number in sorted(nodes)]
 
 
-def _brokers(
-    connection: ClientSettings, address: tuple[str, int]
-) -> list[describe_cluster.DescribeClusterBroker]:
+def _brokers(cluster: Cluster) -> list[describe_cluster.DescribeClusterBroker]:
     """With those that are fenced, where the cluster tells of them (since Apache Kafka 4.0)."""
     request = describe_cluster.DescribeClusterRequest()
-    with Wire(connection, address) as wire:
+    with cluster.anybody() as wire:
         request.include_fenced_brokers = wire.version_of(describe_cluster) >= 2
         answer = wire.ask(describe_cluster, request)
     require_no_error(answer.error_code, answer.error_message)
     return sorted(answer.brokers, key=lambda broker: int(broker.broker_id))
 
 
-def _quorum(cluster: Cluster) -> Quorum | None:
-    """None where nobody may ask, or the cluster has no quorum."""
+def _quorum(cluster: Cluster) -> tuple[Quorum | None, str | None]:
+    """None where nobody may ask, or the cluster has no quorum; or why no controller answers."""
     try:
-        return cluster.quorum()
-    except ClientError:
-        return None
+        return cluster.quorum(), None
+    except ClientError as refusal:
+        is_silent = refusal.code is None and isinstance(refusal.__cause__, OSError)
+        return None, str(refusal) if is_silent or refusal.retriable else None
 
 
 def _minimums(connection: ClientSettings, topics: set[str]) -> dict[str, int]:
@@ -189,5 +194,7 @@ def _minimums(connection: ClientSettings, topics: set[str]) -> dict[str, int]:
                 if kafka_error(failure).name() == "UNKNOWN_TOPIC_OR_PART":
                     continue  # deleted meanwhile
                 raise explain(kafka_error(failure), connection.bootstrap) from failure
+            except TimeoutError as late:
+                raise late_answer(connection) from late
             found[resource.name] = int(entries["min.insync.replicas"].value or 1)
     return found

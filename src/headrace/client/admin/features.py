@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from headrace.client.connection import ClientSettings, reach
 from headrace.client.errors import ClientError
-from headrace.client.wire import Wire, require_no_error
+from headrace.client.wire import require_no_error, wire_to_any
 from headrace.protocol.messages import (
     api_versions,
     share_fetch,
@@ -40,10 +40,10 @@ class Features:
     def __init__(self, connection: ClientSettings) -> None:
         self.connection = connection
         brokers = reach(connection.admin(), connection).brokers.values()
-        self._address = next((str(broker.host), broker.port) for broker in brokers)
+        self._addresses = [(str(broker.host), broker.port) for broker in brokers]
 
     def all(self) -> list[Feature]:
-        with Wire(self.connection, self._address) as wire:
+        with wire_to_any(self.connection, self._addresses) as wire:
             asked = api_versions.ApiVersionsRequest("headrace", "1")
             answer = wire.ask(api_versions, asked)
         require_no_error(answer.error_code)
@@ -76,7 +76,7 @@ class Features:
             for name, level in levels.items()
         ]
         timeout_ms = int(self.connection.timeout_s * 1000)
-        with Wire(self.connection, self._address) as wire:
+        with wire_to_any(self.connection, self._addresses) as wire:
             answer = wire.ask(
                 update_features, update_features.UpdateFeaturesRequest(timeout_ms, updates)
             )

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from confluent_kafka import KafkaException
 
+from headrace.client.admin.cluster import late_answer
 from headrace.client.connection import ClientSettings, reach
 from headrace.client.errors import ClientError, explain, kafka_error
 from headrace.client.records import TopicPartition
@@ -43,6 +44,8 @@ def _coordinator_of(connection: ClientSettings, group: str) -> tuple[str, int]:
         node = asked[group].result(timeout=connection.timeout_s + 5).coordinator
     except KafkaException as failure:
         raise explain(kafka_error(failure), connection.bootstrap) from failure
+    except TimeoutError as late:
+        raise late_answer(connection) from late
     if node is None:
         raise ClientError(f"No broker coordinates the group {group} now; try again.")
     return str(node.host), node.port

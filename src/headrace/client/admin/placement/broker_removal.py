@@ -16,7 +16,7 @@ from headrace.client.admin.placement.replicas import PartitionReplicas
 from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
 from headrace.client.records import TopicPartition
-from headrace.client.wire import Wire, require_no_error
+from headrace.client.wire import require_no_error
 from headrace.protocol import uuids
 from headrace.protocol.messages import remove_raft_voter, unregister_broker
 
@@ -60,8 +60,7 @@ def take_out(connection: ClientSettings, broker: int) -> None:
     """Of a broker that is stopped: its vote, if it has one, then its registration."""
     cluster = Cluster(connection)
     voters = cluster.quorum().voters
-    address = cluster.describe().brokers[0].address
-    with Wire(connection, address) as wire:
+    with cluster.anybody() as wire:
         for voter in voters:
             if voter.id == broker:
                 request = remove_raft_voter.RemoveRaftVoterRequest(

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from confluent_kafka import ElectionType, KafkaException
 from confluent_kafka import TopicPartition as NativePartition
 
-from headrace.client.admin.cluster import Cluster
+from headrace.client.admin.cluster import Cluster, late_answer
 from headrace.client.connection import ClientSettings
 from headrace.client.errors import explain, kafka_error
 from headrace.client.records import TopicPartition
-from headrace.client.wire import Wire, require_no_error
+from headrace.client.wire import require_no_error
 from headrace.protocol.messages import alter_partition_reassignments as altering
 from headrace.protocol.messages import list_partition_reassignments as listing
 
@@ -36,7 +36,7 @@ class Reassignments:
     def all(self) -> list[Reassignment]:
         """The moves in progress."""
         request = listing.ListPartitionReassignmentsRequest(self._timeout_ms(), None)
-        with Wire(self.connection, self._anybody()) as wire:
+        with self._cluster.anybody() as wire:
             answer = wire.ask(listing, request)
         require_no_error(answer.error_code, answer.error_message)
         return [
@@ -60,7 +60,7 @@ class Reassignments:
             timeout_ms=self._timeout_ms(),
             topics=[altering.ReassignableTopic(name, parts) for name, parts in topics.items()],
         )
-        with Wire(self.connection, self._anybody()) as wire:
+        with self._cluster.anybody() as wire:
             answer = wire.ask(altering, request)
         require_no_error(answer.error_code, answer.error_message)
         for topic in answer.responses:
@@ -79,16 +79,14 @@ class Reassignments:
             refused = asked.result(timeout=self.connection.timeout_s + 5)
         except KafkaException as failure:
             raise explain(kafka_error(failure), self.connection.bootstrap) from failure
+        except TimeoutError as late:  # there may be no controller to ask
+            raise late_answer(self.connection) from late
         passed_over = {"ELECTION_NOT_NEEDED"}
         if places is None:
             passed_over.add("PREFERRED_LEADER_NOT_AVAILABLE")
         for place, error in refused.items():
             if error is not None and error.name() not in passed_over:
                 raise explain(error, self.connection.bootstrap, topic=place.topic)
-
-    def _anybody(self) -> tuple[str, int]:
-        """Any broker: it hands these on to the controller."""
-        return self._cluster.describe().brokers[0].address
 
     def _timeout_ms(self) -> int:
         return int(self.connection.timeout_s * 1000)

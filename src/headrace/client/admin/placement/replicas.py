@@ -49,8 +49,7 @@ class Replicas:
         return self._described(None)
 
     def _described(self, topics: Sequence[str] | None) -> list[PartitionReplicas]:
-        address = Cluster(self.connection).describe().brokers[0].address
-        with Wire(self.connection, address) as wire:
+        with Cluster(self.connection).anybody() as wire:
             try:
                 wire.version_of(describing)
             except ClientError:
