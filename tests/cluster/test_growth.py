@@ -193,6 +193,9 @@ def test_one_two_three_and_five_brokers(tmp_path: Path) -> None:
         assert headrace("cluster", "remove-broker", "5", "-b", bootstrap)["removed"] is True
         status = headrace("cluster", "status", "-b", bootstrap)
         assert [node["id"] for node in status["nodes"]] == [1, 2, 3, 4]
+        listed = headrace("brokers", "list", "-b", bootstrap)["brokers"]
+        active = [broker["id"] for broker in listed if broker["controller"]]
+        assert active == [status["quorum"]["leader"]]
         require_everything(bootstrap)
         running.stop()
 

@@ -23,6 +23,9 @@ def test_a_killed_broker_is_told_of_and_comes_back_and_ctrl_c_ends_all(tmp_path:
         running.stop()
     for name in ("data", "data-3"):
         assert (tmp_path / name / ".kafka_cleanshutdown").exists()
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=2\n")
+    assert "add --brokers 3" in refusal_of(data, "--config", str(file)), "it is for one node"
     with started(data) as again:
         assert len(again.wait_until_ready().pids) == 3, "the folder knows how many"
         again.stop()

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from headrace.broker.folders.identity import Identity
+from headrace.cli.node.cluster_start import welcome
 from headrace.cli.secured.folder import SecurityFolder
 from headrace.protocol import uuids
 from headrace.server.folders.folder_format import format_folder, levels_of
@@ -427,6 +428,23 @@ def test_folders_lie_beside_one_that_is_named_by_a_dot(
     wanted = Wanted(".", 3, "127.0.0.1:19092", {})
     open_cluster(wanted, randomness=Chance(), wall_ms=1).close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "data-2", "data-3"]
+
+
+def test_the_screen_says_what_new_topics_get(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("default.replication.factor=2\nmin.insync.replicas=1\n")
+    cluster = opened(tmp_path, config_file=file)
+    cluster.close()
+    about = {n: {"address": f"localhost:{n}", "pid": n} for n in (1, 2, 3)}
+    lines = welcome(cluster, about, "headrace")
+    assert "new topics   2 replicas, acknowledged by 1 at least" in lines
+    opened(tmp_path / "two", brokers=2).close()
+    alone = opened(tmp_path / "two", brokers=1)
+    alone.close()
+    lines = welcome(alone, {1: about[1]}, "headrace")
+    assert lines[0].endswith("a Kafka cluster of one")
+    assert f"data         {tmp_path}/two/data" in lines
+    assert "new topics   1 replica, acknowledged by 1 at least" in lines
 
 
 def test_free_ports_are_not_the_same() -> None:

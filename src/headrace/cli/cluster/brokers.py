@@ -11,7 +11,7 @@ from headrace.cli.failure import Failure
 from headrace.cli.options.cluster_options import At, Json, cluster_options
 from headrace.cli.options.key_values import key_values
 from headrace.cli.options.setting_names import require_known
-from headrace.client.admin.cluster import BrokerSetting, Cluster
+from headrace.client.admin.cluster import BrokerSetting, Cluster, ClusterDescription
 from headrace.client.admin.features import Feature, Features
 from headrace.client.errors import ClientError
 
@@ -47,6 +47,7 @@ def list_brokers(
     with at.connection() as cluster:
         about = Cluster(cluster)
         found = about.describe()
+        controller = _active_controller(about, found)
         used, free = _space(about)
     if as_json:
         brokers = [
@@ -55,7 +56,7 @@ def list_brokers(
                 "host": broker.host,
                 "port": broker.port,
                 "rack": broker.rack,
-                "controller": broker.id == found.controller,
+                "controller": broker.id == controller,
                 "used_bytes": used.get(broker.id),
                 "free_bytes": free.get(broker.id),
             }
@@ -69,13 +70,21 @@ def list_brokers(
             broker.id,
             f"{broker.host}:{broker.port}",
             broker.rack,
-            "yes" if broker.id == found.controller else None,
+            "yes" if broker.id == controller else None,
             _size(used.get(broker.id)),
             _size(free.get(broker.id)),
         )
         for broker in found.brokers
     ]
     output.table(("broker", "address", "rack", "controller", "used", "free"), rows)
+
+
+def _active_controller(about: Cluster, found: ClusterDescription) -> int | None:
+    """Of a KRaft cluster its leader: DescribeCluster names any broker, as in Apache Kafka."""
+    try:
+        return about.quorum().leader
+    except ClientError:
+        return found.controller
 
 
 def _space(about: Cluster) -> tuple[dict[int, int], dict[int, int]]:

@@ -73,26 +73,29 @@ def welcome(
     addresses = [str(told["address"]) for _, told in sorted(about.items())]
     folder = os.path.abspath(cluster.orders[1].data)
     controllers = len(cluster.plan.controllers)
-    settings = cluster.orders[1].overrides
-    replicas = settings.get("default.replication.factor", "as you have set")
+    values = cluster.orders[1].settings().values
+    replicas = values["default.replication.factor"]
     at = "" if addresses[0] == "localhost:9092" else f" -b {addresses[0]}"
     if cluster.orders[1].secure is not None:
         at += f" --client-config {os.path.join(cluster.orders[1].secure, 'admin.properties')}"
     last = len(addresses)
+    brokers = "one" if last == 1 else f"{last} brokers"
+    beside = {1: "", 2: ", and beside it -2"}.get(last, f", and beside it -2 to -{last}")
+    survives = "nothing is lost, and " if replicas > 1 else ""
     return [
-        f"Headrace {headrace.__version__}, a Kafka cluster of {last} brokers",
+        f"Headrace {headrace.__version__}, a Kafka cluster of {brokers}",
         "",
         f"brokers      {', '.join(addresses)}",
         f"controllers  {_controllers(controllers, folder)}",
-        f"data         {folder}, and beside it -2{'' if last == 2 else f' to -{last}'}",
-        f"new topics   {replicas} replicas, acknowledged by "
-        f"{settings.get('min.insync.replicas', 'as many as you have set')} at least",
+        f"data         {folder}{beside}",
+        f"new topics   {replicas} replica{'' if replicas == 1 else 's'}, acknowledged by "
+        f"{values['min.insync.replicas']} at least",
         *([] if console is None else [f"console      {console}"]),
         "",
         "Try, in another terminal:",
         f"  {command} cluster status{at}",
         f"  echo 'hello, world' | {command} produce greetings{at}",
-        f"  kill -9 {about[last]['pid']}    # broker {last}: nothing is lost, and it comes back",
+        f"  kill -9 {about[last]['pid']}    # broker {last}: {survives}it comes back",
         "",
         "Ctrl-C ends it.",
     ]

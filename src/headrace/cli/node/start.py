@@ -22,7 +22,8 @@ from headrace.cli import output
 from headrace.cli.failure import Failure
 from headrace.cli.options.key_values import key_values
 from headrace.server import main as server_main
-from headrace.server.local_cluster.plan import lives_in
+from headrace.server.folders.real_disk import RealDisk
+from headrace.server.local_cluster.plan import lives_in, read_plan
 from headrace.server.server import DiskFailed, Server
 from headrace.server.settings.settings import CannotStart, load_settings
 
@@ -181,6 +182,7 @@ def start(
             lines = welcome(server.address, data, client, browse, door)
             _say(lines if server.settings.cluster.may_begin_alone else of_several(lines, server))
 
+    used: str | None = None
     try:
         settings = load_settings(
             config_file=config,
@@ -191,9 +193,21 @@ def start(
             insecure=insecure,
             secure=security if secure else None,
         )
+        used = settings.log_dir
         server_main.run(settings, show)
     except (CannotStart, DiskFailed) as refusal:
-        raise Failure(str(refusal)) from refusal
+        raise Failure(f"{refusal}{'' if used is None else _how_to_start_all(used)}") from refusal
+
+
+def _how_to_start_all(folder: str) -> str:
+    """With --config one node is started, also where --brokers has made a cluster."""
+    try:
+        plan = read_plan(RealDisk(), folder)
+    except CannotStart:
+        return ""
+    if plan is None or len(plan.nodes) == 1:
+        return ""
+    return f" To start all brokers of {folder}, add --brokers {len(plan.nodes)}."
 
 
 def _named_folders(data: Path | None, overrides: Mapping[str, str]) -> tuple[str, ...]:
