@@ -268,7 +268,7 @@ def test_a_handler_may_raise_anything_and_the_worker_lives(cluster: Any) -> None
     assert len(cluster.records("orders.g.dead")) == 5
 
 
-@pytest.mark.parametrize("kind", ["coroutine", "function"])
+@pytest.mark.parametrize("kind", ["coroutine", "function", "batches"])
 def test_an_attempt_that_takes_too_long_is_ended(cluster: Any, kind: str) -> None:
     cluster.topic("orders")
     app = App(cluster.bootstrap, group="g")
@@ -281,7 +281,13 @@ def test_an_attempt_that_takes_too_long_is_ended(cluster: Any, kind: str) -> Non
         while order.id:
             time.sleep(0.001)
 
-    app.on("orders", retry=retry)(slow if kind == "coroutine" else slow_function)
+    def slow_batch(orders: list[Order]) -> None:
+        slow_function(orders[0])
+
+    if kind == "batches":
+        app.on("orders", retry=retry, batch=1)(slow_batch)
+    else:
+        app.on("orders", retry=retry)(slow if kind == "coroutine" else slow_function)
     with app.running():
         app.send("orders", Order(id=1))
         app.send("orders", Order(id=0))

@@ -355,9 +355,9 @@ class World:
         return failure
 
     def fails_together(self, run: Run[RecordInHand], error: BaseException) -> bool:
-        records, made = list(run.records), run.records[0].made
+        records = [(record, record.made) for record in run.records]
         failure = self.dispatcher.batch_failed(run, error, now_ms=self.now_ms, chance=0.5)
-        for record in records:
+        for record, made in records:
             self._note(record, made, error, failure)
         self.writes += failure.writes
         return failure.goes_on

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Iterator
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 from headrace.app.attempts.sender import published
@@ -24,6 +26,7 @@ from headrace.contract import confirmations
 from headrace.contract.headers import CONFIRM
 
 Written = list[Outgoing[Any, Any]]
+MakeSafe = Callable[[Written], Awaitable[None]]
 
 
 class Duplicate(Exception):
@@ -33,9 +36,11 @@ class Duplicate(Exception):
 class Attempts:
     """Calls the handler of one subscription."""
 
-    def __init__(self, runner: SubscriptionRunner) -> None:
+    def __init__(self, runner: SubscriptionRunner, *, make_safe: MakeSafe) -> None:
+        """`make_safe` writes results and waits until they are acknowledged."""
         subscription = runner.subscription
         self.runner = runner
+        self._make_safe = make_safe
         self.plan = subscription.plan
         self._handler = self.plan.handler
         self._once = subscription.once
@@ -75,10 +80,10 @@ class Attempts:
         with _observed(self._observers, self.runner.subscription, message):
             try:
                 if self.time_limit_s is not None and self.plan.asynchronous:
-                    results = await self._within_limit(record, value, message)
+                    written = await self._within_limit(record, value, message)
                 else:
-                    results = await self._with_once(record, value, message)
-                return self._published(results, message) + self.confirmation(message)
+                    written = await self._with_once(record, value, message)
+                return written + self.confirmation(message)
             except Duplicate:
                 raise
             except BaseException:
@@ -104,7 +109,7 @@ class Attempts:
                 raise self.timed_out() from late
         return self._published(results, messages[0])
 
-    async def _within_limit(self, record: RecordInHand, value: Any, message: Message) -> list[Any]:
+    async def _within_limit(self, record: RecordInHand, value: Any, message: Message) -> Written:
         limit = asyncio.timeout(self.time_limit_s)
         try:
             async with limit:
@@ -119,18 +124,19 @@ class Attempts:
             f"{self.plan.name} did not end within {self.time_limit_s:g} seconds."
         )
 
-    async def _with_once(self, record: RecordInHand, value: Any, message: Message) -> list[Any]:
+    async def _with_once(self, record: RecordInHand, value: Any, message: Message) -> Written:
+        """What is still to be written for it."""
         if self._once is None:
-            return await self._called(value, message, None)
+            return self._published(await self._called(value, message, None), message)
         async with self._once_attempt(message.id, record.written_at_ms) as attempt:
-            if attempt.duplicate:
-                raise_duplicate = True
-            else:
-                raise_duplicate = False
+            if not attempt.duplicate:
                 results = await self._called(value, message, attempt.db)
-        if raise_duplicate:
+                # Before the message counts as handled: nobody would publish them afterwards. A
+                # crash in between publishes them again, under the same ids.
+                await self._make_safe(self._published(results, message))
+        if attempt.duplicate:
             raise Duplicate
-        return results
+        return []
 
     @contextlib.asynccontextmanager
     async def _once_attempt(
@@ -219,5 +225,13 @@ def _observed(
             with forgiven(observer):
                 around = observer.around(subscription, message)
                 if around is not None:
-                    stack.enter_context(around)
+                    around.__enter__()
+                    stack.push(functools.partial(_left, observer, around))
         yield
+
+
+def _left(observer: Observer, around: AbstractContextManager[None], *how: Any) -> bool:
+    """Neither raises nor swallows what it sees: the record is judged by its handler alone."""
+    with forgiven(observer):
+        around.__exit__(*how)
+    return False

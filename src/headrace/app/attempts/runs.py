@@ -20,7 +20,7 @@ from headrace.app.attempts.attempts import Attempts, Duplicate, Written
 from headrace.app.decoding import Undecodable
 from headrace.app.dispatch.lanes import Run
 from headrace.app.dispatch.record_in_hand import RecordInHand
-from headrace.app.message import PartialFailure
+from headrace.app.message import Message, PartialFailure
 from headrace.app.observation.observer import Outcome, forgiven
 from headrace.app.worker.subscription_runner import SubscriptionRunner
 from headrace.client.errors import ClientError
@@ -42,7 +42,7 @@ class Handling:
 
     def __init__(self, runner: SubscriptionRunner, *, write: Any) -> None:
         self.runner = runner
-        self.attempts = Attempts(runner)
+        self.attempts = Attempts(runner, make_safe=self._make_safe)
         self.concurrency = runner.subscription.concurrency
         self.stopped = False
         self.forked = False
@@ -65,6 +65,9 @@ class Handling:
 
     async def _attempted(self, record: RecordInHand) -> Written:
         return await self.attempts.one(record)
+
+    async def _attempted_batch(self, values: list[Any], messages: list[Message]) -> Written:
+        return await self.attempts.batch(values, messages)
 
     async def _guarded(self, record: RecordInHand) -> Written:
         try:
@@ -123,6 +126,10 @@ class Handling:
                 else:
                     results = result if isinstance(result, list) else [result]
                     written = self.attempts.results_of(results, record.message())
+                if result is None and not pending:
+                    done.append(record)
+                else:
+                    self._publish(at, record, written, pending)
             except BaseException as error:  # noqa: BLE001 - judged below, whatever it is
                 self._reraise_ours(error)
                 runner.completed(done)
@@ -130,14 +137,11 @@ class Handling:
                 if not await self._failed(run, at, error, pending, []):
                     return False
                 continue
-            if result is None and not pending:
-                done.append(record)
-            else:
-                self._publish(at, record, written, pending)
             now = time.monotonic()
             if now - reported > REPORT_S:
                 runner.completed(done)
                 done = []
+                self._complete_written(run, pending)
                 reported = now
         runner.completed(done)
         return await self._results_are_safe(run, pending)
@@ -145,24 +149,29 @@ class Handling:
     async def _one_by_one(self, run: Run[RecordInHand]) -> bool:
         runner = self.runner
         pending: list[tuple[int, Deliveries]] = []
+        reported = time.monotonic()
         for at, record in enumerate(run.records):
             if not await self._may_begin(record):
                 if not await self._left_out(run, record, pending):
                     return False
                 continue
             began = time.monotonic()
+            if pending and began - reported > REPORT_S:
+                self._complete_written(run, pending)
+                reported = began
             outcome: Outcome
             failure: BaseException | None = None
             go_on = True
             try:
-                written = await self._guarded(record)
-                outcome = "handled"
+                try:
+                    written = await self._guarded(record)
+                    outcome = "handled"
+                except Duplicate:
+                    runner.stats.duplicates += 1
+                    runner.said.known(record)
+                    written = self.attempts.confirmation(record.message())
+                    outcome = "duplicate"
                 self._publish(at, record, written, pending)
-            except Duplicate:
-                runner.stats.duplicates += 1
-                runner.said.known(record)
-                self._publish(at, record, self.attempts.confirmation(record.message()), pending)
-                outcome = "duplicate"
             except BaseException as error:  # noqa: BLE001 - judged below, whatever it is
                 self._reraise_ours(error)
                 failure = error
@@ -240,17 +249,37 @@ class Handling:
         else:
             _Acknowledged(self.runner, record, deliveries)
 
+    async def _make_safe(self, written: Written) -> None:
+        """Write these and wait; raises why one was not written."""
+        self.runner.stats.published += len(written)
+        await self._written([self._write(outgoing) for outgoing in written])
+
+    def _complete_written(
+        self, run: Run[RecordInHand], pending: list[tuple[int, Deliveries]]
+    ) -> None:
+        """The first of what is pending counts as soon as it is written: a run of slow handlers
+        takes minutes, which a crash would repeat. What was not written is judged at the end.
+        """
+        count = 0
+        for _, deliveries in pending:
+            if not all(each.done() and each.exception() is None for each in deliveries):
+                break
+            count += 1
+        self.runner.completed([run.records[at] for at, _ in pending[:count]])
+        del pending[:count]
+
     async def _results_are_safe(
         self, run: Run[RecordInHand], pending: list[tuple[int, Deliveries]]
     ) -> bool:
         """Published records are acknowledged, record by record; False if a record failed because of
-        it."""
+        it and took the rest of the run along."""
         for at, deliveries in pending:
             try:
                 await self._written(deliveries)
             except ClientError as error:
-                self.runner.failed(run, at, error, [])
-                return False
+                if not self.runner.failed(run, at, error, []).goes_on:
+                    return False
+                continue  # given up, and without dead letters nothing is waited for
             self.runner.completed([run.records[at]])
         return True
 
@@ -309,7 +338,8 @@ class Handling:
         whole = Run(records, run.lane)
         began = time.monotonic()
         try:
-            written = await self.attempts.batch(values, [record.message() for record in records])
+            messages = [record.message() for record in records]
+            written = await self._attempted_batch(values, messages)
             if self.forked:
                 self._leave_child()
             await self._written([self._write(outgoing) for outgoing in written])
@@ -324,10 +354,12 @@ class Handling:
     def _batch_failed(
         self, run: Run[RecordInHand], whole: Run[RecordInHand], error: BaseException
     ) -> bool:
-        failed = set(range(len(whole.records)))
+        places = range(len(whole.records))
+        failed = set(places)
         errors: dict[int, BaseException] = {}
-        if isinstance(error, PartialFailure) and error.failed:
-            failed &= set(error.failed)
+        # One that names a place outside the batch means a record that nobody can tell: all failed.
+        if isinstance(error, PartialFailure) and all(at in places for at in error.failed):
+            failed = {at for at in places if at in error.failed} or failed
             errors = error.errors
         self.runner.completed(
             [record for at, record in enumerate(whole.records) if at not in failed]

@@ -13,15 +13,18 @@ import time
 from collections import deque
 from collections.abc import Coroutine
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, TypeVar
 
 from headrace.app.attempts.attempts import Written
 from headrace.app.attempts.interruption import Interruption
 from headrace.app.attempts.runs import REPORT_S, Deliveries, Handling
 from headrace.app.dispatch.record_in_hand import RecordInHand
+from headrace.app.message import Message
 from headrace.app.worker.subscription_runner import SubscriptionRunner
 
 MOST_THREADS = 256
+
+T = TypeVar("T")
 
 
 class LoopSlots(Handling):
@@ -147,14 +150,16 @@ class ThreadSlots(Handling):
                 self._idle -= 1
 
     async def _attempted(self, record: RecordInHand) -> Written:
-        mine = _limits.mine
-        if mine is None:
-            return await self.attempts.one(record)
-        limit = self.attempts.time_limit_s
-        assert limit is not None
-        return mine.within(
-            limit, lambda: _driven(self.attempts.one(record)), self.attempts.timed_out
-        )
+        return self._within_limit(self.attempts.one(record))
+
+    async def _attempted_batch(self, values: list[Any], messages: list[Message]) -> Written:
+        return self._within_limit(self.attempts.batch(values, messages))
+
+    def _within_limit(self, attempt: Coroutine[Any, Any, Written]) -> Written:
+        mine, limit = _limits.mine, self.attempts.time_limit_s
+        if mine is None or limit is None:
+            return _driven(attempt)
+        return mine.within(limit, lambda: _driven(attempt), self.attempts.timed_out)
 
     async def _written(self, deliveries: Deliveries) -> None:
         for delivery in deliveries:
@@ -187,11 +192,12 @@ class _Limits(threading.local):
 _limits = _Limits()
 
 
-def _driven(coroutine: Coroutine[Any, Any, Any]) -> Any:
+def _driven(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that never suspends."""
     try:
         coroutine.send(None)
     except StopIteration as end:
-        return end.value
+        result: T = end.value
+        return result
     coroutine.close()
     raise RuntimeError("A plain function's slot waited for a loop.")

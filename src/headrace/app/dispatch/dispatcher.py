@@ -220,10 +220,22 @@ class Dispatcher:
         run = self.lanes.take(self.run_size.most(self.lanes.waiting))
         if run is None:
             return None
+        if run.lane is not None and self.subscription.batch is not None:
+            self._keep_attempts_apart(run)
         for record in run.records:
             record.stream.owned.running += 1
         self.stats.in_flight += len(run.records)
         return run
+
+    def _keep_attempts_apart(self, run: Run[RecordInHand]) -> None:
+        """A batch in order fails as a whole: a record that came later must not be given up together
+        with one that has used up its attempts.
+        """
+        made = run.records[0].made
+        for at, record in enumerate(run.records):
+            if record.made != made:
+                self.lanes.put_back(run, at)
+                return
 
     def completed(self, records: Sequence[RecordInHand]) -> int:
         """These records are handled, and everything they published is acknowledged."""

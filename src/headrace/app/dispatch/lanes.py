@@ -159,6 +159,15 @@ class Lanes(Generic[J]):
             lane.state = HELD
         self.waiting += len(back)
 
+    def put_back(self, run: Run[J], at: int) -> None:
+        """The records of a run from this one on wait in front of their lane again; the run goes on
+        without them."""
+        assert run.lane is not None
+        rest = run.records[at:]
+        del run.records[at:]
+        run.lane.queue.extendleft(reversed(rest))
+        self.waiting += len(rest)
+
     def release(self, name: Hashable) -> None:
         """A held lane goes on."""
         lane = self._lanes.get(name)
