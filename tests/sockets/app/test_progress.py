@@ -136,6 +136,43 @@ def test_a_worker_that_ends_in_a_rebalance_commits_when_it_is_over(
     assert cluster.committed("g")["orders", 0] == 1
 
 
+class Undecided(InARebalance):
+    """The same, and what nobody waits for is sent."""
+
+    def commit(self, *, offsets: Any, asynchronous: bool) -> Any:
+        if asynchronous:
+            return self._real.commit(offsets=offsets, asynchronous=True)
+        return super().commit(offsets=offsets, asynchronous=False)
+
+
+def test_a_worker_that_stood_still_and_wakes_in_a_rebalance_keeps_its_partitions(
+    cluster: Any,
+) -> None:
+    """The group does not say that they are another's, nor will it give them a second time."""
+    cluster.topic("orders")
+    app = App(cluster.bootstrap, group="g")
+
+    @app.on("orders")
+    async def handle(value: str) -> None:
+        pass
+
+    with app.running():
+        worker = app.worker
+        assert worker is not None
+        intake = worker.intake
+        cluster.until(lambda: intake.owned)
+        group = intake.commits._consumer = Undecided(intake.consumer)
+
+        def has_asked() -> bool:
+            intake._polled_at -= 100  # as if it had not polled for so long
+            return group.refusals < 3
+
+        cluster.until(has_asked)
+        cluster.until(lambda: not group.refusals)
+        app.send("orders", "x")
+        cluster.until(lambda: app.subscriptions[0].stats.handled == 1)
+
+
 def test_what_is_away_is_counted_apart_and_shown_while_it_lasts(cluster: Any) -> None:
     cluster.topic("orders")
     app = App(cluster.bootstrap, group="g", clock=cluster.broker.clock.wall_ms)

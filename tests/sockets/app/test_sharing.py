@@ -141,3 +141,42 @@ def test_a_topic_that_grows_and_one_that_comes_later_are_handled_with_their_retr
         ("shop.orders", "bad 1", 1),
         ("shop.orders", "bad 1", 2),
     ]
+
+
+def test_a_partition_that_was_paused_when_it_went_is_read_when_it_comes_back(
+    cluster: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("headrace.app.worker.intake.MOST_PER_PARTITION", 20)
+    cluster.topic("orders", partitions=2)
+    release = threading.Event()
+    seen: set[str] = set()
+
+    def worker_of() -> App:
+        app = App(cluster.bootstrap, group="g")
+
+        @app.on("orders")
+        def handle(value: str) -> None:
+            release.wait(90)
+            seen.add(value)
+
+        return app
+
+    first, second = worker_of(), worker_of()
+    with first.running():
+        worker = first.worker
+        assert worker is not None
+        for number in range(100):
+            first.send("orders", str(number), partition=number % 2)
+        owned = worker.intake.owned
+        cluster.until(lambda: [one.paused for one in list(owned.values())] == [True, True])
+        with second.running():
+            cluster.until(
+                lambda: len(owned) == 1 or any(one.closing for one in list(owned.values()))
+            )
+            release.set()
+            cluster.until(lambda: second.worker and len(second.worker.intake.owned) == 1)
+        cluster.until(lambda: len(owned) == 2)
+        for partition in (0, 1):
+            first.send("orders", f"last of {partition}", partition=partition)
+        cluster.until(lambda: {"last of 0", "last of 1"} <= seen)
+    assert len(seen) == 102

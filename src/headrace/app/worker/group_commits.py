@@ -39,6 +39,19 @@ log = logging.getLogger("headrace.app")
 # A dead worker's open transaction hides what follows it for so long at most.
 TRANSACTION_TIMEOUT_MS = 10_000
 CALL_S = 10.0
+COMMIT_TRIES = 3
+# A group that is being rebalanced says neither yes nor no: its members keep what they have until
+# they are told otherwise.
+UNDECIDED = frozenset({KafkaError.REBALANCE_IN_PROGRESS, KafkaError.STALE_MEMBER_EPOCH})
+# Errors of one record that no transaction will ever take.
+NEVER_TAKEN = frozenset(
+    {
+        KafkaError.INVALID_RECORD,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError._UNKNOWN_PARTITION,
+    }
+)
 
 
 class NotOurs(Exception):
@@ -84,8 +97,10 @@ class GroupCommits:
             if place.error is not None:
                 _refused(place.error)
 
-    def still_ours(self, owned: Iterable[OwnedPartition]) -> bool:
-        """Ask the group, by a commit that repeats what is committed or says what is new."""
+    def still_ours(self, owned: Iterable[OwnedPartition]) -> bool | None:
+        """Ask the group, by a commit that repeats what is committed or says what is new. None: it
+        is being rebalanced and does not say; ask again.
+        """
         asked = [one for one in owned if not one.moving and not one.gone]
         offsets = _as_sent([said for one in asked for said in one.runner.offsets(one)])
         if not offsets:
@@ -93,10 +108,12 @@ class GroupCommits:
         try:
             answered: Any = self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as failure:
-            return kafka_error(failure).code() not in NO_LONGER_OURS
-        return all(
-            place.error is None or place.error.code() not in NO_LONGER_OURS for place in answered
-        )
+            codes = {kafka_error(failure).code()}
+        else:
+            codes = {place.error.code() for place in answered if place.error is not None}
+        if codes & (NO_LONGER_OURS - UNDECIDED):
+            return False
+        return None if codes & UNDECIDED else True
 
     # ---- transactions
 

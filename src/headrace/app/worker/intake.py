@@ -279,11 +279,16 @@ class Intake:
         before another record is begun.
         """
         now = time.monotonic()
-        stood_still = now - self._polled_at > self.lease_s
-        if stood_still and self.owned and not self.commits.still_ours(self.owned.values()):
-            log.warning("this worker stood still for too long; its partitions are another's now")
-            for owned in self.owned.values():
-                owned.runner.forget(owned)
+        if now - self._polled_at > self.lease_s and self.owned:
+            ours = self.commits.still_ours(self.owned.values())
+            if ours is None:
+                return  # until the group says, the lease stays as it is
+            if not ours:
+                log.warning(
+                    "this worker stood still for too long; its partitions are another's now"
+                )
+                for owned in self.owned.values():
+                    owned.runner.forget(owned)
         self._polled_at = time.monotonic()
         for runner in {owned.runner for owned in self.owned.values()}:
             runner.lease_until = self._polled_at + self.lease_s
@@ -315,6 +320,8 @@ class Intake:
             NativePartition(*owned.source.place, owned.source.completion.position) for owned in new
         ]
         self.consumer.incremental_assign(starts)
+        # A partition that was paused when it was taken away stays so in librdkafka.
+        self.consumer.resume(starts)
         self._read_retries_of(new)
         log.info("took over %s", ", ".join(str(owned.source.place) for owned in new))
 
