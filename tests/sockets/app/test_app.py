@@ -342,3 +342,22 @@ def test_an_app_runs_within_a_loop_of_the_callers(cluster: Any) -> None:
 
     assert [asyncio.run(main())] == loops
     assert cluster.committed("g")["orders", 0] == 1
+
+
+def test_an_app_that_is_cancelled_while_it_begins_does_not_stay(cluster: Any) -> None:
+    cluster.topic("orders")
+    app = App(cluster.bootstrap, group="g")
+
+    @app.on("orders")
+    async def handle(order: Order) -> None: ...
+
+    async def program() -> None:
+        serving = asyncio.create_task(app.serve())
+        await asyncio.sleep(0)  # it begins on a thread
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+        assert app.worker is None
+
+    asyncio.run(program())
+    assert app.worker is None

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -117,3 +119,33 @@ def test_a_result_that_cannot_be_published_is_a_failure_of_the_handler(cluster: 
         cluster.until(lambda: stats.parked == 2 and not stats.in_flight)
     messages = [r.header("headrace-dead-message") or b"" for r in cluster.records("orders.g.dead")]
     assert all(b"publish" in message for message in messages)
+
+
+@pytest.mark.parametrize("kind", ["blocks", "catches"])
+def test_a_handler_that_does_not_end_is_given_up_at_the_stop(
+    cluster: Any, kind: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.app.worker.worker.CANCEL_WAIT_S", 0.1)
+    cluster.topic("orders")
+    app = App(cluster.bootstrap, group="g", drain="10ms")
+    begun, over = threading.Event(), threading.Event()
+
+    @app.on("orders")
+    async def stubborn(value: str) -> None:
+        begun.set()
+        if kind == "blocks":
+            over.wait(180)
+        while not over.is_set():
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.01)
+
+    app.start()
+    worker = app.worker
+    assert worker is not None
+    app.send("orders", "x").result()
+    assert begun.wait(60)
+    app.stop()
+    over.set()
+    assert app._sender is None  # it went to the end
+    assert "stubborn does not end" in caplog.text
+    worker._loop_thread.join(60)

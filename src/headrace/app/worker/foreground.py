@@ -35,7 +35,13 @@ def run_until_signal(app: App) -> None:
 async def serve(app: App) -> None:
     """The handlers run on this loop. Cancel to stop."""
     loop = asyncio.get_running_loop()
-    worker = await asyncio.to_thread(app.begin, loop)
+    beginning = asyncio.ensure_future(asyncio.to_thread(app.begin, loop))
+    try:
+        worker = await asyncio.shield(beginning)
+    except asyncio.CancelledError:  # a thread cannot be cancelled: the app begins all the same
+        if await asyncio.wait([beginning]) and beginning.exception() is None:
+            await asyncio.to_thread(app.stop)
+        raise
     worker.watch_loop()
     try:
         while not worker.wait(0):

@@ -37,6 +37,8 @@ log = logging.getLogger("headrace.app")
 # Handlers of a partition that goes to another worker may end for so long.
 REVOKE_WAIT_S = 10.0
 LOOK_FOR_TOPICS_S = 30.0
+# A handler that is cancelled may end for so long; then the worker ends without it.
+CANCEL_WAIT_S = 10.0
 
 
 class Worker:
@@ -252,16 +254,25 @@ class Worker:
             if isinstance(slots, ThreadSlots):
                 slots.stop(timeout_s=0.1)
             else:
-                asyncio.run_coroutine_threadsafe(slots.stop(), self._loop).result(10)
+                self._cancel(slots)
         if self._own_loop:
             self._loop.call_soon_threadsafe(self._loop.stop)
-            self._loop_thread.join(10)
+            self._loop_thread.join(1)
         self._delaying.close()
         for runner in self.runners:
             runner.said.close()
         for subscription in self.app.subscriptions:
             if subscription.once is not None:
                 subscription.once.close()
+
+    def _cancel(self, slots: LoopSlots) -> None:
+        """Within a limit: a handler may block the loop, or catch its cancellation."""
+        stopped = asyncio.run_coroutine_threadsafe(slots.stop(), self._loop)
+        try:
+            stopped.result(CANCEL_WAIT_S)
+        except TimeoutError:
+            name = slots.runner.subscription.name
+            log.warning("%s does not end, although it was cancelled: it is given up", name)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Until it has stopped by itself, which it only does when it failed."""
