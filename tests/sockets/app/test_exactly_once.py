@@ -8,8 +8,10 @@ import threading
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from headrace import App, Message, Publish, Retry
+from headrace.client import Admin
 
 
 @pytest.mark.parametrize(("order_by", "kind"), [(None, "coroutine"), ("partition", "function")])
@@ -123,3 +125,74 @@ def test_a_partition_that_goes_leaves_when_its_results_are_written(
     values = sorted(record.value for record in cluster.records("out"))
     assert values == [b"0", b"1", b"plug"]
     assert "still at work" not in caplog.text
+
+
+@pytest.mark.parametrize("dead_letters", [True, False])
+@pytest.mark.parametrize(
+    "poison",
+    [Publish("out", "x" * 5_000), Publish("out", "x", key=5), Publish("out", "x", None, None, 7)],  # type: ignore[arg-type]
+)
+def test_a_result_that_no_transaction_takes_holds_up_no_other(
+    cluster: Any, poison: Publish, dead_letters: bool
+) -> None:
+    """All of them go in one transaction, and a broker refuses them in batches."""
+    cluster.topic("in")
+    Admin(cluster.bootstrap).topics.create("out", settings={"max.message.bytes": "2000"})
+    app = App(cluster.bootstrap, group="g")
+
+    @app.on("in", exactly_once=True, dead_letters=dead_letters)
+    def handle(value: str) -> Publish:
+        return poison if value == "bad" else Publish("out", value)
+
+    for value in ("a", "bad", "b"):
+        app.send("in", value).result()
+    with app.running():
+        stats = app.subscriptions[0].stats
+        cluster.until(lambda: stats.handled == 3)
+        assert (stats.failed, stats.parked, stats.in_flight) == (1, int(dead_letters), 0)
+    assert [record.value for record in cluster.records("out")] == [b"a", b"b"]
+    if dead_letters:
+        assert [record.value for record in cluster.records("in.g.dead")] == [b"bad"]
+    assert cluster.committed("g")["in", 0] == 3
+
+
+class Lossy:
+    """A producer that does not hear how its first transaction ended."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+        self.heard = False
+
+    def commit_transaction(self, timeout_s: float) -> None:
+        if not self.heard:
+            self.heard = True
+            self._real.commit_transaction(timeout_s)
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "lost", False, True, False))
+        self._real.commit_transaction(timeout_s)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+def test_a_transaction_whose_end_is_not_heard_of_is_not_written_again(cluster: Any) -> None:
+    cluster.topic("in")
+    cluster.topic("out")
+    app = App(cluster.bootstrap, group="g")
+
+    @app.on("in", exactly_once=True, publish="out")
+    async def handle(value: str) -> str:
+        return value
+
+    with app.running():
+        worker = app.worker
+        assert worker is not None
+        cluster.until(lambda: worker.intake.owned)
+        commits = worker.intake.commits
+        lossy = Lossy(commits._ready_producer())
+        commits._producer = lossy  # type: ignore[assignment]
+        app.send("in", "x")
+        cluster.until(lambda: lossy.heard)
+        app.send("in", "y")
+        cluster.until(lambda: b"y" in [record.value for record in cluster.records("out")])
+    assert [record.value for record in cluster.records("out")] == [b"x", b"y"]
+    assert cluster.committed("g")["in", 0] == 2

@@ -483,6 +483,19 @@ class Dispatcher:
         owned.moves = []
         return list(owned.moving)
 
+    def results_refused(self, move: Move, error: BaseException, now_ms: int) -> Write | None:
+        """Exactly once: no transaction will ever take these results, so nothing of the others would
+        be written either. The record is given up: its dead letter, if any, goes in their place.
+        """
+        assert not move.given_up
+        move.given_up, move.results = True, []
+        self.stats.failed += 1
+        if not self.subscription.dead_letters:
+            return None
+        self.stats.parked += 1
+        self.stats.last_parked_at_ms = now_ms
+        return Write(move.record, Fate.DEAD_LETTER, error, move.record.made + 1, now_ms)
+
     def transaction_committed(
         self, owned: OwnedPartition, copies: Iterable[tuple[Move, int]]
     ) -> tuple[int, list[Transacted]]:

@@ -49,6 +49,7 @@ class Move:
     due_ms: int = 0
     results: list[Outgoing[Any, Any]] | None = None  # None: the copy
     of: Transacted | None = None
+    given_up: bool = False  # the results are its dead letter instead
 
 
 @dataclass(slots=True)

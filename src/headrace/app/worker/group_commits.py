@@ -30,7 +30,13 @@ from headrace.app.dispatch.dispatcher import Offsets
 from headrace.app.dispatch.effects import Move
 from headrace.app.dispatch.owned_partition import OwnedPartition
 from headrace.client.connection import ClientSettings, made, program_settings
-from headrace.client.errors import NO_LONGER_OURS, kafka_error
+from headrace.client.errors import (
+    NO_LONGER_OURS,
+    ClientError,
+    Misuse,
+    explain_delivery,
+    kafka_error,
+)
 from headrace.client.producer.no_loss import defaults_for
 from headrace.client.records import Outgoing
 
@@ -58,11 +64,16 @@ class NotOurs(Exception):
     """The group has given partitions to another; what was to be committed is not."""
 
 
+class OutcomeUnknown(Exception):
+    """A transaction was to be committed, and nobody said whether it is."""
+
+
 class GroupCommits:
     def __init__(self, consumer: confluent_kafka.Consumer, connection: ClientSettings) -> None:
         self._consumer = consumer
         self._connection = connection
         self._producer: confluent_kafka.Producer | None = None
+        self._one_by_one = False  # until a transaction is committed, each record is a batch alone
         self.unanswered = 0  # commits that nobody waited for; whoever hears of one counts it down
 
     # ---- offsets
@@ -122,11 +133,12 @@ class GroupCommits:
         yet while a commit is unanswered, which could take the offsets back.
 
         Raises NotOurs; then nothing was written, and the group will say what is still ours. May be
-        called again with the same partitions after any failure.
+        called again with the same partitions after any failure but OutcomeUnknown.
         """
         if self.unanswered:
             return
         records: list[Outgoing[Any, Any]] = []
+        moves: list[tuple[OwnedPartition, Move]] = []  # by the number of the record
         copies: list[tuple[OwnedPartition, Move, int]] = []  # with the number of the record
         for one in owned:
             for move in one.runner.begin_transaction(one):
@@ -135,8 +147,22 @@ class GroupCommits:
                     records.append(one.runner.copy_to_move(move))
                 else:
                     records += move.results
+                moves += [(one, move)] * (len(records) - len(moves))
         offsets: dict[int, int] = {}  # number of the record -> its offset
-        self.write(records, owned, offsets.__setitem__)
+        refused: dict[int, ClientError] = {}
+        try:
+            self.write(records, owned, offsets.__setitem__, refused)
+        except KafkaException:
+            # A broker refuses a whole batch, also for one of its records: next time tells which.
+            if len(refused) > 1 and not self._one_by_one:
+                self._one_by_one = True
+                raise
+            for number, error in refused.items():
+                of, move = moves[number]
+                if move.results is not None:
+                    of.runner.results_refused(move, error)
+            raise
+        self._one_by_one = False
         for one in owned:
             written = [(move, offsets[number]) for of, move, number in copies if of is one]
             one.runner.transaction_committed(one, written)
@@ -146,20 +172,26 @@ class GroupCommits:
         records: list[Outgoing[Any, Any]],
         owned: list[OwnedPartition],
         written: Callable[[int, int], None] | None = None,
+        refused: dict[int, ClientError] | None = None,
     ) -> None:
         """One transaction: these records, and the offsets of these partitions as they stand.
 
         Raises NotOurs, or KafkaException when the cluster does not let us; nothing is written then.
+        Raises OutcomeUnknown if nobody says whether it is. `refused` gets the records that no
+        transaction will ever take, by number.
         """
+        never_taken = {} if refused is None else refused
         producer = self._ready_producer()
         try:
             producer.begin_transaction()
             for number, record in enumerate(records):
-                self._produce(producer, number, record, written)
+                self._produce(producer, number, record, written, never_taken)
+                if self._one_by_one:
+                    producer.flush(CALL_S)
             found = [said for one in owned for said in one.runner.offsets(one)]
             member = self._consumer.consumer_group_metadata()
             producer.send_offsets_to_transaction(_as_sent(found), member, CALL_S)
-            producer.commit_transaction(CALL_S)
+            self._commit_transaction(producer)
         except KafkaException as failure:
             self._give_up(producer, kafka_error(failure))
             if kafka_error(failure).code() in NO_LONGER_OURS:
@@ -168,16 +200,38 @@ class GroupCommits:
         for stream, said in found:
             stream.committed = said
 
+    def _commit_transaction(self, producer: confluent_kafka.Producer) -> None:
+        """A commit whose time ran out is under way: librdkafka goes on with it when asked again."""
+        for _ in range(COMMIT_TRIES):
+            try:
+                return producer.commit_transaction(CALL_S)
+            except KafkaException as failure:
+                error = kafka_error(failure)
+                if error.txn_requires_abort():
+                    raise
+                if not error.retriable():
+                    break
+        self._producer = None
+        raise OutcomeUnknown(error.str())
+
     def _produce(
         self,
         producer: confluent_kafka.Producer,
         number: int,
         record: Outgoing[Any, Any],
         written: Callable[[int, int], None] | None,
+        refused: dict[int, ClientError],
     ) -> None:
         def ended(error: KafkaError | None, message: confluent_kafka.Message) -> None:
-            if error is None and written is not None:
+            if error is not None:
+                refuse(error)
+            elif written is not None:
                 written(number, message.offset() or 0)
+
+        def refuse(error: KafkaError) -> None:
+            if error.code() in NEVER_TAKEN:
+                at = self._connection.bootstrap
+                refused[number] = explain_delivery(error, at, record.topic)
 
         headers: Any = record.headers or None
         while True:
@@ -193,6 +247,12 @@ class GroupCommits:
                 return
             except BufferError:
                 producer.poll(0.1)
+            except KafkaException as failure:
+                refuse(kafka_error(failure))
+                raise
+            except (TypeError, ValueError, OverflowError) as wrong:  # such as a number for a key
+                refused[number] = Misuse(f"This cannot be sent to {record.topic}: {wrong}.")
+                raise KafkaException(KafkaError(KafkaError.INVALID_RECORD, str(wrong))) from wrong
 
     def _ready_producer(self) -> confluent_kafka.Producer:
         if self._producer is None:

@@ -26,7 +26,7 @@ from confluent_kafka.admin import AdminClient
 from headrace.app.dispatch import arrivals
 from headrace.app.dispatch.arrivals import Arrivals
 from headrace.app.dispatch.owned_partition import OwnedPartition, Stream
-from headrace.app.worker.group_commits import GroupCommits, NotOurs
+from headrace.app.worker.group_commits import GroupCommits, NotOurs, OutcomeUnknown
 from headrace.app.worker.membership import Membership
 from headrace.app.worker.places import ResumeOffsets
 from headrace.app.worker.subscription_runner import SubscriptionRunner
@@ -96,6 +96,7 @@ class Intake:
         self._arrivals = Arrivals(self._ids)
         self.owned: dict[Place, OwnedPartition] = {}
         self._by_retry: dict[Place, OwnedPartition] = {}
+        self._in_doubt: list[OwnedPartition] = []  # nobody knows how their transaction ended
         self.assigned_once = False
         self.stopping = False
         self.failure: BaseException | None = None
@@ -122,6 +123,8 @@ class Intake:
         if self._by_retry:
             self._read_retries()
         self._transact()
+        if self._in_doubt:
+            self._begin_in_doubt()
         self._balance()
         self._commit_now_and_then()
         self._look_at_topics()
@@ -227,11 +230,19 @@ class Intake:
             self.commits.transact(moving)
             return True
         except NotOurs:
-            log.info("records were not moved to their retry topic: the group is being rebalanced")
+            log.info("retries or results were not written: the group is being rebalanced")
         except KafkaException as failure:
+            log.warning("retries or results are not written yet: %s", kafka_error(failure).str())
+        except OutcomeUnknown as unknown:
             log.warning(
-                "records are not moved to their retry topic yet: %s", kafka_error(failure).str()
+                "nobody said whether a transaction was committed (%s): %s start again from the "
+                "group's offsets, which do",
+                unknown,
+                ", ".join(str(one.source.place) for one in moving),
             )
+            for one in moving:
+                one.runner.forget(one)
+            self._in_doubt += moving
         return False
 
     def _commit_now_and_then(self) -> None:
@@ -348,6 +359,17 @@ class Intake:
         left = [(one.topic, one.partition) for one in going if one.partition < changed[one.topic]]
         if left:
             self._begin(left, anew=True)
+
+    def _begin_in_doubt(self) -> None:
+        """The committed offsets say how a transaction ended, and where to go on."""
+        going = [one for one in self._in_doubt if self.owned.get(one.source.place) is one]
+        self._in_doubt = []
+        if going:
+            self._wait_for(going)
+            self._drop(going)
+            places = [NativePartition(*one.source.place) for one in going]
+            self.consumer.incremental_unassign(places)
+            self._begin([(one.topic, one.partition) for one in going], anew=False)
 
     def _keep_going(self) -> None:
         """While the group is being answered: what we have is still ours and goes on."""

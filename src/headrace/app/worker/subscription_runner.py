@@ -163,6 +163,19 @@ class SubscriptionRunner:
     def copy_to_move(self, move: Move) -> Outgoing[Any, Any]:
         return copy_to_move(move, self.clock())
 
+    def results_refused(self, move: Move, error: BaseException) -> None:
+        """Exactly once: no transaction will ever take the results of this record."""
+        if move.given_up:
+            return  # it is the dead letter that is refused: only people can help
+        now_ms, record = self.clock(), move.record
+        with self._lock:
+            write = self.dispatcher.results_refused(move, error, now_ms)
+        then = DROPPED
+        if write is not None:
+            move.results = [copy_to_write(write, group=self.group, more=[])]
+            then = f"parked in {dead_topic(record.owned.topic, self.group)}"
+        self.said.given_up(record, error, made=record.made + 1, then=then)
+
     def transaction_committed(
         self, owned: OwnedPartition, copies: Iterable[tuple[Move, int]]
     ) -> None:
