@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -26,7 +28,10 @@ def test_a_killed_broker_is_told_of_and_comes_back_and_ctrl_c_ends_all(tmp_path:
     file = tmp_path / "server.properties"
     file.write_text("num.partitions=2\n")
     assert "add --brokers 3" in refusal_of(data, "--config", str(file)), "it is for one node"
-    with started(data) as again:
+    plan = json.loads((data / "headrace-cluster.json").read_bytes())
+    port = plan["nodes"][1]["controller_port"]
+    # Another program has got the port of a controller meanwhile.
+    with socket.create_server(("localhost", port)), started(data) as again:
         assert len(again.wait_until_ready().pids) == 3, "the folder knows how many"
         again.stop()
 

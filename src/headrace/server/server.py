@@ -439,9 +439,11 @@ def open_listeners(settings: Settings, undo: ExitStack) -> list[Listener]:
             opened.append(Listener(listener.name, listener.host, listener.port, backlog=backlog))
             undo.callback(opened[-1].socket.close)
         except OSError as problem:
+            advice = "Is another broker running there? Choose a port with --listen."
+            if listener in settings.controllers:
+                advice = "Other controllers look for this one there: stop the program that uses it."
             raise CannotStart(
-                f"Cannot listen on {listener.host}:{listener.port}: {problem.strerror}. "
-                "Is another broker running there? Choose a port with --listen."
+                f"Cannot listen on {listener.host}:{listener.port}: {problem.strerror}. {advice}"
             ) from None
     return opened
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import hashlib
 import shutil
+import socket
+import threading
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +18,7 @@ from headrace.cli.node.cluster_start import welcome
 from headrace.cli.secured.folder import SecurityFolder
 from headrace.protocol import uuids
 from headrace.server.folders.folder_format import format_folder, levels_of
-from headrace.server.folders.real_disk import RealDisk
+from headrace.server.folders.real_disk import FolderLock, RealDisk
 from headrace.server.local_cluster.cluster import OpenCluster, Wanted, open_cluster
 from headrace.server.local_cluster.folders import identity_in
 from headrace.server.local_cluster.plan import (
@@ -428,6 +430,36 @@ def test_folders_lie_beside_one_that_is_named_by_a_dot(
     wanted = Wanted(".", 3, "127.0.0.1:19092", {})
     open_cluster(wanted, randomness=Chance(), wall_ms=1).close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "data-2", "data-3"]
+
+
+def test_a_start_waits_for_nodes_whose_parent_was_killed(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    orphan = FolderLock(f"{tmp_path}/data-2")
+    ends = threading.Timer(0.3, orphan.release)
+    ends.start()
+    opened(tmp_path).close()
+    assert ends.finished.is_set(), "it has ended before"
+
+
+def test_a_controller_whose_port_is_taken_gets_another_one(tmp_path: Path) -> None:
+    first = opened(tmp_path)
+    first.close()
+    ports = [node.controller_port for node in first.plan.nodes]
+    with socket.create_server(("localhost", ports[1])):
+        again = opened(tmp_path)
+        again.close()
+        taken = [node.controller_port for node in again.plan.nodes]
+        assert taken[1] != ports[1] and (taken[0], taken[2]) == (ports[0], ports[2])
+        (listener,) = settings_of(again, 2).controllers
+        assert listener.port == taken[1]
+        assert read_plan(RealDisk(), f"{tmp_path}/data-3") == again.plan
+        with (
+            socket.create_server(("localhost", taken[2])),
+            socket.create_server(("localhost", taken[0])),
+        ):
+            most = opened(tmp_path)
+            most.close()
+    assert most.plan == again.plan, "nobody could learn of the new ports"
 
 
 def test_the_screen_says_what_new_topics_get(tmp_path: Path) -> None:

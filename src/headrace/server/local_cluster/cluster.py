@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,11 +40,13 @@ from headrace.server.local_cluster.plan import (
     folder_of,
     free_ports,
     grow,
+    is_free,
     minimum_in_sync,
     new_plan,
     plan_of_one,
     read_copy,
     read_plan,
+    replace_taken_ports,
     settings_of,
     shrink,
     write_plan,
@@ -58,6 +61,7 @@ log = logging.getLogger(__name__)
 LOCK = ".cluster-lock"
 MOST_BROKERS = 100
 DEFAULT_LISTEN = "localhost:9092"
+LONGEST_WAIT_FOR_ORPHANS_S = 15.0
 
 Address = tuple[str, int]
 
@@ -115,6 +119,9 @@ def open_cluster(
     lock = _lock(wanted.data)
     try:
         plan = _plan(disk, wanted, randomness)
+        _await_orphans([folder_of(wanted.data, node.id) for node in plan.nodes])
+        if replace_taken_ports(plan, is_free, free_ports):
+            write_plan(disk, wanted.data, plan)
         addresses, metrics = _addresses(wanted, len(plan.nodes))
         between = None
         if wanted.secure is not None:
@@ -186,6 +193,28 @@ def _lock(data: str) -> FolderLock:
         ) from None
     except OSError as problem:
         raise CannotStart(f"The data folder {data} cannot be used: {problem.strerror}.") from None
+
+
+def _await_orphans(folders: list[str]) -> None:
+    """Nodes whose parent was killed end by themselves, and hold their folders and ports until then:
+    the next start may come sooner. Another process that stays is told of by the node."""
+    until_s = time.monotonic() + LONGEST_WAIT_FOR_ORPHANS_S
+    for folder in folders:
+        if _is_in_use(folder):
+            log.warning("%s is still in use: waiting for the node of a former start", folder)
+        while _is_in_use(folder) and time.monotonic() < until_s:
+            time.sleep(0.1)
+
+
+def _is_in_use(folder: str) -> bool:
+    try:
+        if os.path.isdir(folder):
+            FolderLock(folder).release()
+    except FolderInUse:
+        return True
+    except OSError:  # the node says what is wrong with it
+        return False
+    return False
 
 
 def _plan(disk: RealDisk, wanted: Wanted, randomness: Callable[[int], bytes]) -> ClusterPlan:

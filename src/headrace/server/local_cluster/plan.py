@@ -141,6 +141,34 @@ def grow(plan: ClusterPlan, brokers: int, ports: Callable[[int], list[int]]) -> 
             node.controller_port = port
 
 
+def replace_taken_ports(
+    plan: ClusterPlan, is_free: Callable[[int], bool], ports: Callable[[int], list[int]]
+) -> bool:
+    """Other ports for controllers whose port is another program's now; whether there are any.
+
+    The system may give these ports to any connection while the cluster is stopped. The other
+    voters learn of the new port from the node itself, which needs a majority that they find.
+    """
+    if not all(node.formatted for node in plan.controllers):
+        return False  # the first voters are not written to all folders yet
+    taken = [
+        node
+        for node in plan.controllers
+        if node.controller_port is not None and not is_free(node.controller_port)
+    ]
+    if not taken or 2 * len(taken) >= len(plan.controllers):
+        return False
+    for node, port in zip(taken, ports(len(taken)), strict=True):
+        log.warning(
+            "another program uses the port %s of the controller in broker %d, which takes %d now",
+            node.controller_port,
+            node.id,
+            port,
+        )
+        node.controller_port = port
+    return True
+
+
 def shrink(plan: ClusterPlan, brokers: int) -> None:
     """Fewer brokers, none of which is a controller; their folders stay where they are."""
     leaving = plan.nodes[brokers:]
@@ -278,6 +306,20 @@ def free_ports(count: int, host: str = CONTROLLER_HOST) -> list[int]:
             probe.bind(address)
             found.append(probe.getsockname()[1])
     return found
+
+
+def is_free(port: int, host: str = CONTROLLER_HOST) -> bool:
+    """Whether a controller can listen there."""
+    family, _, _, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+        except OSError:
+            return False
+    return True
 
 
 def lives_in(data: str) -> bool:
