@@ -29,7 +29,7 @@ def test_balance_moves_nothing_where_the_preferred_ones_lead(headrace: CommandLi
 def test_more_replicas_than_brokers_are_refused(headrace: CommandLine) -> None:
     headrace("topics", "create", "--if-missing", "orders")
     said = headrace.failure("cluster", "raise-replication", "--all", "3")
-    assert said == "The cluster has 1 broker: 3 replicas have no room."
+    assert said == "Only 1 broker is alive: 3 replicas have no room."
     assert "--to N" in headrace.failure("cluster", "raise-replication", "orders")
     assert "--to N" in headrace.failure("cluster", "raise-replication", "--to", "3")
     assert headrace("cluster", "raise-replication", "orders", "--to", "1") == (

@@ -52,7 +52,7 @@ def test_what_has_enough_is_left_alone() -> None:
 
 
 def test_there_must_be_brokers_for_all_replicas() -> None:
-    with pytest.raises(ClientError, match="The cluster has 2 brokers: 3 replicas have no room."):
+    with pytest.raises(ClientError, match="Only 2 brokers are alive: 3 replicas have no room."):
         more_replicas([partition(0, 1)], {1: None, 2: None}, 3)
 
 
@@ -95,3 +95,16 @@ def test_a_controller_that_is_no_broker_is_a_node_too() -> None:
         (9, ["controller"], None),
     ]
     assert status.is_well and status.leader_skew_percent == 0
+
+
+def test_a_controller_that_the_leader_does_not_hear_is_silent() -> None:
+    heard = (100_000, 99_800, 80_000, None)
+    voters = [
+        QuorumReplica(n, "d", 5, None, at_ms) for n, at_ms in zip((7, 8, 9, 1), heard, strict=True)
+    ]
+    status = judge("c", [broker(1)], Quorum(7, 1, 5, voters, []), [], {})
+    assert [node.id for node in status.nodes if node.silent] == [9], "brokers are fenced instead"
+    assert not status.is_well
+    for voter in voters:
+        voter.fetched_at_ms = None
+    assert judge("c", [broker(1)], Quorum(7, 1, 5, voters, []), [], {}).is_well, "it does not tell"

@@ -31,6 +31,13 @@ def check_replication(status: ClusterStatus, settings: Mapping[str, str | None])
 
 
 def _nodes(status: ClusterStatus) -> Finding:
+    silent = [str(node.id) for node in status.nodes if node.silent]
+    if silent:
+        return wrong(
+            "nodes",
+            f"the quorum does not hear of controller {', '.join(silent)}",
+            "Start it again.",
+        )
     fenced = [str(node.id) for node in status.nodes if node.fenced]
     if fenced:
         if len(fenced) == 1:

@@ -168,7 +168,7 @@ def _partitions_that(count: int, meaning: str) -> str:
 
 
 def _row(node: NodeStatus, leader: int | None) -> tuple[output.Cell, ...]:
-    state = "fenced" if node.fenced else "alive"
+    state = "fenced" if node.fenced else "silent" if node.silent else "alive"
     if node.id == leader:
         state += ", active controller"
     is_broker = "broker" in node.roles
@@ -186,8 +186,9 @@ def _row(node: NodeStatus, leader: int | None) -> tuple[output.Cell, ...]:
 
 def _advise(found: ClusterStatus) -> None:
     brokers = [node for node in found.nodes if "broker" in node.roles and not node.fenced]
-    if found.single_replica and len(brokers) > 1 and not found.moving:
-        count = min(USUAL_REPLICAS, len(brokers))
+    registered = sum("broker" in node.roles for node in found.nodes)
+    if found.single_replica and registered > 1 and not found.moving:
+        count = min(USUAL_REPLICAS, registered)
         output.note(
             "A partition with one replica is lost with its broker: "
             f"`headrace cluster raise-replication --all {count}`."

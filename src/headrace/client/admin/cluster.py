@@ -71,6 +71,7 @@ class QuorumReplica:
     directory_id: str
     log_end_offset: int
     caught_up_at_ms: int | None
+    fetched_at_ms: int | None = None  # when the leader last heard of it, by the leader's clock
 
 
 @dataclass(slots=True)
@@ -249,10 +250,11 @@ def _failure(code: int) -> str | None:
 
 
 def _replica(found: describe_quorum.ReplicaState) -> QuorumReplica:
-    caught_up = found.last_caught_up_timestamp
+    caught_up, fetched = found.last_caught_up_timestamp, found.last_fetch_timestamp
     return QuorumReplica(
         found.replica_id,
         to_text(found.replica_directory_id),
         found.log_end_offset,
         caught_up if caught_up >= 0 else None,
+        fetched if fetched >= 0 else None,
     )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import ConfigResource, ResourceType
 
-from headrace.client.admin.cluster import Cluster, LogFolder, Quorum, late_answer
+from headrace.client.admin.cluster import Cluster, LogFolder, Quorum, QuorumReplica, late_answer
 from headrace.client.admin.placement.reassignments import Reassignments
 from headrace.client.admin.placement.replicas import PartitionReplicas, Replicas
 from headrace.client.connection import ClientSettings
@@ -24,6 +24,8 @@ from headrace.client.wire import require_no_error
 from headrace.protocol.messages import describe_cluster
 
 CONFIGS_AT_ONCE = 500
+# A controller fetches at least every half second; one that is no broker is never fenced.
+SILENT_AFTER_MS = 10_000
 
 
 @dataclass(slots=True)
@@ -36,6 +38,7 @@ class NodeStatus:
     leads: int = 0
     replicas: int = 0
     metadata_lag: int | None = None  # records of the metadata log; None: not told
+    silent: bool = False  # a controller that is no broker, and that the leader does not hear
 
 
 @dataclass(slots=True)
@@ -70,7 +73,8 @@ class ClusterStatus:
     def is_well(self) -> bool:
         troubles = self.offline, self.under_min_isr, self.under_replicated, self.offline_folders
         is_led = self.no_controller is None
-        return is_led and not any(troubles) and not any(node.fenced for node in self.nodes)
+        away = any(node.fenced or node.silent for node in self.nodes)
+        return is_led and not any(troubles) and not away
 
 
 def read_status(connection: ClientSettings) -> ClusterStatus:
@@ -157,7 +161,16 @@ def _nodes(
                 node.metadata_lag = max(0, end - member.log_end_offset)
         for voter in quorum.voters:
             nodes[voter.id].roles.append("controller")
+            nodes[voter.id].silent = nodes[voter.id].address is None and _is_silent(voter, quorum)
     return [nodes[number] for number in sorted(nodes)]
+
+
+def _is_silent(voter: QuorumReplica, quorum: Quorum) -> bool:
+    """By the times of the leader, which tells its own too (Apache Kafka since 3.3)."""
+    now_ms = next((each.fetched_at_ms for each in quorum.voters if each.id == quorum.leader), None)
+    if voter.id == quorum.leader or now_ms is None:
+        return False
+    return voter.fetched_at_ms is None or now_ms - voter.fetched_at_ms > SILENT_AFTER_MS
 
 
 def _brokers(cluster: Cluster) -> list[describe_cluster.DescribeClusterBroker]:

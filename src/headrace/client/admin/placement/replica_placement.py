@@ -22,8 +22,8 @@ def more_replicas(
 ) -> dict[TopicPartition, list[int]]:
     """The new replicas of those partitions that have fewer than `count`. `racks` by broker."""
     if count > len(racks):
-        brokers = f"{len(racks)} broker" + ("" if len(racks) == 1 else "s")
-        raise ClientError(f"The cluster has {brokers}: {count} replicas have no room.")
+        brokers = "1 broker is" if len(racks) == 1 else f"{len(racks)} brokers are"
+        raise ClientError(f"Only {brokers} alive: {count} replicas have no room.")
     held = Counter({broker: 0 for broker in racks})
     for each in partitions:
         held.update(broker for broker in each.replicas if broker in racks)
