@@ -176,7 +176,7 @@ class Dispatcher:
 
     def tick(self, now_ms: int) -> tuple[int, list[Write]]:
         """The clock has moved. Returns how many runs may begin, and the writes to repeat."""
-        self.now_ms = now_ms
+        self.time_is(now_ms)
         ready = 0
         writes: list[Write] = []
         for wait in self.waits.due(now_ms):
@@ -193,6 +193,14 @@ class Dispatcher:
         for owned in self._partitions:
             ready = self._let_out(owned) or ready
         return ready, writes
+
+    def time_is(self, now_ms: int) -> None:
+        """A clock that is set back by an hour must not make a wait of a second an hour longer. What
+        waits in the retry partition is due by the clock that all workers share."""
+        if now_ms < self.now_ms:
+            self.waits.set_back(self.now_ms - now_ms)
+            self._batch_wait.set_back(self.now_ms - now_ms)
+        self.now_ms = now_ms
 
     def next_wake_ms(self) -> int | None:
         """When `tick` has something to do unless something else happens; None: never."""

@@ -57,6 +57,11 @@ class BatchWait:
         self._until_ms: int | None = None  # when what there is goes as it is
         self._late_runs = 0  # that need not wait any more
 
+    def set_back(self, by_ms: int) -> None:
+        """The same as `Waits.set_back`."""
+        if self._until_ms is not None:
+            self._until_ms -= by_ms
+
     def holds_back(self, now_ms: int) -> bool:
         """Whether no run may be taken yet."""
         if not self._wait_ms or self._late_runs:

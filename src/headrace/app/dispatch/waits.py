@@ -65,6 +65,10 @@ class Waits:
         while self._heap and self._heap[0][0] <= now_ms:
             yield heapq.heappop(self._heap)[2]
 
+    def set_back(self, by_ms: int) -> None:
+        """The clock was set back: each wait lasts as long as it was meant to."""
+        self._heap = [(due_ms - by_ms, number, wait) for due_ms, number, wait in self._heap]
+
     def next_ms(self) -> int | None:
         return self._heap[0][0] if self._heap else None
 

@@ -207,7 +207,7 @@ class SubscriptionRunner:
     def take(self) -> Run[RecordInHand] | None:
         with self._lock:
             if self._batches_wait:
-                self.dispatcher.now_ms = self.clock()
+                self.dispatcher.time_is(self.clock())
             return self.dispatcher.take()
 
     def completed(self, records: Sequence[RecordInHand]) -> None:
