@@ -359,6 +359,10 @@ def test_a_damaged_plan_is_said(tmp_path: Path) -> None:
     (tmp_path / "data" / FILE_NAME).write_text("{")
     with pytest.raises(CannotStart, match="cannot be understood"):
         read_plan(RealDisk(), f"{tmp_path}/data")
+    (tmp_path / "data" / FILE_NAME).unlink()
+    (tmp_path / "data" / FILE_NAME).mkdir()  # as any file that the system does not give us
+    with pytest.raises(CannotStart, match="cannot be read: Is a directory"):
+        read_plan(RealDisk(), f"{tmp_path}/data")
 
 
 @pytest.mark.parametrize(

@@ -194,10 +194,13 @@ def read_plan(disk: Disk, data: str) -> ClusterPlan | None:
             found.get("generation", 0),
             found.get("more_folders", []),
         )
+    except OSError as problem:
+        raise CannotStart(f"{path} cannot be read: {problem.strerror}.") from None
     except (ValueError, KeyError, TypeError) as fault:
         raise CannotStart(
-            f"{path} cannot be understood: {fault}. Bring it back from a copy."
-        ) from (fault)
+            f"{path} cannot be understood: {fault}. Bring it back from a copy: the folder of every "
+            "other broker has one."
+        ) from fault
 
 
 def read_copy(disk: Disk, data: str) -> ClusterPlan | None:
