@@ -226,13 +226,13 @@ def table_location(data: Path, name: str) -> str:
     return str(Path(name).absolute() if "/" in name else data.absolute() / "tables" / name)
 
 
-def _remove_table(place: Path) -> None:
+def _remove_table(table: Path) -> None:
     """A table that stays although it should go would have its rows twice after the next run. Behind
     a link, which a person made to have the table elsewhere, only what it leads to is emptied."""
-    real = place.resolve()
+    real = table.resolve()
     try:
         shutil.rmtree(real)
-        if place.is_symlink():
+        if table.is_symlink():
             real.mkdir()
     except FileNotFoundError:
         return
