@@ -17,9 +17,11 @@ from headrace.cli.failure import Failure
 from headrace.cli.main import app
 from headrace.client.admin.topics import Topics
 from headrace.client.connection import ClientSettings
+from headrace.pipelines.declaration import Table
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.shipped import lake_tables, topic_to_lake
 from headrace.pipelines.shipped.topic_to_lake import Lake
+from headrace.pipelines.sinks.table_writer import TableWriter
 from headrace.pipelines.stream.runner import Runner
 from tests.pipelines import lakes
 from tests.pipelines.orders import MASTER, QUICK, forget_last_batch, read
@@ -306,6 +308,22 @@ def test_what_cannot_be_is_refused() -> None:
         Lake(topic="t", values="avro")
     with pytest.raises(PipelineError, match="no Delta or Iceberg table"):
         lake_tables.must_be_there("/nowhere")
+
+
+def test_what_is_forgotten_is_as_old_as_said_in_every_zone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    place = str(tmp_path / "zone")
+    into = TableWriter(Table("zone", format="iceberg"), place, print, "begin anew")
+    for n in range(2):
+        into.write(spark.range(n, n + 1), ("stream", n))
+    before = lake_tables.versions(spark, place)
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        lake_tables.forget(spark, place, hours=2)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert lake_tables.versions(spark, place) == before
 
 
 def test_a_table_does_not_grow_without_end(

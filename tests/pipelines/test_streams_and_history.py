@@ -324,6 +324,17 @@ def test_rows_can_be_tried_without_a_broker_and_read_without_a_pipeline(
     assert (bad["value"], bad["why"]) == (bytearray(b"no JSON"), "the value is no JSON object")
 
 
+def test_rows_are_tried_in_the_zone_of_the_pipeline_also_in_a_session_that_is_given(
+    spark: SparkSession,
+) -> None:
+    @pipeline(source=Topic("t", schema=SCHEMA), sink=Table("t"), zone="America/New_York")
+    def days(rows: DataFrame) -> DataFrame:
+        return rows.selectExpr("CAST(to_date(time) AS STRING) AS day")
+
+    assert try_on(days, [order(0)], spark).rows == [{"day": "2025-12-31"}]
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+
+
 def test_rows_that_break_a_rule_are_set_aside_left_out_or_stop_the_stream(
     spark: SparkSession, connection: ClientSettings, run: Run, tmp_path: Path
 ) -> None:

@@ -10,7 +10,8 @@ rows are one batch. `run_stream(revenue, "localhost:9092", folder)` reads a topi
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -60,6 +61,22 @@ def run(pipeline: Pipeline, rows: Iterable[Any], spark: SparkSession | None = No
         "test", master=MASTER, given={session.ZONE: pipeline.zone}, note=None
     )
     session.ship(there, pipeline.function, ())
+    with _in_zone(there, pipeline.zone):
+        return _outcome(pipeline, given, there)
+
+
+@contextmanager
+def _in_zone(spark: SparkSession, zone: str) -> Iterator[None]:
+    """The days of the pipeline, also in a session that is given and has others."""
+    before = spark.conf.get(session.ZONE)
+    spark.conf.set(session.ZONE, zone)
+    try:
+        yield
+    finally:
+        spark.conf.set(session.ZONE, before)
+
+
+def _outcome(pipeline: Pipeline, given: list[Any], there: SparkSession) -> Outcome:
     source, bad = pipeline.source, []
     if not isinstance(source, Topic):
         if not given:

@@ -215,7 +215,7 @@ def forget(spark: SparkSession, location: str, *, hours: float) -> int | None:
     until = datetime.now(UTC) - timedelta(hours=hours)
     [done] = spark.sql(
         f"CALL {catalog}.system.expire_snapshots(table => '{table}', "
-        f"older_than => TIMESTAMP '{until:%Y-%m-%d %H:%M:%S.%f}')"
+        f"older_than => TIMESTAMP '{until:%Y-%m-%d %H:%M:%S.%f}+00:00')"
     ).collect()
     return int(done["deleted_data_files_count"])
 
