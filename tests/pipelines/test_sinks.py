@@ -17,6 +17,7 @@ from headrace.client.connection import ClientSettings
 from headrace.pipelines import Jdbc, Table, Topic, pipeline
 from headrace.pipelines.declaration import Pipeline, Sink
 from headrace.pipelines.failure import PipelineError
+from headrace.pipelines.sinks.table_writer import TableWriter
 from headrace.pipelines.stream.folder import Folder
 from headrace.pipelines.stream.span import parse
 from tests.pipelines.conftest import Run
@@ -63,6 +64,33 @@ def test_append_holds_each_record_once_over_runs(
     assert table(spark, place, form) == expected(range(130))
     with pytest.raises(PipelineError, match="--into"):
         run(made).history(parse(".."))
+
+
+def test_each_batch_of_narrower_numbers_goes_into_the_wider_column(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    place = str(tmp_path / "wide")
+    spark.sql("SELECT 0L AS n, 0D AS x").write.format("delta").save(place)
+    into = TableWriter(Table("wide"), place, print, "begin anew")
+    for n in range(1, 4):
+        into.write(spark.sql(f"SELECT {n} AS n, CAST({n} AS FLOAT) AS x"), ("stream", n))
+    assert table(spark, place) == [(n, float(n)) for n in range(4)]
+
+
+def test_lists_and_maps_of_what_is_never_null_are_columns(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """As `collect_list(struct("id"))` is, where the schema says that id is there."""
+    place = str(tmp_path / "lists")
+    into = TableWriter(Table("lists"), place, print, "begin anew")
+    into.write(spark.sql("SELECT array(named_struct('a', 1)) AS l"), ("stream", 0))
+    more = "array(named_struct('a', 2)) AS l, map('k', named_struct('b', 3)) AS m"
+    into.write(spark.sql(f"SELECT {more}"), ("stream", 1))
+    held = spark.read.format("delta").load(place).orderBy("l").collect()
+    assert [row.asDict(recursive=True) for row in held] == [
+        {"l": [{"a": 1}], "m": None},
+        {"l": [{"a": 2}], "m": {"k": {"b": 3}}},
+    ]
 
 
 def test_iceberg_tables_take_partitions_and_begin_anew_after_a_reset(

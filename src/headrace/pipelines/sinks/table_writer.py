@@ -106,10 +106,11 @@ class TableWriter:
             self._widen(own)
         gone = table_columns.gone(known, own.schema)
         self._tell_of(gone)
-        if not gone.fields and not widened:
+        cast = _cast(rows, known)
+        if cast is rows and not gone.fields and not widened:
             self.fitted = rows.schema
         nulls = {one.name: F.lit(None).cast(one.dataType) for one in gone.fields}
-        return _cast(rows, known).withColumns(nulls)
+        return cast.withColumns(nulls)
 
     def _tell_of(self, gone: StructType) -> None:
         names = [one.name for one in gone.fields if one.name not in self.told]
@@ -159,8 +160,9 @@ class TableWriter:
             if row["properties"].get("delta.columnMapping.mode") != "name":
                 self._tell_of_mapping(strange)
                 spark.sql(f"ALTER TABLE delta.{quoted(self.location)} SET TBLPROPERTIES ({MAPPED})")
-        empty = rows.limit(0).write.format("delta").mode("append")
-        empty.option("mergeSchema", "true").save(self.location)
+        empty = spark.createDataFrame([], rows.schema.toNullable())
+        added = empty.write.format("delta").mode("append").option("mergeSchema", "true")
+        added.save(self.location)
 
     # ---- appended
 
@@ -375,11 +377,9 @@ def last_in_iceberg(spark: SparkSession, name: str, stream: str) -> int:
 
 
 def _ddl(rows: DataFrame) -> str:
-    """Nothing is NOT NULL: the next rows may come from another function."""
-    from pyspark.sql.types import StructField, StructType
-
-    nullable = [StructField(one.name, one.dataType, True) for one in rows.schema.fields]
-    return str(StructType(nullable).toDDL())
+    """Nothing is NOT NULL, nor anything within: the next rows may come from another function, and
+    Delta refuses it within lists and maps."""
+    return str(rows.schema.toNullable().toDDL())
 
 
 def _cast(rows: DataFrame, known: StructType) -> DataFrame:
