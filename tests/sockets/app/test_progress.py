@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from headrace import App, Retry
 from headrace.app.observation.metrics import AppMetrics
@@ -16,6 +16,29 @@ from headrace.prometheus_text import render
 from tests.sockets.picky_coordinator import Picky
 
 KEYS, EACH, UNTIL = 40, 10, 200
+
+
+def test_a_log_that_ends_before_the_committed_offset_is_read_from_its_beginning(
+    cluster: Any,
+) -> None:
+    """A disk was lost, or somebody set the offset: what is written now must not be left out."""
+    cluster.topic("orders")
+    app = App(cluster.bootstrap, group="g")
+    seen: list[str] = []
+
+    @app.on("orders")
+    async def handle(value: str) -> None:
+        seen.append(value)
+
+    app.send("orders", "old").result()
+    group = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g"})
+    group.commit(offsets=[TopicPartition("orders", 0, 100)], asynchronous=False)
+    group.close()
+    with app.running():
+        cluster.until(lambda: seen == ["old"])
+        app.send("orders", "new")
+        cluster.until(lambda: seen == ["old", "new"])
+    assert cluster.committed("g")["orders", 0] == 2
 
 
 def test_the_committed_offset_follows_with_many_keys_at_once(cluster: Any) -> None:

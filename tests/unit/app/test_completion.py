@@ -137,3 +137,11 @@ def test_a_commit_names_the_topic_that_it_was_made_for() -> None:
     done.finish(6)
     assert decode(5, done.metadata()) == [(6, 7)]
     assert topic_id_in(done.metadata()) == TOPIC_ID
+
+
+def test_only_the_very_first_record_shows_that_the_log_ends_before_the_start() -> None:
+    done = Completion(10)
+    assert done.starts_beyond(3)
+    assert not done.starts_beyond(10)
+    assert done.begin(10)
+    assert not done.starts_beyond(3)  # now it is one that is known

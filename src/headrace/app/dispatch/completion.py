@@ -34,7 +34,9 @@ Ranges = list[tuple[int, int]]  # [first, after the last) of finished offsets, a
 class Completion:
     """The records of one partition from the lowest unfinished one to the last that was begun."""
 
-    __slots__ = ("_begun", "_finished", "_next", "_known", "_looked_at", "_was_full", "topic_id")
+    __slots__ = (
+        "_begun", "_finished", "_next", "_start", "_known", "_looked_at", "_was_full", "topic_id",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -46,6 +48,7 @@ class Completion:
         self._begun: deque[int] = deque()  # ascending; the head is unfinished
         self._finished: set[int] = set()  # of those in _begun
         self._next = position  # where to go on when all that was begun is finished
+        self._start = position
         self._known: deque[tuple[int, int]] = deque(finished)  # by the commit we started from
         self._looked_at = -LOOK_AGAIN_AFTER  # how many were finished then
         self._was_full = False
@@ -65,6 +68,11 @@ class Completion:
             return False
         self._begun.append(offset)
         return True
+
+    def starts_beyond(self, offset: int) -> bool:
+        """Whether the very first record lies before the start: the log does not reach as far as the
+        committed offset, so it is read from its beginning, as any consumer does."""
+        return offset < self._next == self._start
 
     def finish(self, offset: int) -> None:
         begun, finished = self._begun, self._finished

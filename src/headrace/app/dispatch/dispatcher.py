@@ -118,7 +118,9 @@ class Dispatcher:
             assert offset is not None
             # Already finished, according to the metadata of the offset commit.
             if not begin(offset):
-                continue
+                if not stream.begin(offset):
+                    continue
+                begin = stream.completion.begin
             if order_by is None:
                 new.append(RecordInHand(native, stream, offset, None))
             elif order_by == "partition":
@@ -144,7 +146,7 @@ class Dispatcher:
         for native in natives:
             offset = native.offset()
             assert offset is not None
-            if stream.completion.begin(offset):
+            if stream.begin(offset):
                 lane = self._lane_of_retry(owned, native, offset)
                 owned.blocked.arrived(retried_record(native, stream, offset, lane))
                 self.stats.received += 1

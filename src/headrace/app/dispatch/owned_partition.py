@@ -36,6 +36,12 @@ class Stream:
         self.committed: tuple[int, str] | None = None  # what the group's offset says
         self.read_to = 0  # where its end was when all of it had been read
 
+    def begin(self, offset: int) -> bool:
+        """A record was read, in order. False: it is known, or finished by a former owner."""
+        if self.completion.starts_beyond(offset):
+            self.completion = Completion(offset, topic_id=self.completion.topic_id)
+        return self.completion.begin(offset)
+
     @property
     def place(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
