@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+import time
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -201,6 +203,19 @@ def test_partitions_of_each_kind_of_value_are_found_and_compacted(
     held = pa.table(DeltaTable(place).to_pyarrow_table()).to_pylist()
     found = sorted((row["n"], row["part"] or None) for row in held)
     assert found == [(n, values[n % 2] or None) for n in range(12)]
+
+
+def test_a_table_that_keeps_its_files_for_longer_is_vacuumed_as_it_says(tmp_path: Path) -> None:
+    """Without Spark. Otherwise the vacuum would be refused again and again."""
+    place, keeps = str(tmp_path / "kept"), {delta_without_spark.RETENTION: "interval 30 days"}
+    for n in range(2):
+        write_deltalake(place, pa.table({"n": [n]}), mode="overwrite", configuration=keeps)
+    months_ago = time.time() - 60 * 86_400
+    (tmp_path / "kept" / "left-behind.parquet").touch()
+    os.utime(tmp_path / "kept" / "left-behind.parquet", (months_ago, months_ago))
+    files = delta_without_spark.found(place)
+    assert files is not None and files.vacuum(compaction.KEEP_HOURS) == 1
+    assert DeltaTable(place, version=0).to_pyarrow_table().num_rows == 1
 
 
 def test_a_table_that_another_process_appends_to_is_left_alone_until_it_is_free(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
+from math import isnan
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from headrace.pipelines.declaration import Table
 from headrace.pipelines.failure import PipelineError
@@ -25,7 +27,7 @@ AT = datetime(2026, 3, 29, 1, 30, 0, 123456, tzinfo=UTC)
 FIRST: list[tuple[Any, ...]] = [
     (AT, "it's ü", date(2026, 1, 1), 1, 2**60, 0.5, 1.5, True),
     (AT, "", None, None, None, None, None, None),
-    (AT, "gone", date(1, 1, 1), -1, 0, float("nan"), float("inf"), False),
+    (AT, "gone", date(1, 1, 1), -1, 0, float("-inf"), float("inf"), False),
 ]
 THEN: list[tuple[Any, ...]] = [
     (AT, "it's ü", date(2026, 1, 2), 2, 3, -0.5, 2.5, None),
@@ -93,6 +95,9 @@ def test_two_rows_of_a_key_are_refused(spark: SparkSession, tmp_path: Path) -> N
         "a null",
         "long text",
         "partitions of another",
+        "not a number",
+        "not a number before",
+        "a rule of a column",
     ],
 )
 def test_what_is_not_simple_is_spark_s(
@@ -121,11 +126,22 @@ def test_what_is_not_simple_is_spark_s(
         empty = frame.limit(0)
         empty.write.format("delta").partitionBy("name").save(str(place))
         frame = frame.where("name <> ''")
+    if why == "a rule of a column":
+        ruled = COLUMNS.replace("name STRING", "name VARCHAR(9)")
+        spark.sql(f"CREATE TABLE delta.`{place}` ({ruled}) USING delta")
+    if why.startswith("not a number"):
+        frame = frame.selectExpr("* EXCEPT (share)", "double('NaN') AS share")
     into.write(frame, None, None)
+    if why == "not a number before":  # it stays in rows that are not touched
+        into.write(frame.where("name <> 'gone'").withColumn("share", F.lit(0.5)), None, None)
     if why == "a property":
         spark.sql(f"ALTER TABLE delta.`{place}` SET TBLPROPERTIES ('delta.appendOnly' = 'false')")
-    into.write(frame, None, None)
+    if why != "not a number before":
+        into.write(frame, None, None)
     assert operations(spark, place)[-1] == "Apache-Spark"
+    if why.startswith("not a number"):
+        [(greatest,)] = spark.sql(f"SELECT max(share) FROM delta.`{place}`").collect()
+        assert isnan(greatest)
     assert spark.read.format("delta").load(str(place)).count() == frame.count()
 
 

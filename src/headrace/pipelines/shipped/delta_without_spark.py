@@ -18,7 +18,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from headrace.pipelines import int96
+from headrace.pipelines import int96, not_a_number
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.shipped.lake_tables import Compacted, Version, milliseconds, moment_text
 from headrace.pipelines.sinks.tables import has_delta_log
@@ -34,6 +34,7 @@ READER_FEATURES = {"timestampNtz"}
 WRITER_FEATURES = {"appendOnly", "invariants", "timestampNtz"}
 PLAIN_READER, PLAIN_WRITER = 1, 2
 MAPPED = "delta.columnMapping.mode"
+RETENTION = "delta.deletedFileRetentionDuration"
 # The error of deltalake when a file of a table no longer exists.
 GONE = ("not found", "no such file")
 # Of a scan, in memory at once.
@@ -142,15 +143,18 @@ class DeltaFiles:
         protocol = self._table.protocol()
         features = set(protocol.writer_features or ())
         known = bool(features) or protocol.min_writer_version <= PLAIN_WRITER
-        return features <= WRITER_FEATURES and known and self._has_plain_folders
+        plain = features <= WRITER_FEATURES and known and self._has_plain_folders
+        return plain and not not_a_number.is_told_of(self._table)
 
     @property
     def _has_plain_folders(self) -> bool:
         """Spark writes the folder of a partition into the log as it is, deltalake takes it out in
-        percent signs: Spark goes on to read such a file, beside the one that replaced it."""
+        percent signs: Spark goes on to read such a file, beside the one that replaced it. With a
+        tilde deltalake does not find the file."""
         names = self._table.metadata().partition_columns
         values = [part.values() for part in self._table.partitions()] if names else []
-        return all(str(one).isascii() for group in (names, *values) for one in group)
+        texts = [str(one) for group in (names, *values) for one in group]
+        return all(text.isascii() and "~" not in text for text in texts)
 
     def compact_if_free(self, *, forget_hours: int | None) -> Compacted | None:
         """None: somebody else writes, or the table has features that only Spark keeps.
@@ -200,9 +204,18 @@ class DeltaFiles:
 
     def vacuum(self, hours: int) -> int:
         """Remove files that only versions older than `hours` need, and those of writers that were
-        killed; how many."""
+        killed; how many. A table that wants to keep them for longer says so in its properties."""
+        from deltalake.exceptions import DeltaError
+
         with explained():
-            return len(self._table.vacuum(retention_hours=hours, dry_run=False, full=True))
+            try:
+                gone = self._table.vacuum(retention_hours=hours, dry_run=False, full=True)
+            except DeltaError as refusal:
+                own = RETENTION in self._table.metadata().configuration
+                if not own or "retention period" not in str(refusal):
+                    raise
+                gone = self._table.vacuum(retention_hours=None, dry_run=False, full=True)
+            return len(gone)
 
     def _compact(self, forget_hours: int | None) -> Compacted:
         before = len(self._table.file_uris())

@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from headrace.pipelines import int96
+from headrace.pipelines import int96, not_a_number
 from headrace.pipelines.sinks.console_lines import Say
 from headrace.pipelines.sinks.tables import has_delta_log
 from headrace.pipelines.sinks.touched import Touched
@@ -30,6 +30,9 @@ KINDS = frozenset((*WHOLE, "float", "double", "boolean", "string", "date", "time
 NAME = re.compile(r"[a-z_][a-z0-9_]*")
 PLAIN_READER, PLAIN_WRITER = 1, 2
 WRITER_FEATURES = {"appendOnly", "invariants"}
+# What a column may say of itself. Others are rules that only Spark keeps, such as the length of a
+# VARCHAR.
+SAID_OF_COLUMNS = {"comment", "spark.watermarkDelayMs"}
 # They come into this process: Spark ends a job that gives its driver more than 1 GB.
 MOST_TEXT_BYTES = 64 << 20
 UTC_MICROS = ("us", "UTC")
@@ -62,6 +65,8 @@ def merged(location: str, rows: pyarrow.Table, keys: Sequence[str], note: Say) -
     try:
         table = DeltaTable(location)
         if not _is_plain(table, rows.column_names) or not int96.is_read_right(location, table):
+            return False
+        if not_a_number.is_among(rows) or not_a_number.is_told_of(table):
             return False
         same = " AND ".join(f't."{key}" = s."{key}"' for key in keys)
         merge = table.merge(
@@ -98,7 +103,9 @@ def _is_plain(table: DeltaTable, names: Sequence[str]) -> bool:
     # a partition alike: a file that was replaced would stay.
     metadata = table.metadata()
     made_plain = not metadata.configuration and not metadata.partition_columns
-    return made_plain and {one.name for one in table.schema().fields} == set(names)
+    columns = table.schema().fields
+    ruled = any(set(one.metadata or ()) - SAID_OF_COLUMNS for one in columns)
+    return made_plain and not ruled and {one.name for one in columns} == set(names)
 
 
 def _in_utc(rows: pyarrow.Table) -> pyarrow.Table:
