@@ -164,7 +164,11 @@ def minimum_in_sync(bootstrap: str) -> str:
     except KafkaException as refusal:
         assert refusal.args[0].name() == "TOPIC_ALREADY_EXISTS"
     resource = ConfigResource(ResourceType.TOPIC, name)
-    found = admin.describe_configs([resource])[resource].result(60)
+    try:
+        found = admin.describe_configs([resource])[resource].result(60)
+    except KafkaException as refusal:  # the broker that was asked has not heard of it yet
+        assert refusal.args[0].name() == "UNKNOWN_TOPIC_OR_PART"
+        return "not told"
     return str(found["min.insync.replicas"].value)
 
 
