@@ -23,11 +23,12 @@ Reads no clock, uses no randomness, takes no lock, writes nothing: `subscription
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from confluent_kafka import Message as NativeMessage
 
-from headrace.app.dispatch.effects import Failure, HeldLane, Move, Transacted, Write
+from headrace.app.dispatch.effects import Failure, HeldLane, Move, Transacted, Write, ended_by
 from headrace.app.dispatch.lanes import Lanes, Run
 from headrace.app.dispatch.owned_partition import OwnedPartition, Stream
 from headrace.app.dispatch.record_in_hand import (
@@ -48,6 +49,7 @@ MOST_IN_MEMORY = 1_000
 # A copy that could not be written is written again after this.
 WRITE_AGAIN_MS = 1_000
 
+_ATTEMPTS = attrgetter("made")
 Offsets = list[tuple[Stream, tuple[int, str]]]  # what to commit: position and metadata
 
 
@@ -82,9 +84,8 @@ class Dispatcher:
         self.lanes.drop(lambda record: record.stream.owned is owned)
 
     def forget(self, owned: OwnedPartition) -> list[Transacted]:
-        """Another member owns it now: later results do not count. Returns transactions whose slots
-        need not wait any more."""
-        # Another member owns it now. Slots that still run its records finish them, but no result,
+        """Another member owns it now. Returns transactions whose slots need not wait any more."""
+        # Slots that still run its records finish them, but no result,
         # offset or write of theirs may count.
         owned.gone = True
         self.close(owned)
@@ -92,7 +93,7 @@ class Dispatcher:
         owned.moves, owned.moving = [], []
         if owned in self._partitions:
             self._partitions.remove(owned)
-        return _ended_by(dropped)
+        return ended_by(dropped)
 
     def must_pause(self, owned: OwnedPartition, most: int) -> bool:
         """Whether to pause reading: too many records wait, or its retries are not loaded yet."""
@@ -197,8 +198,9 @@ class Dispatcher:
         return ready, writes
 
     def time_is(self, now_ms: int) -> None:
-        """A clock that is set back by an hour must not make a wait of a second an hour longer. What
-        waits in the retry partition is due by the clock that all workers share."""
+        """The clock has moved, perhaps back."""
+        # Set back by an hour, it must not make a wait of a second an hour longer. What waits in the
+        # retry partition is due by the clock that all workers share.
         if now_ms < self.now_ms:
             self.waits.set_back(self.now_ms - now_ms)
             self._batch_wait.set_back(self.now_ms - now_ms)
@@ -230,22 +232,14 @@ class Dispatcher:
         run = self.lanes.take(self.run_size.most(self.lanes.waiting))
         if run is None:
             return None
+        # A batch in order fails as a whole: a record that came later must not be given up together
+        # with one that has used up its attempts.
         if run.lane is not None and self.subscription.batch is not None:
-            self._keep_attempts_apart(run)
+            self.lanes.keep_alike(run, _ATTEMPTS)
         for record in run.records:
             record.stream.owned.running += 1
         self.stats.in_flight += len(run.records)
         return run
-
-    def _keep_attempts_apart(self, run: Run[RecordInHand]) -> None:
-        """A batch in order fails as a whole: a record that came later must not be given up together
-        with one that has used up its attempts.
-        """
-        made = run.records[0].made
-        for at, record in enumerate(run.records):
-            if record.made != made:
-                self.lanes.put_back(run, at)
-                return
 
     def completed(self, records: Sequence[RecordInHand]) -> int:
         """These records are handled, and everything they published is acknowledged."""
@@ -494,10 +488,9 @@ class Dispatcher:
         return list(owned.moving)
 
     def results_refused(self, move: Move, error: BaseException, now_ms: int) -> Write | None:
-        """Exactly once: no transaction will ever take these results, so nothing of the others would
-        be written either. The record is given up: its dead letter, if any, goes in their place.
-        """
-        assert not move.given_up
+        """Exactly once: no transaction will ever take these results."""
+        # Nothing of the others in it would be written either. The record is given up: its dead
+        # letter, if any, goes in their place.
         move.given_up, move.results = True, []
         self.stats.failed += 1
         if not self.subscription.dead_letters:
@@ -519,7 +512,7 @@ class Dispatcher:
             if move.record.stream.retry and not owned.gone:
                 owned.blocked.finished(move.record)
                 ready = self._let_out(owned) or ready
-        return ready, _ended_by(moves)
+        return ready, ended_by(moves)
 
     # ---- what may be committed
 
@@ -539,13 +532,3 @@ class Dispatcher:
         found = self.offsets(owned)
         changed = sent_too or any(stream.committed != said for stream, said in found)
         return found if changed else []
-
-
-def _ended_by(moves: Iterable[Move]) -> list[Transacted]:
-    ended = []
-    for move in moves:
-        if move.of is not None:
-            move.of.left -= 1
-            if not move.of.left:
-                ended.append(move.of)
-    return ended

@@ -5,7 +5,7 @@ Plain data. The runner performs it and reports back how it ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,3 +78,14 @@ class Failure:
     def moves(self) -> bool:
         """Whether a transaction waits to be made."""
         return self.fate is Fate.MOVES or self.fate is Fate.MOVES_WITH_ITS_KEY
+
+
+def ended_by(moves: Iterable[Move]) -> list[Transacted]:
+    """The end of these moves is the end of which transactions, for slots that wait for them."""
+    ended = []
+    for move in moves:
+        if move.of is not None:
+            move.of.left -= 1
+            if not move.of.left:
+                ended.append(move.of)
+    return ended

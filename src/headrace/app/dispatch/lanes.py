@@ -159,14 +159,17 @@ class Lanes(Generic[J]):
             lane.state = HELD
         self.waiting += len(back)
 
-    def put_back(self, run: Run[J], at: int) -> None:
-        """The records of a run from this one on wait in front of their lane again; the run goes on
-        without them."""
+    def keep_alike(self, run: Run[J], of: Callable[[J], object]) -> None:
+        """The run keeps its first records as far as they are alike; the others wait in front of
+        their lane again."""
         assert run.lane is not None
-        rest = run.records[at:]
-        del run.records[at:]
-        run.lane.queue.extendleft(reversed(rest))
-        self.waiting += len(rest)
+        first = of(run.records[0])
+        alike = next((at for at, one in enumerate(run.records) if of(one) != first), None)
+        if alike is not None:
+            rest = run.records[alike:]
+            del run.records[alike:]
+            run.lane.queue.extendleft(reversed(rest))
+            self.waiting += len(rest)
 
     def release(self, name: Hashable) -> None:
         """A held lane goes on."""
