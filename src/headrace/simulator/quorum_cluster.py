@@ -115,15 +115,15 @@ class QuorumCluster:
         self.checker.snapshot_loaded(member.id, latest.end_offset, digest)
         member.applied = latest.end_offset
 
-    def power_cut(self) -> None:
+    def power_cut(self, *, may_move: bool = True) -> None:
         """All nodes crash at once, and the power comes back for all of them at once."""
         self.counters.power_cuts += 1
         down_ms = self.world.chance.randint(1, self.character.down_ms)
         for member in self.members.values():
-            self.crash(member, down_ms)
+            self.crash(member, down_ms, may_move=may_move)
 
-    def crash(self, member: Member, down_ms: int | None = None) -> None:
-        """It loses what was not flushed and comes back after a while."""
+    def crash(self, member: Member, down_ms: int | None = None, *, may_move: bool = True) -> None:
+        """It loses what was not flushed and comes back after a while, perhaps elsewhere."""
         if member.quorum is None:
             return
         self.counters.crashes += 1
@@ -136,7 +136,7 @@ class QuorumCluster:
         member.unanswered.clear()
         member.wakes_at_ms = None
         member.paused_until_ms = 0
-        if agree_on_voters and self.world.happens(self.character.moves):
+        if agree_on_voters and self.world.happens(self.character.moves) and may_move:
             self.counters.moved_nodes += 1
             member.moves += 1
         away_ms = down_ms or self.world.chance.randint(1, self.character.down_ms)
