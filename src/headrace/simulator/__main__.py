@@ -3,7 +3,8 @@
 `--seeds N` runs the seeds 0 to N-1 of the metadata quorum and of whole clusters with clients;
 `--only quorum` or `--only clusters` one of both, `--seed S` one seed. `--beyond` runs clusters that
 lose more than is promised, and counts what is gone. The exit code is 1 if a promise was broken or
-if something that should be tested never happened. A seed runs the same way every time.
+if something that should be tested never happened. A seed runs the same way every time. Ctrl-C ends
+it with what the seeds so far have seen.
 """
 
 # ruff: noqa: T201  what it prints is what it is for
@@ -18,6 +19,9 @@ from typing import Any
 from headrace.simulator.cluster.report import ClusterReport
 from headrace.simulator.counters import Counters
 from headrace.simulator.seeds import results
+
+TOLD_EVERY = 100  # seeds; a hundred clusters take some minutes
+INTERRUPTED = 130  # as a shell has it
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -42,17 +46,28 @@ def run_all(kind: str, seeds: Sequence[int], processes: int) -> int:
     """Run the seeds and print what happened; the exit code."""
     total: Any = Counters() if kind == "quorum" else ClusterReport()
     broken: list[int] = []
-    losing = 0
-    for seed, report, failure in results(kind, seeds, processes):
-        if report is None:
-            broken.append(seed)
-            again = f"--seed {seed} --only {kind}"
-            print(f"{failure}\n{kind}, seed {seed}: broken; `{again}` runs it again", flush=True)
-        elif kind == "quorum":
-            total += report
-        else:
-            losing += report.lost_records > 0
-            total.add(report)
+    done = losing = 0
+    try:
+        for seed, report, failure in results(kind, seeds, processes):
+            done += 1
+            if report is None:
+                broken.append(seed)
+                again = f"--seed {seed} --only {kind}"
+                print(
+                    f"{failure}\n{kind}, seed {seed}: broken; `{again}` runs it again", flush=True
+                )
+            elif kind == "quorum":
+                total += report
+            else:
+                losing += report.lost_records > 0
+                total.add(report)
+            if done % TOLD_EVERY == 0:
+                told = f"{kind}: {done:,} of {len(seeds):,} seeds, {len(broken)} broken"
+                print(told, file=sys.stderr, flush=True)
+    except KeyboardInterrupt:
+        print(f"{kind}: stopped after {done:,} of {len(seeds):,} seeds", file=sys.stderr)
+        print(f"{kind}, {done} seeds, {len(broken)} broken: {total}")
+        return INTERRUPTED
     print(f"{kind}, {len(seeds)} seeds, {len(broken)} broken: {total}")
     if kind == "beyond":
         print(f"acknowledged records were lost in {losing} of {len(seeds)} runs")

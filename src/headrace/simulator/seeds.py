@@ -29,8 +29,11 @@ def results(kind: str, seeds: Sequence[int], processes: int) -> Iterator[Result]
         return
     forked = get_context("fork")
     with ProcessPoolExecutor(processes, mp_context=forked, initializer=_prepare) as pool:
-        for done in as_completed([pool.submit(run_one, kind, seed) for seed in seeds]):
-            yield done.result()
+        try:
+            for done in as_completed([pool.submit(run_one, kind, seed) for seed in seeds]):
+                yield done.result()
+        finally:  # of somebody who stops early, too
+            pool.shutdown(wait=True, cancel_futures=True)
 
 
 def run_one(kind: str, seed: int) -> Result:
