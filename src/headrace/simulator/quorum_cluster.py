@@ -115,12 +115,13 @@ class QuorumCluster:
         self.checker.snapshot_loaded(member.id, latest.end_offset, digest)
         member.applied = latest.end_offset
 
-    def power_cut(self, *, may_move: bool = True) -> None:
-        """All nodes crash at once, and the power comes back for all of them at once."""
+    def power_cut(self, only_moves: Member | None = None) -> None:
+        """All nodes crash at once, and the power comes back for all of them at once. With
+        `only_moves` no other one comes back at another address."""
         self.counters.power_cuts += 1
         down_ms = self.world.chance.randint(1, self.character.down_ms)
         for member in self.members.values():
-            self.crash(member, down_ms, may_move=may_move)
+            self.crash(member, down_ms, may_move=only_moves in (None, member))
 
     def crash(self, member: Member, down_ms: int | None = None, *, may_move: bool = True) -> None:
         """It loses what was not flushed and comes back after a while, perhaps elsewhere."""

@@ -106,17 +106,17 @@ class QuorumRun:
         self.cluster.network.isolate(member.id, self.cluster.members, sends=sends, hears=hears)
 
     def _lose_disk(self, member: Member) -> None:
-        """One disk is lost, in some runs by a power cut of all nodes. No node comes back at another
-        address then: a voter without its disk, and one that the others do not find, are two."""
+        """One disk is lost, in some runs by a power cut of all nodes. No other node comes back at
+        another address then: a voter without its disk, and one that nobody finds, are two."""
         cluster = self.cluster
         if not cluster.agree_on_voters():
             return
         cluster.counters.lost_disks += 1
         self._lost.add(member.key)
         if self.world.happens(0.5):
-            cluster.power_cut(may_move=False)
+            cluster.power_cut(only_moves=member)
         else:
-            cluster.crash(member, may_move=False)
+            cluster.crash(member)
         member.lose_disk(cluster.new_log())
 
     # Administration
