@@ -30,7 +30,7 @@ from headrace.serving.rights import require_on_cluster
 from headrace.storage.log_folder import LogFolder
 
 UNKNOWN = -1  # the size of a volume that cannot be asked
-# A partition takes 4 us; more than these are described in several turns, so many at a time.
+# A partition takes about 5 us; more than these are described in several turns, so many at a time.
 MANY_PARTITIONS = 2_000
 PARTITIONS_PER_STEP = 250
 

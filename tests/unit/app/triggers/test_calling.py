@@ -42,7 +42,7 @@ class Clock:
     def __call__(self):
         return self.now_ms
 
-    async def sleep(self, seconds):
+    async def pass_by(self, seconds):
         self.slept.append(seconds)
         self.now_ms += round(seconds * 1000)
 
@@ -50,7 +50,7 @@ class Clock:
 def call(endpoint, messages, clock=None, **settings):
     clock = clock or Clock()
     calling = Calling(
-        Trigger("hook", topic="orders", **settings), endpoint, now_ms=clock, sleep=clock.sleep
+        Trigger("hook", topic="orders", **settings), endpoint, now_ms=clock, sleep=clock.pass_by
     )
     asyncio.run(calling(messages))
     return calling
@@ -101,7 +101,7 @@ def test_an_endpoint_that_stays_down_costs_no_attempts_once_the_breaker_is_open(
         raise TargetFailed("503", retriable=True, target_is_down=True)
 
     endpoint, clock = Endpoint(answer), Clock()
-    calling = Calling(Trigger("hook"), endpoint, now_ms=clock, sleep=clock.sleep)
+    calling = Calling(Trigger("hook"), endpoint, now_ms=clock, sleep=clock.pass_by)
     kinds = []
     for _ in range(8):
         with pytest.raises(PartialFailure) as failure:
@@ -139,7 +139,7 @@ def test_a_call_that_breaks_in_our_own_hands_does_not_close_the_endpoint_for_eve
         return []
 
     clock, endpoint = Clock(), Endpoint(answer)
-    calling = Calling(Trigger("hook", topic="orders"), endpoint, now_ms=clock, sleep=clock.sleep)
+    calling = Calling(Trigger("hook", topic="orders"), endpoint, now_ms=clock, sleep=clock.pass_by)
     for _ in range(5):
         with pytest.raises(PartialFailure):
             asyncio.run(calling([message(1)]))
