@@ -8,8 +8,9 @@ import pytest
 import typer
 
 from headrace.cli.records.consume import parse_start
-from headrace.cli.records.record_views import as_object, writer
+from headrace.cli.records.record_views import writer
 from headrace.client.lookup.record_reader import BEGINNING, END, AtOffset, AtTime, Last, Record
+from headrace.client.record_json import as_object
 
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 NOON_MS = 1769860800000
@@ -99,8 +100,8 @@ def test_any_timestamp_can_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_json_keeps_null_apart_from_empty_and_bytes_apart_from_text() -> None:
-    shown = as_object("orders", record(key=None, value=b"", headers=[("h", b"\xff")]))
+    shown = as_object(record(key=None, value=b"", headers=[("h", b"\xff")]))
     assert shown["key"] is None
     assert shown["value"] == ""
     assert shown["headers"] == [{"name": "h", "value_base64": "/w=="}]
-    assert "value_base64" in as_object("orders", record(value=b"\xff\x00"))
+    assert "value_base64" in as_object(record(value=b"\xff\x00"))

@@ -10,6 +10,7 @@ from headrace.app.triggers.filters import FilterRefused
 from headrace.client.admin.groups import GroupDescription, GroupProgress, Move
 from headrace.client.admin.topics import Setting
 from headrace.client.lookup.record_pages import Page, Seen
+from headrace.client.record_json import as_object
 from headrace.client.records import Record
 from headrace.console.access.groups import SHIFT, TIME, Reset
 from headrace.console.access.rates import RateMeter
@@ -21,7 +22,7 @@ from headrace.console.views.delayed import histogram, lateness_words
 from headrace.console.views.draft import draft_from, draft_of, when_from, when_words
 from headrace.console.views.groups import group_page, move_rows, spans, way_words
 from headrace.console.views.list_pages import Paging
-from headrace.console.views.messages import Wanted, as_object, marks, message_row, summary
+from headrace.console.views.messages import Wanted, marks, message_row, summary
 from headrace.console.views.new_topic import settings_from
 from headrace.console.views.payloads import LONGEST_SHOWN, Reader, payload
 from headrace.console.views.topics import kept_in_words

@@ -7,17 +7,16 @@ and as base64 in JSON.
 
 from __future__ import annotations
 
-import base64
 import re
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
 import typer
 
 from headrace.cli import output
 from headrace.client.lookup.record_reader import Record
+from headrace.client.record_json import as_object
 from headrace.foreign_text import escaped, escaped_bytes
 
 Write = Callable[[Record], object]
@@ -48,38 +47,13 @@ def writer(
 ) -> Write:
     """How one record is written to standard output."""
     if as_json:
-        return lambda record: output.write_json_line(as_object(topic, record))
+        return lambda record: output.write_json_line(as_object(record))
     if format is not None:
         return formatted(topic, format)
     if pretty:
         return lambda record: _write_pretty(topic, record, headers)
     raw = output.raw_writer()
     return lambda record: raw(_plain(record, headers))
-
-
-# ---- JSON
-
-
-def as_object(topic: str, record: Record) -> dict[str, Any]:
-    shown: dict[str, Any] = {
-        "topic": topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp_ms,
-        "timestamp_type": record.timestamp_type,
-    }
-    shown |= _as_field("key", record.key) | _as_field("value", record.value)
-    shown["headers"] = [{"name": n} | _as_field("value", v) for n, v in record.headers]
-    return shown
-
-
-def _as_field(name: str, value: bytes | None) -> dict[str, str | None]:
-    if value is None:
-        return {name: None}
-    try:
-        return {name: value.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(value).decode()}
 
 
 # ---- for people

@@ -9,6 +9,7 @@ from aiohttp import web
 from multidict import MultiMapping
 
 from headrace.client.lookup.record_pages import Bounds
+from headrace.client.record_json import as_object
 from headrace.console.access.held_connection import HeldClientSettings
 from headrace.console.access.messages import (
     AT_OFFSET,
@@ -36,7 +37,6 @@ from headrace.console.views.code_samples import python_to_read, python_to_send
 from headrace.console.views.messages import (
     MessageRow,
     Wanted,
-    as_object,
     message_row,
     summary,
     whole_message,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -224,26 +223,3 @@ def summary(page: Page, wanted: Wanted, want: int) -> str:
 
 
 # ---- as JSON, one line each
-
-
-def as_object(record: Record) -> dict[str, Any]:
-    """As `headrace consume --json` writes it."""
-    shown: dict[str, Any] = {
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp_ms,
-        "timestamp_type": record.timestamp_type,
-    }
-    shown |= _as_field("key", record.key) | _as_field("value", record.value)
-    shown["headers"] = [{"name": name} | _as_field("value", raw) for name, raw in record.headers]
-    return shown
-
-
-def _as_field(name: str, value: bytes | None) -> dict[str, str | None]:
-    if value is None:
-        return {name: None}
-    try:
-        return {name: value.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(value).decode()}
