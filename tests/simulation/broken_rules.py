@@ -153,8 +153,8 @@ def take_a_new_disk_for_the_old_one(patch: Patch) -> None:
     patch.setattr(messages.ReplicaKey, "covers", lambda self, other: self.id == other.id)
 
 
-# Which of the fixed seeds sees it. After a change of the simulator another one may; the test then
-# looks through all of them and says which.
+# Which of the fixed seeds sees it. After a change of the simulator another one may: the test looks
+# through all of them, and `python -m tests.simulation.renew` through more.
 CAUGHT_BY: dict[Callable[[Patch], None], int] = {
     forget_the_vote: 22,
     forget_the_leader: 330,

@@ -15,6 +15,7 @@ from headrace.broker.coordinators.confirmed_reads import Read
 from headrace.broker.coordinators.coordinators import Coordinator
 from headrace.consensus.quorum import vote_rules
 from headrace.consensus.quorum.roles import Leader
+from headrace.replication.partition_follower import FollowerRole
 from headrace.replication.replica import Replica
 from headrace.simulator.disk import VirtualFile
 from headrace.storage.log_copy import LogCopy
@@ -68,24 +69,31 @@ def copies_take_the_place_before_they_are_whole(patch: Patch) -> None:
     patch.setattr(LogCopy, "is_whole", property(lambda copy: copy.copy.size_bytes > 0))
 
 
-# Which of the seeds sees it soonest. After a change of the simulator another one may; the test then
-# looks through all of them and says which.
-CAUGHT_BY: dict[Rule, int] = {
-    replication.acknowledge_before_replication: 2,
-    replication.high_watermark_of_the_leader_alone: 2,
-    replication.no_truncation: 1,
-    replication.followers_have_what_they_were_sent: 1,
-    replication.leaders_from_all_replicas: 10,
-    replication.unclean_elections: 2,
-    replication.unclean_stops_are_trusted: 2043,
-    commit_what_the_controller_alone_has: 2,
-    vote_for_a_shorter_log: 1,
-    roles_before_the_registration: 12,
-    readers_see_open_transactions: 1,
-    aborted_transactions_are_not_told: 1,
-    duplicates_are_appended_again: 2,
-    coordinators_answer_before_replication: 11,
-    coordinators_tell_without_a_word_of_their_followers: 11,
-    flushes_do_nothing: 30,
-    copies_take_the_place_before_they_are_whole: 25,
+def a_log_that_begins_within_a_batch_is_not_followed(patch: Patch) -> None:
+    """After DeleteRecords the leader sends the whole batch, and the follower refuses it."""
+    patch.setattr(FollowerRole, "_begin_with_batch", lambda self, records, wall_ms: None)
+
+
+# Seeds that see it, the cheapest first: 0.1 to 0.8 s of processor time each. A change of the
+# simulator, or of what it runs, moves what happens in a seed; the test then looks through others
+# and is slow: `python -m tests.simulation.renew RULE` finds seeds that cost less.
+CAUGHT_BY: dict[Rule, tuple[int, ...]] = {
+    replication.acknowledge_before_replication: (2,),
+    replication.high_watermark_of_the_leader_alone: (2,),
+    replication.no_truncation: (189, 1),
+    replication.followers_have_what_they_were_sent: (1531, 1086, 1),
+    replication.leaders_from_all_replicas: (10,),
+    replication.unclean_elections: (2094, 1198),
+    replication.unclean_stops_are_trusted: (2043,),
+    commit_what_the_controller_alone_has: (1491, 3624, 4266),
+    vote_for_a_shorter_log: (937, 3033, 5109),
+    roles_before_the_registration: (2596, 2155),
+    readers_see_open_transactions: (230, 1),
+    aborted_transactions_are_not_told: (230, 1),
+    duplicates_are_appended_again: (1065,),
+    coordinators_answer_before_replication: (104, 285, 114),
+    coordinators_tell_without_a_word_of_their_followers: (104, 114, 343),
+    flushes_do_nothing: (2732, 2293, 893),
+    copies_take_the_place_before_they_are_whole: (25,),
+    a_log_that_begins_within_a_batch_is_not_followed: (48,),
 }

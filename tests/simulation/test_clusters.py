@@ -12,16 +12,25 @@ from headrace.simulator.cluster.report import ClusterReport
 from headrace.simulator.cluster.run import run_beyond_the_promise, run_cluster_seed
 from tests.simulation.cluster_rules import CAUGHT_BY, Rule
 
-# Short ones that see every trouble: 11 has a group that commits seldom, 12 a controller that joins;
-# in 16 and 18 data folders break or are replaced, and replicas move between them. 18 and 245 saw,
-# as they were drawn before, a coordinator that was cut off tell old offsets: a broken rule now.
-FIXED_SEEDS = (1, 2, 8, 11, 12, 16, 18, 19, 30)
-MORE_SEEDS = sorted({*range(19), 245} - {*FIXED_SEEDS})
+# Of 3,000 seeds some that cost least (0.3 to 0.6 s) and together see every trouble.
+FIXED_SEEDS = (12, 19, 560, 727, 1586, 1873, 1921, 2732)
+# Those of before: 11 has a group that commits seldom, 12 a controller that joins; in 16 and 18 data
+# folders break or are replaced, and replicas move between them. 18 and 245 saw, as they were drawn
+# before, a coordinator that was cut off tell old offsets: a broken rule now. In 48 records are
+# deleted while replicas come and go.
+MORE_SEEDS = sorted({*range(19), 30, 48, 245} - {*FIXED_SEEDS})
+SHORT_SEED = 1921
 
 
-@pytest.mark.timeout(1800)  # 18 s of processor time, on a machine with little of it to spare
 def test_nothing_promised_is_broken_and_every_trouble_happened() -> None:
+    """Others follow until no trouble is missing: after a change of the simulator the fixed seeds
+    may miss one."""
     total = run_all(FIXED_SEEDS)
+    for seed in MORE_SEEDS:
+        if not total.zeros():
+            break
+        print(f"seed {seed} is needed for {total.zeros()}")
+        total.add(run_all([seed]))
     print(total)
     assert total.zeros() == [], "what never happened was not tested"
 
@@ -44,7 +53,7 @@ def run_all(seeds: Iterable[int]) -> ClusterReport:
 
 
 def test_a_seed_gives_the_same_run_every_time() -> None:
-    assert run_cluster_seed(19) == run_cluster_seed(19)
+    assert run_cluster_seed(SHORT_SEED) == run_cluster_seed(SHORT_SEED)
 
 
 def test_beyond_the_promise_acknowledged_records_are_lost() -> None:
@@ -54,12 +63,14 @@ def test_beyond_the_promise_acknowledged_records_are_lost() -> None:
 
 @pytest.mark.parametrize("breaks", CAUGHT_BY, ids=lambda breaks: breaks.__name__)
 def test_a_broken_rule_is_caught(breaks: Rule, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the seed that the table names or, after the simulator was changed, by another."""
+    """By a seed that the table names. After a change of the simulator another one may: the test is
+    slow then, not red, and `python -m tests.simulation.renew` finds seeds that cost less."""
     breaks(monkeypatch)
-    for seed in [CAUGHT_BY[breaks], *FIXED_SEEDS, *MORE_SEEDS]:
+    for seed in [*CAUGHT_BY[breaks], *FIXED_SEEDS, *MORE_SEEDS]:
         try:
             run_cluster_seed(seed)
         except Exception as error:  # noqa: BLE001 - a checker's Violation, or the node's own
             print(f"seed {seed}: {type(error).__name__}: {error}")
             return
-    raise AssertionError("no fixed seed sees that this rule is broken")
+    again = f"python -m tests.simulation.renew {breaks.__name__}"
+    raise AssertionError(f"no fixed seed sees that this rule is broken; `{again}` looks for one")

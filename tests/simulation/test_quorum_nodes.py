@@ -103,4 +103,5 @@ def test_a_broken_rule_is_caught(
         except Exception as error:  # noqa: BLE001 - a checker's Violation, or the node's own
             print(f"seed {seed}: {type(error).__name__}: {error}")  # noqa: T201
             return
-    raise AssertionError("no fixed seed sees that this rule is broken")
+    again = f"python -m tests.simulation.renew {breaks.__name__}"
+    raise AssertionError(f"no fixed seed sees that this rule is broken; `{again}` looks for one")

@@ -3,9 +3,10 @@
 A follower fetches from the end of its log and names the epoch of its last batch. A leader whose log
 parts from it before that answers with the epoch and offset where its own ended (KIP-595); the
 follower cuts its log back and asks again, until the two agree. Until then neither the high
-watermark nor the start follow the leader's. After FENCED_LEADER_EPOCH (its epoch is older than the
-leader's) a follower waits for new metadata; all other errors are retried, soon at first, later
-every `replica.fetch.backoff.ms`.
+watermark nor the start follow the leader's. After DeleteRecords a leader's log may begin within a
+batch, which it sends whole: an empty follower begins with that batch. After FENCED_LEADER_EPOCH
+(its epoch is older than the leader's) a follower waits for new metadata; all other errors are
+retried, soon at first, later every `replica.fetch.backoff.ms`.
 
 A follower that finds damage in its own log needs the records behind it once more. It is in the ISR
 because it has them, so it first asks for the offset of the damage now and then, which says that it
@@ -88,7 +89,8 @@ class FollowerRole:
         self.refusals = 0  # in a row
         self.is_fenced = False  # the leader has a newer epoch: the metadata will tell us
         self.lost = ""  # "end", "start": the leader must say where its log ends, or begins
-        self.damage: int | None = None  # our log cannot be read from here on
+        # Our log cannot be read from here on.
+        self.damage = replica.log.segments.first_damage(replica.log.start_offset)
         self.in_sync = 0  # replicas that are
         self.is_counted_on = False  # it may be elected for what it has: in the ISR, or eligible
         self.refusal = 0  # the leader's last one
@@ -162,11 +164,18 @@ class FollowerRole:
             return
         records = whole_batches(memoryview(answer.records or b""))
         if len(records):
+            if replica.log.start_offset == replica.log.end_offset:
+                self._begin_with_batch(records, wall_ms)
             replica.log.writer.append_as_is(records, wall_ms=wall_ms)
         # As far as this log has what the leader's is about.
         replica.reach(min(answer.high_watermark, replica.log.end_offset))
         if replica.log.start_offset < answer.log_start_offset <= replica.high_watermark:
             replica.log.delete_records_before(answer.log_start_offset)
+
+    def _begin_with_batch(self, records: memoryview, wall_ms: int) -> None:
+        replica = self.replica
+        replica.removed_files += replica.log.writer.begin_with_batch(records, wall_ms=wall_ms)
+        replica.high_watermark = min(replica.high_watermark, replica.log.end_offset)
 
     def _truncate(self, offset: int, wall_ms: int) -> None:
         replica = self.replica
@@ -227,14 +236,19 @@ class FollowerRole:
             self.back_off(now_ms)
 
     def _repair(self, damage: int, wall_ms: int) -> None:
-        """Cut the damage off: nobody counts on what is behind it."""
+        """Cut the damage off: nobody counts on what is behind it. It is read once more before, for
+        records below the high watermark are not given up while they are good."""
         replica = self.replica
+        replica.log.segments.confirm_damage()
+        self.damage = replica.log.segments.first_damage(replica.log.start_offset)
+        if self.damage != damage:
+            return
         log.warning(
             "%s-%d: the log is damaged from offset %d on: it is fetched again from there",
             replica.topic, replica.index, damage,
         )  # fmt: skip
         self._truncate(min(damage, replica.log.end_offset), wall_ms)
-        self.damage = None
+        self.damage = replica.log.segments.first_damage(replica.log.start_offset)
 
 
 def truncation_offset(log: Log, epoch: int, end_offset: int) -> int:

@@ -185,8 +185,6 @@ class Replica(Generic[L]):
         self.commits_at_once = False
         self.epoch = partition.leader_epoch
         self.following = FollowerRole(self, partition)
-        if before is not None:
-            self.following.damage = before.damage
         self.on_progress(self)  # who waits here is told that this is not the leader
 
     def adopt(self, log: L) -> None:

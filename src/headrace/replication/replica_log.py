@@ -42,6 +42,10 @@ class Segments(Protocol):
         """The first offset that is known to be unreadable."""
         ...
 
+    def confirm_damage(self) -> None:
+        """Read known damage again, and forget what is good by now."""
+        ...
+
 
 class Writer(Protocol):
     """How batches get to the end of the log: the first two from a leader, the last from one."""
@@ -63,6 +67,8 @@ class Writer(Protocol):
     ) -> int: ...
 
     def append_as_is(self, records: memoryview, *, wall_ms: int) -> int: ...
+
+    def begin_with_batch(self, records: memoryview, *, wall_ms: int) -> list[str]: ...
 
 
 class Log(Protocol):
@@ -120,6 +126,9 @@ class NoWriter:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def append_as_is(self, records: memoryview, *, wall_ms: int) -> NoReturn:
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def begin_with_batch(self, records: memoryview, *, wall_ms: int) -> NoReturn:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 

@@ -33,9 +33,9 @@ class LeaderEpochs:
         for epoch, start_offset in checkpoints.epochs_from_bytes(self._disk.read_file(self.path)):
             self._put(epoch, start_offset)
 
-    def save(self) -> None:
+    def save(self, *, flush: bool = False) -> None:
         data = checkpoints.epochs_to_bytes(self.entries)
-        self._disk.write_file(self.path, [data], flush=False)
+        self._disk.write_file(self.path, [data], flush=flush)
         self.wants_flush = True
 
     def assign(self, epoch: int, start_offset: int) -> None:

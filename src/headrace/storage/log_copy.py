@@ -66,11 +66,8 @@ class LogCopy:
         return records
 
     def _append(self, records: memoryview, wall_ms: int) -> list[str]:
-        copy, removed = self.copy, []
-        base_offset = int.from_bytes(records[:8], "big")
-        if base_offset < copy.end_offset and not copy.size_bytes:
-            # The log begins within a batch; the copy begins with that batch, and then there too.
-            removed = copy.truncate_fully(base_offset, wall_ms=wall_ms)
+        copy = self.copy
+        removed = copy.writer.begin_with_batch(records, wall_ms=wall_ms)
         copy.writer.append_as_is(records, wall_ms=wall_ms)
         copy.write_pending()
         return removed

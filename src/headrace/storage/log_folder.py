@@ -88,6 +88,7 @@ class LogFolder:
         recovery_points = self._offsets(checkpoints.RECOVERY_POINTS)
         start_offsets = self._offsets(checkpoints.START_OFFSETS) or {}
         self.high_watermarks = self._offsets(checkpoints.HIGH_WATERMARKS) or {}
+        compacted = self._offsets(checkpoints.CLEANED_OFFSETS) or {}
         for name in names:
             if name.endswith(DELETE):
                 disk.remove_folder(f"{self.path}/{name}")
@@ -104,10 +105,14 @@ class LogFolder:
                 recovery_point=_known(recovery_points, partition),
                 start_offset=start_offsets.get(partition),
                 clean=self.was_clean,
+                was_compacted=partition in compacted,
                 unwritten=self._unwritten,
                 wants_flush=self._wants_flush,
             )
             self._read_topic_id(partition, f"{self.path}/{name}")
+            if self.was_clean and has_lost_records(self.logs[partition]):
+                # The controller must not believe that this start has what the last one had.
+                self.last_broker_epoch = -1
             yield
         self.is_loaded = True
 
@@ -387,3 +392,8 @@ def _with_tail(topic: str, tail: str) -> str:
 def _known(recovery_points: Mapping[Partition, int] | None, partition: Partition) -> int | None:
     """0 of a partition that is younger than the checkpoint; None without a checkpoint."""
     return None if recovery_points is None else recovery_points.get(partition, 0)
+
+
+def has_lost_records(log: PartitionLog) -> bool:
+    """Whether segments are missing, as far as is known, or a start has cut the end off."""
+    return log.cut is not None or any(not each.size for each in log.segments.damage())

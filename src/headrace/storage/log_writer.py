@@ -26,10 +26,12 @@ from headrace.protocol.record_batch import (
     SMALLEST_RECORD,
     TRANSACTIONAL,
     BatchHeader,
+    header_at,
 )
 from headrace.protocol.record_batch.bounds import count_fits
 from headrace.storage import append_rules
 from headrace.storage.append_rules import RecordsRefused
+from headrace.storage.compaction.compaction_gaps import Gap
 from headrace.storage.segments.batch_headers import PREFIX
 from headrace.storage.segments.offset_index import MAX_RELATIVE_OFFSET
 from headrace.storage.segments.segment import Segment
@@ -37,6 +39,7 @@ from headrace.storage.segments.segment_scan import replay_producer
 
 if TYPE_CHECKING:
     from headrace.storage.partition_log import PartitionLog
+
 
 # Any of the five compression types, transactional or not. Other attributes need `append_rules`.
 PLAIN_ATTRIBUTES = frozenset([*range(5), *range(TRANSACTIONAL, TRANSACTIONAL + 5)])
@@ -91,9 +94,11 @@ class LogWriter:
             or timestamp - wall_ms > settings.timestamp_after_max_ms
             or not settings.takes_batches_as_they_are
             # More records than fit uncompressed: either good compression or a wrong count.
-            or count * SMALLEST_RECORD > size - HEADER_SIZE
-            and not count_fits(
-                count, size - HEADER_SIZE, compressed=attributes & COMPRESSION_MASK != 0
+            or (
+                count * SMALLEST_RECORD > size - HEADER_SIZE
+                and not count_fits(
+                    count, size - HEADER_SIZE, compressed=attributes & COMPRESSION_MASK != 0
+                )
             )
         ):
             records = append_rules.prepare(records, settings, wall_ms)
@@ -205,6 +210,8 @@ class LogWriter:
         batches = append_rules.batches_that_continue(records, log.end_offset)
         written_to = 0
         try:
+            if log.segments.gaps.gapless and has_gaps(batches, log.end_offset):
+                self._note_gaps([])  # the leader's log was compacted
             for batch in batches:
                 segment, settings = log.active, log.settings
                 if log.disk_failed or segment.should_roll(
@@ -216,7 +223,11 @@ class LogWriter:
                 ):
                     self._write_run(records[written_to : batch.position])
                     written_to = batch.position
-                    log.end_offset = batch.base_offset
+                    # A segment begins where the one before it ends, also before a gap. It cannot
+                    # begin so far before its first batch that no index entry could name it.
+                    if batch.last_offset - log.end_offset > MAX_RELATIVE_OFFSET:
+                        self._note_gaps([(log.end_offset, batch.base_offset)])
+                        log.end_offset = batch.base_offset
                     segment = self._roll_if_due(
                         batch.size, batch.max_timestamp, batch.last_offset, wall_ms
                     )
@@ -229,6 +240,22 @@ class LogWriter:
         if log.end_offset - log.recovery_point >= log.settings.flush_messages:
             log.flush_soon()
         return log.end_offset
+
+    def begin_with_batch(self, records: memoryview, *, wall_ms: int) -> list[str]:
+        """Let an empty log whose offset lies within the first batch of `records` begin with that
+        batch; returns the files to delete later. All other logs stay as they are.
+
+        DeleteRecords moves the start of a log into the middle of a batch, and a copy of that log
+        can only be filled with whole batches. The caller appends `records`, then moves the start.
+        """
+        log, batch = self.log, header_at(records, 0, 0)
+        if not batch.base_offset < log.end_offset <= batch.last_offset or log.size_bytes:
+            return []
+        return log.truncate_fully(batch.base_offset, wall_ms=wall_ms)
+
+    def _note_gaps(self, gaps: list[Gap]) -> None:
+        if self.log.segments.note_gaps(gaps):
+            self.log.unflushed.names_are_new()
 
     def _take_counted(self, segment: Segment, batch: BatchHeader, records: memoryview) -> None:
         """Count a batch of `records` that is about to be written to the active segment."""
@@ -358,3 +385,12 @@ class LogWriter:
         ):
             log.roll(wall_ms=wall_ms)
         return log.active
+
+
+def has_gaps(batches: list[BatchHeader], next_offset: int) -> bool:
+    """Whether these batches leave out offsets."""
+    for batch in batches:
+        if batch.base_offset != next_offset:
+            return True
+        next_offset = batch.last_offset + 1
+    return False

@@ -15,13 +15,13 @@ from typing import Any, NoReturn, Self
 from headrace.environment import Buffer, FileSlice
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.storage import retention
-from headrace.storage.compaction.segment_swap import swap_in
+from headrace.storage.compaction.segment_swap import gaps_behind, swap_in
 from headrace.storage.durability.flush import Flush, Flushable, Unflushed
 from headrace.storage.durability.open_files import OpenFiles
 from headrace.storage.durability.unwritten import Unwritten
 from headrace.storage.log_settings import LogSettings
 from headrace.storage.log_writer import LogWriter
-from headrace.storage.recovery.damage import save_ranges
+from headrace.storage.recovery.damage import save_ranges, save_repaired
 from headrace.storage.recovery.lost_batches import expect_first_batches, take_back
 from headrace.storage.recovery.recovery import LoadedLog, Loader, reload_producers
 from headrace.storage.segments import time_search
@@ -101,6 +101,7 @@ class PartitionLog:
         recovery_point: int | None = 0,
         start_offset: int | None = None,
         clean: bool = False,
+        was_compacted: bool = False,
         unwritten: Unwritten,
         wants_flush: LogList,
     ) -> Self:
@@ -110,7 +111,7 @@ class PartitionLog:
         is_new = not open_files.disk.exists(folder)
         if is_new:
             open_files.disk.make_folder(folder)
-        loader = Loader(open_files, folder, settings, now_wall_ms)
+        loader = Loader(open_files, folder, settings, now_wall_ms, was_compacted=was_compacted)
         first = start_offset or 0
         try:
             log._adopt(loader.load(recovery_point=recovery_point, start_offset=first, clean=clean))
@@ -124,7 +125,7 @@ class PartitionLog:
         return log
 
     def _adopt(self, loaded: LoadedLog) -> None:
-        self.segments = SegmentList(loaded.segments)
+        self.segments = SegmentList(loaded.segments, loaded.gaps)
         self.active = loaded.segments[-1]
         self.start_offset = loaded.start_offset
         self.end_offset = loaded.end_offset
@@ -385,6 +386,8 @@ class PartitionLog:
         self.unflushed.generation += 1
         self.start_offset = min(self.start_offset, self.end_offset)
         self.recovery_point = min(self.recovery_point, self.end_offset)
+        if save_repaired(self._open_files.disk, self.folder, self.segments.damage()):
+            self.unflushed.names_are_new()
 
     def _remove_segments(self, first: int, last: int | None) -> list[str]:
         """Take segments out of the log; returns the renamed files."""
@@ -425,6 +428,9 @@ class PartitionLog:
         if count == 0:
             return []
         self.delete_records_before(self.segments.bases[count])
+        # The first epoch says that these segments are missing on purpose: it is flushed before
+        # their files are deleted.
+        self.unflushed.ask()
         return self._remove_segments(0, count)
 
     def swap_in(self, old: list[Segment], *, wall_ms: int) -> list[str] | None:
@@ -434,6 +440,8 @@ class PartitionLog:
         if self._closed:
             return None  # the folder has moved
         try:
+            if self.segments.note_gaps(gaps_behind(self._open_files.disk, self, old)):
+                self.unflushed.names_are_new()
             removed = swap_in(
                 self._open_files, self.folder, self.segments, old, self.settings, wall_ms=wall_ms
             )

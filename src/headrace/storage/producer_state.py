@@ -374,7 +374,7 @@ class ProducerState:
     def to_bytes(self) -> bytes:
         entries = []
         for producer_id, producer in self.producers.items():
-            first, last, base_offset, last_offset, _ = (
+            _, last, base_offset, last_offset, _ = (
                 producer.batches[-1] if producer.batches else (0, NO_SEQUENCE, -1, -1, -1)
             )
             entries.append(

@@ -13,6 +13,7 @@ import typer
 from headrace.cli.damage.bit_search import mended
 from headrace.cli.failure import Failure
 from headrace.cli.node.segment import check, repair
+from headrace.consensus.metadata_recovery import UnusableMetadata
 from headrace.protocol.record_batch import Record, build
 from headrace.server.folders.real_disk import FolderLock
 from tests.unit.broker.folders.failing_folder import TwoFolders
@@ -106,7 +107,7 @@ EVERY_KIND = [
 ]
 
 
-@pytest.mark.parametrize("name, position, said", EVERY_KIND)
+@pytest.mark.parametrize(("name", "position", "said"), EVERY_KIND)
 def test_one_flipped_bit_is_found_and_named(
     data: Path, capsys: pytest.CaptureFixture[str], name: str, position: int, said: str
 ) -> None:
@@ -125,15 +126,36 @@ def test_all_ways_together_mend_everything_and_keep_what_was_there(
         flip(data / name, position)
     damaged = files_of(data)
     assert checked(data, capsys)["damaged"] == len(EVERY_KIND)
-    would = repaired(data, capsys, "flip-bits", "rebuild", "set-aside", "identity", dry=True)
+    every = ("flip-bits", "rebuild", "set-aside", "new-epoch", "identity")
+    would = repaired(data, capsys, *every, dry=True)
     assert would.count("would flip one bit") == 5 and files_of(data) == damaged
     said = repaired(data, capsys, "flip-bits", "rebuild")
-    said += repaired(data, capsys, "set-aside", "identity")
+    said += repaired(data, capsys, "set-aside", "new-epoch", "identity")
     assert checked(data, capsys)["findings"] == []
     for name in (f"{METADATA}/{FIRST_LOG}", f"orders-0/{FIRST_LOG}", f"orders-0/{SECOND}.log"):
         assert (data / name).read_bytes() == whole[name], "to the bit"
     kept = {p.read_bytes() for p in data.rglob("set-aside/*/**/*") if p.is_file()}
     assert {damaged[name] for name, _, _ in EVERY_KIND} <= kept, said
+    assert topics_of(data) == {"orders", "visits"}
+
+
+@pytest.mark.parametrize("epoch", [(1 << 31) - 2, (1 << 31) - 1, 1 << 31])
+def test_a_folder_whose_epochs_are_used_up_gets_a_later_epoch_and_starts(
+    data: Path, capsys: pytest.CaptureFixture[str], epoch: int
+) -> None:
+    state = data / METADATA / "quorum-state"
+    fields = json.loads(state.read_bytes())
+    before = fields["leaderEpoch"]
+    state.write_text(json.dumps(fields | {"leaderEpoch": epoch}))
+    with pytest.raises(UnusableMetadata, match="segment repair"):
+        Rig(data)
+    found = checked(data, capsys)
+    assert [finding["ways"] for finding in found["findings"]] == [["new-epoch"]]
+    assert str(epoch) in found["start_refused"]
+    repaired(data, capsys, "new-epoch")
+    written = json.loads(state.read_bytes())
+    assert before < written["leaderEpoch"] < before + 2_000 and written["votedId"] == -1
+    assert checked(data, capsys)["findings"] == []
     assert topics_of(data) == {"orders", "visits"}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from headrace.protocol.errors import ErrorCode, KafkaError
@@ -17,6 +19,7 @@ from headrace.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from headrace.protocol.record_batch import Record, build
 from headrace.replication.partition_follower import FollowerRole
 from headrace.replication.replica_fetcher import ReplicaFetcher
 from tests.unit.replication.a_replica import TOPIC_ID, WALL_MS, Stage, a_partition
@@ -134,20 +137,35 @@ def test_the_start_of_the_log_follows_the_leaders() -> None:
     assert stage[2].log.start_offset == 2
 
 
+def damage(stage: Stage, broker_id: int, offset: int) -> Callable[[], None]:
+    """The record at `offset` is damaged, and that is known; returns how it is mended."""
+    replica = stage[broker_id]
+    replica.log.write_pending()
+    segment = replica.log.active
+    found = segment.find(offset)
+    assert found is not None
+    last = found[0] + found[1] - 1
+    good = segment.open_file().read(1, last)
+    segment.open_file().write_at(b"!", last)
+    segment.look_for_damage()
+    assert replica.look_for_damage()
+    return lambda: segment.open_file().write_at(good, last)
+
+
 def test_damage_is_repaired_when_nobody_counts_on_the_replica_any_more() -> None:
     stage = Stage()
     for value in (b"a", b"b", b"c"):
         stage.produce(1, value)
     for follower in (2, 3, 2, 3, 2):
         stage.fetch(follower)
-    role(stage, 2).damaged_from(1)
+    damage(stage, 2, 1)
     position = role(stage, 2).fetch_position(stage.now_ms, 0)
     assert position is not None and position.offset == 1, "it says what it can read"
     stage.answer(2, position)
     leading = stage[1].leading
     assert leading is not None and leading.proposal is not None
     assert [member for member, _ in leading.proposal.isr] == [1, 3], "it lacks what is committed"
-    assert stage.values(2) == [b"a", b"b", b"c"], "it may be elected, and is kept as it is"
+    assert stage[2].log.end_offset == 3, "it may be elected, and is kept as it is"
     assert role(stage, 2).fetch_position(stage.now_ms, 0) is None, "after a while it says so again"
     stage.now_ms += 1_000
     out = stage.metadata._replace(isr=(1,), eligible_leader_replicas=(2,), partition_epoch=1)
@@ -158,11 +176,42 @@ def test_damage_is_repaired_when_nobody_counts_on_the_replica_any_more() -> None
     assert leading.proposal is None
     position = role(stage, 2).fetch_position(stage.now_ms, 0)
     assert position is not None and position.offset == 1
-    assert stage.values(2) == [b"a", b"b", b"c"], "the leader does not know yet what it lacks"
+    assert stage[2].log.end_offset == 3, "the leader does not know yet what it lacks"
     role(stage, 2).take(position, stage.answer(2, position), stage.now_ms, 0)
     assert stage.values(2) == [b"a"]
     stage.fetch(2)
     assert stage.values(2) == [b"a", b"b", b"c"]
+
+
+def test_a_follower_that_begins_with_a_damaged_log_never_asks_from_its_end() -> None:
+    """Seen: a node that had lost a segment was in sync 0.6 s after its start."""
+    stage = Stage()
+    for value in (b"a", b"b", b"c"):
+        stage.produce(1, value)
+    for follower in (2, 3, 2, 3, 2):
+        stage.fetch(follower)
+    damage(stage, 2, 1)
+    stage.follow(stage.metadata._replace(isr=(1, 3), leader_epoch=9, partition_epoch=9))
+    position = role(stage, 2).fetch_position(stage.now_ms, 0)
+    assert position is not None and position.offset == 1
+
+
+def test_damage_that_is_gone_when_it_is_read_again_costs_nothing() -> None:
+    """Seen: a follower cut good records off below the high watermark, and fetched them again."""
+    stage = Stage()
+    for value in (b"a", b"b", b"c"):
+        stage.produce(1, value)
+    for follower in (2, 3, 2, 3, 2):
+        stage.fetch(follower)
+    mend = damage(stage, 2, 1)
+    stage.follow(stage.metadata._replace(isr=(1, 3), partition_epoch=1))
+    position = role(stage, 2).fetch_position(stage.now_ms, 0)
+    assert position is not None and position.offset == 1
+    mend()
+    role(stage, 2).take(position, stage.answer(2, position), stage.now_ms, 0)
+    assert stage.values(2) == [b"a", b"b", b"c"]
+    position = role(stage, 2).fetch_position(stage.now_ms, 0)
+    assert position is not None and position.offset == 3, "it goes on at its end"
 
 
 def test_damage_is_kept_while_the_leader_may_count_on_the_replica() -> None:
@@ -288,3 +337,99 @@ def test_a_log_that_ends_before_the_leaders_begins_is_filled_from_there() -> Non
     assert (stage[2].log.start_offset, stage[2].log.end_offset) == (2, 2)
     stage.fetch(2)
     assert stage.values(2) == [b"c"]
+
+
+def test_a_new_replica_follows_a_log_that_begins_within_a_batch() -> None:
+    """DeleteRecords to the middle of a batch, then a reassignment: the leader has whole batches."""
+    stage = Stage(isr=(1, 3))
+    stage.produce(1, *(b"%d" % number for number in range(10)))
+    stage.fetch(3), stage.fetch(3)
+    stage[1].log.delete_records_before(5)
+    find_start(stage, end=10, start=5)
+    stage.fetch(2)
+    assert bounds(stage, 2) == bounds(stage, 1) == (5, 10)
+    assert stage.values(2) == stage.values(1)
+    assert stage[2].high_watermark == 10
+    assert stage[2].log.epochs.entries == stage[1].log.epochs.entries
+    leading = stage[1].leading
+    stage.fetch(2)
+    assert leading is not None and leading.joining == 2, "it is proposed for the ISR"
+
+
+def test_a_follower_that_was_away_while_records_were_deleted_catches_up() -> None:
+    stage = Stage(isr=(1, 3))
+    stage.produce(1, b"a", b"b")
+    stage.fetch(2)
+    stage.produce(1, b"c", b"d", b"e")
+    stage.produce(1, b"f")
+    stage.fetch(3), stage.fetch(3)
+    stage[1].log.delete_records_before(4)
+    find_start(stage, end=6, start=4)
+    stage.fetch(2)
+    assert bounds(stage, 2) == (4, 6)
+    assert stage.values(2) == stage.values(1) == [b"c", b"d", b"e", b"f"], "whole batches"
+
+
+def test_records_are_deleted_while_an_empty_follower_looks_for_the_start() -> None:
+    stage = Stage(isr=(1, 3))
+    stage.produce(1, b"a", b"b", b"c")
+    stage.produce(1, b"d", b"e")
+    stage.fetch(3), stage.fetch(3)
+    stage[1].log.delete_records_before(1)
+    find_start(stage, end=5, start=1)
+    stage[1].log.delete_records_before(4)
+    find_start(stage, end=5, start=4)
+    stage.fetch(2)
+    assert bounds(stage, 2) == (4, 5)
+
+
+def test_a_damaged_first_batch_is_fetched_again_where_the_log_begins_within_it() -> None:
+    stage = Stage()
+    stage.produce(1, b"a", b"b", b"c")
+    stage.produce(1, b"d")
+    for follower in (2, 3, 2, 3):
+        stage.fetch(follower)
+    stage[1].log.delete_records_before(2)
+    stage.fetch(2)
+    stage.follow(stage.metadata._replace(isr=(1, 3), partition_epoch=1))
+    damage(stage, 2, 2)
+    stage.fetch(2)
+    assert stage.values(2) == [], "cut off"
+    find_start(stage, end=4, start=2)
+    stage.fetch(2)
+    assert bounds(stage, 2) == (2, 4)
+    assert stage.values(2) == stage.values(1)
+
+
+def test_a_producer_is_known_from_the_batch_within_which_the_log_begins() -> None:
+    """A new leader must not take the producer's next batch for one out of order."""
+    stage = Stage(isr=(1, 3))
+    batch = build(
+        [Record(None, b"x", timestamp=WALL_MS)] * 4,
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=0,
+    )
+    stage[1].append(memoryview(bytearray(batch)), WALL_MS, acks_all=True)
+    stage.fetch(3), stage.fetch(3)
+    stage[1].log.delete_records_before(3)
+    find_start(stage, end=4, start=3)
+    stage.fetch(2)
+    known = [stage[broker].log.producers.producers[7].next_sequence for broker in (1, 2)]
+    assert known == [4, 4]
+
+
+def bounds(stage: Stage, broker_id: int) -> tuple[int, int]:
+    return stage[broker_id].log.start_offset, stage[broker_id].log.end_offset
+
+
+def find_start(stage: Stage, *, end: int, start: int) -> None:
+    """Follower 2 asks for an offset that leader 1 does not have, then for the leader's bounds."""
+    position = role(stage, 2).fetch_position(stage.now_ms, 0)
+    assert position is not None
+    with pytest.raises(KafkaError):
+        stage.answer(2, position)
+    refused = PartitionData(0, ErrorCode.OFFSET_OUT_OF_RANGE, -1, -1, -1)
+    role(stage, 2).take(position, refused, stage.now_ms, WALL_MS)
+    role(stage, 2).bounds_are("end", 0, end, WALL_MS)
+    role(stage, 2).bounds_are("start", 0, start, WALL_MS)

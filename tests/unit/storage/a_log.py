@@ -180,6 +180,10 @@ class WatchedDisk(RealDisk):
         self.flushed_folders.append(path)
         super().flush_folder(path)
 
+    def read_whole(self) -> set[str]:
+        """Names of the segments of which more than the ends of log and index were read."""
+        return {name.split(".")[0] for name in self.opened if name.endswith(".timeindex")}
+
     def open(self, path: str, *, create: bool = False) -> File:  # type: ignore[override]
         self.opened.append(path.rpartition("/")[2])
         return super().open(path, create=create)

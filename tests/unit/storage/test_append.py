@@ -14,6 +14,7 @@ from headrace.protocol.record_batch import (
 )
 from headrace.replication.replica import PartitionLeader
 from headrace.storage import append_rules
+from headrace.storage.append_rules import RecordsRefused
 from headrace.storage.leader_epochs import LeaderEpochs
 from headrace.storage.partition_log import PartitionLog
 from tests.unit.storage.a_log import NOW, ALog, FullDisk, batch, records_of
@@ -449,7 +450,7 @@ def test_records_of_a_large_batch_are_refused_without_being_listed(tmp_path):
     log = ALog(tmp_path)
     late = NOW + 2 * 3_600_000
     for count, named in ((3, 3), (MOST_RECORDS_NAMED + 1, 0)):
-        with pytest.raises(KafkaError) as refusal:
+        with pytest.raises(RecordsRefused) as refusal:
             log.append(build([Record(None, b"v", timestamp=late)] * count))
         assert refusal.value.code == ErrorCode.INVALID_TIMESTAMP
         assert len(refusal.value.records) == named

@@ -1,5 +1,7 @@
 """Compaction: the last record of each key stays, everything keeps its offset."""
 
+from typing import Any
+
 import pytest
 
 from headrace.protocol import compression
@@ -304,7 +306,7 @@ def test_what_the_log_has_no_more_is_not_swapped_in(log):
 
 
 def test_max_compaction_lag_ends_the_active_segment():
-    both = {"segment_ms": 1000, "max_compaction_lag_ms": 10}
+    both: dict[str, Any] = {"segment_ms": 1000, "max_compaction_lag_ms": 10}
     assert LogSettings(**both).segment_ms == 1000
     assert LogSettings(**both, cleanup_policy=frozenset({"compact"})).segment_ms == 10
 

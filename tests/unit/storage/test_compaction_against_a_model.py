@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.server.folders.real_disk import RealDisk, RealFile
 from headrace.storage.compaction.compaction import clean
+from tests.effort import examples
 from tests.unit.storage.a_compacted_log import ACompactedLog
 from tests.unit.storage.a_log import NOW
 
@@ -181,7 +182,7 @@ def committed(log):
     return read
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=list(HealthCheck))
 @given(STEPS)
 def test_compaction_leaves_what_the_model_says(tmp_path_factory, steps):
     folder = tmp_path_factory.mktemp("log")

@@ -11,6 +11,7 @@ from headrace.server.folders.real_disk import RealDisk
 from headrace.storage.durability.open_files import OpenFiles
 from headrace.storage.segments.offset_index import OffsetIndex
 from headrace.storage.segments.time_index import TimeIndex
+from tests.effort import examples
 
 BASE = 1000
 
@@ -78,7 +79,7 @@ def test_a_full_disk_loses_no_entry(tmp_path):
     assert index.all_entries() == [(n, n) for n in range(200)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     steps=st.lists(st.integers(1, 50), max_size=300),
     write_at=st.integers(0, 300),
@@ -112,7 +113,7 @@ def test_lookups_in_a_large_index(tmp_path):
     assert again.offset_for(-1) == BASE
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     runs=st.lists(st.tuples(st.integers(1, 1500), st.integers(1, 300)), min_size=1, max_size=6),
     data=st.data(),
@@ -133,7 +134,7 @@ def test_lookups_where_offsets_and_bytes_do_not_grow_alike(tmp_path_factory, run
         assert index.position_for(target) == (0 if slot < 0 else slot * 10)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(count=st.integers(0, 150), to=st.integers(BASE, BASE + 400), written=st.booleans())
 def test_truncation_keeps_what_ends_before(tmp_path_factory, count, to, written):
     folder = tmp_path_factory.mktemp("index")

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from headrace.protocol.errors import KafkaError
 from headrace.protocol.record_batch import headers_in
 from headrace.server.folders.real_disk import RealDisk
+from tests.effort import examples
 from tests.unit.storage.a_log import NOW, ALog, batch, records_of
 
 COUNTS = st.integers(1, 4)
@@ -245,5 +246,7 @@ class LogAgainstList(RuleBasedStateMachine):
         assert log.segments.bases[-1] <= self.end
 
 
-LogAgainstList.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+LogAgainstList.TestCase.settings = settings(
+    max_examples=examples(40), stateful_step_count=40, deadline=None
+)
 TestLogAgainstList = LogAgainstList.TestCase

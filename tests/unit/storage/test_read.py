@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.protocol.errors import ErrorCode, KafkaError
+from tests.effort import examples
 from tests.unit.storage.a_log import ALog, WatchedDisk, batch, records_of
 
 
@@ -112,7 +113,7 @@ def test_a_missing_file_is_a_storage_error(log):
     assert refusal.value.code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(sizes=st.lists(st.integers(0, 6000), min_size=1, max_size=40), data=st.data())
 def test_every_offset_can_be_read_whatever_the_sizes(tmp_path_factory, sizes, data):
     log = ALog(tmp_path_factory.mktemp("log"), segment_bytes=20_000)

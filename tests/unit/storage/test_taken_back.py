@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.storage.partition_log import PartitionLog
+from tests.effort import examples
 from tests.unit.storage.a_log import NOW, ALog, FullDisk, batch
 
 
@@ -96,7 +97,7 @@ STEPS = st.one_of(
 TURNS = st.lists(st.tuples(st.lists(STEPS, min_size=1, max_size=8), st.booleans()), max_size=12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(turns=TURNS)
 def test_what_is_left_is_what_the_file_holds(tmp_path_factory, turns):
     log = Refusals(tmp_path_factory.mktemp("log"), index_interval_bytes=400, segment_bytes=20_000)

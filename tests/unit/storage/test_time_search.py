@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from headrace.protocol.record_batch import Record, build, seal
 from headrace.storage.segments.time_search import RECORDS_PER_REQUEST, Budget
+from tests.effort import examples
 from tests.unit.storage.a_log import NOW, ALog, batch
 
 
@@ -62,7 +63,7 @@ def test_compressed_batches_are_opened(tmp_path):
         assert log.log.offset_for_time(NOW + 10 * codec + 1)[1] == 2 * codec + 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     stamps=st.lists(st.integers(-200, 200), min_size=1, max_size=60),
     rolls=st.sets(st.integers(0, 60)),

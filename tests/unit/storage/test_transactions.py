@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.replication.replica import PartitionLeader
+from tests.effort import examples
 from tests.unit.storage.a_log import NOW, ALog, FullDisk, Writer
 
 
@@ -295,7 +296,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(steps=STEPS, kill_at=st.integers(0, 40))
 def test_any_order_of_transactions_is_told_right(tmp_path_factory, steps, kill_at):
     """What a reader of committed records keeps, by the client's rule, is what was committed."""

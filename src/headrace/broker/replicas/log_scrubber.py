@@ -149,6 +149,7 @@ class LogScrubber:
                         each.segment.base_offset,
                         base_behind(each.replica, each.segment),
                         each.size,
+                        each.segment.gapless,
                     )
                     for each in job
                 ],
@@ -183,8 +184,10 @@ class LogScrubber:
         self.segments_read += 1
         self.bytes_read += candidate.size
         self._pass_by(candidate)
-        if not found or not is_unchanged(candidate):
-            return
+        if found and is_unchanged(candidate):
+            self._note(candidate, found)
+
+    def _note(self, candidate: Candidate, found: list[DamagedRange]) -> None:
         replica = candidate.replica
         new = replica.log.segments.note_damage(candidate.segment, found)
         self.damaged_ranges += new
@@ -192,9 +195,16 @@ class LogScrubber:
             self._in_background(self._damage_work(replica), replica.log.folder)
 
     def skipped(self, number: int, why: str) -> None:
-        """Removed, compacted or cut back meanwhile; `why`: the disk refused to give it."""
+        """Removed, compacted or cut back meanwhile; `why`: the disk refused to give it. A file that
+        the log has not removed and that is gone is damage as a whole."""
         assert self._job is not None, "reports come from a job"
-        self._pass_by(self._job[number])
+        candidate = self._job[number]
+        self._pass_by(candidate)
+        if not why and is_unchanged(candidate) and not self._disk.exists(candidate.segment.path):
+            base, behind = candidate.segment.base_offset, base_behind(*candidate[:2])
+            self._note(
+                candidate, [DamagedRange(0, candidate.size, base, behind, "the file is missing")]
+            )
         if why:
             self.failures += 1
             log.error("the scrub could not read a segment: %s", why)

@@ -17,6 +17,7 @@ from headrace.consensus import quorum_state, recovery_point
 from headrace.consensus.first_files import METADATA_FOLDER
 from headrace.consensus.metadata_recovery import UnusableMetadata, require_whole
 from headrace.consensus.metadata_survey import Survey, survey
+from headrace.consensus.quorum.believable_epochs import LAST_EPOCH
 from headrace.consensus.snapshots import BOOTSTRAP_FILE, fault_in_snapshot
 from headrace.server.folders.real_disk import RealDisk
 from headrace.storage import checkpoints
@@ -138,13 +139,18 @@ class Check:
             self.refusal = self.refusal or str(refusal).partition(" `headrace")[0]
 
     def _check_quorum_state(self, disk: RealDisk, folder: str) -> None:
+        path = self.metadata / quorum_state.FILE_NAME
         try:
-            quorum_state.read_quorum_state(disk, folder)
+            state = quorum_state.read_quorum_state(disk, folder)
         except quorum_state.BadQuorumState as problem:
-            path = self.metadata / quorum_state.FILE_NAME
-            what = str(problem).partition(": ")[2]
-            self._found(Kind.DAMAGED, path, what, "a start is refused", Remedy.SET_ASIDE)
-            self.refusal = self.refusal or str(problem)
+            what, refusal = str(problem).partition(": ")[2], str(problem)
+        else:
+            if state is None or state.leader_epoch < LAST_EPOCH:
+                return
+            what = f"its epoch, {state.leader_epoch}, is the last one: no election can follow"
+            refusal = f"{path}: {what}"
+        self._found(Kind.DAMAGED, path, what, "a start is refused", Remedy.EPOCH)
+        self.refusal = self.refusal or refusal
 
     def _check_bootstrap(self, disk: RealDisk) -> None:
         path = self.folder / BOOTSTRAP_FILE

@@ -70,7 +70,7 @@ class IndexCheck:
         """An index entry for a batch that cannot be read cannot be judged."""
         until = damage.next_offset
         while self._next < len(self._entries):
-            first, second = self._entries[self._next]
+            _, second = self._entries[self._next]
             if self._judge is judge_offset and second >= damage.position + damage.size:
                 return
             if self._judge is judge_time and until is not None and self._base + second >= until:

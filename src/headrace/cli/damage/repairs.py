@@ -37,6 +37,11 @@ WAYS: dict[Remedy, tuple[str, str, Take]] = {
         "nothing, while the log has what they said",
         ways.set_files_aside,
     ),
+    Remedy.EPOCH: (
+        "write quorum-state with an epoch above all that the metadata log has",
+        "nothing",
+        ways.write_epoch,
+    ),
     Remedy.IDENTITY: (
         "write meta.properties anew from what the metadata says",
         "the cluster.id, if the old one cannot be read",

@@ -17,6 +17,7 @@ from headrace.cli.damage.set_aside import SetAside
 from headrace.cli.failure import Failure
 from headrace.consensus.batches import batches_in
 from headrace.consensus.metadata_survey import LogDamage, survey
+from headrace.consensus.quorum_state import QuorumState, write_quorum_state
 from headrace.consensus.recovery_point import FILE_NAME as RECOVERY_POINT
 from headrace.consensus.recovery_point import encode_recovery_point
 from headrace.consensus.voters import Voter, voters_in
@@ -119,6 +120,33 @@ def set_files_aside(
 
 
 # --- the metadata
+
+# More elections than a quorum holds between two records of its log: every leader writes one first.
+EPOCHS_SKIPPED = 1_000
+
+
+def write_epoch(check: Check, findings: list[Finding], aside: SetAside, dry_run: bool) -> list[str]:
+    """A voter that forgets its vote could vote twice in one epoch; in a later one it never has."""
+    epoch = _highest_epoch(check) + EPOCHS_SKIPPED
+    if not dry_run:
+        for finding in findings:
+            aside.move(finding.path)
+        state = QuorumState(leader_epoch=epoch)
+        write_quorum_state(RealDisk(), str(check.metadata), state)
+    return [f"write quorum-state with the epoch {epoch}, without a vote"]
+
+
+def _highest_epoch(check: Check) -> int:
+    """The highest epoch of a good batch or snapshot of the metadata log."""
+    disk = RealDisk()
+    found = survey(disk, str(check.metadata), everything=True)
+    epochs = [0, *(snapshot.epoch for snapshot in found.good_snapshots)]
+    for segment in found.segments:
+        scan = BatchScan(disk.open(found.path(segment)), next_offset=segment, contiguous=True)
+        epochs += [
+            batch.leader_epoch for batch in scan.batches() if not isinstance(batch, DamagedRange)
+        ]
+    return max(epochs)
 
 
 def cut_metadata(

@@ -12,6 +12,7 @@ from headrace.consensus import recovery_point
 from headrace.protocol import uuids
 from headrace.server.folders.real_disk import RealDisk
 from headrace.storage import checkpoints
+from headrace.storage.compaction.compaction_gaps import gaps_from_bytes
 from headrace.storage.producer_state import ProducerState
 from headrace.storage.segments import offset_index, time_index, transaction_index
 
@@ -97,6 +98,15 @@ def epoch_rows(path: Path) -> Iterator[Row]:
 def offset_rows(path: Path) -> Iterator[Row]:
     for (topic, index), offset in checkpoints.offsets_from_bytes(path.read_bytes()).items():
         yield Row("partition", {"topic": topic, "partition": index, "offset": offset})
+
+
+def gap_rows(path: Path) -> Iterator[Row]:
+    """Gaps between segments that compaction has left."""
+    gaps = gaps_from_bytes(path.read_bytes())
+    if gaps is None:
+        raise checkpoints.MalformedCheckpoint("the lines are not pairs of offsets")
+    for end, following in sorted(gaps):
+        yield Row("gap", {"from": end, "to": following})
 
 
 def topic_id_rows(path: Path) -> Iterator[Row]:

@@ -13,6 +13,7 @@ from enum import Enum, auto
 
 # Seeds before are drawn as ever: rules broken on purpose are known to be caught by them.
 FIRST_WITH_MORE = 6
+FIRST_WITH_DELETIONS = 31
 QUIET_PARTITIONS = 4  # of __consumer_offsets, where a quiet group has one for itself
 
 
@@ -69,6 +70,7 @@ class Character:
     joins_by_itself: bool = False  # a controller that does not vote asks for it
     plain: int = 1  # partitions with a plain producer each
     idempotent: int = 0
+    trimmed: bool = False  # a topic whose records are deleted while its replicas move
     transactional: int = 0  # producers
     classic_members: int = 0
     consumer_members: int = 0
@@ -100,6 +102,8 @@ def character(seed: int) -> Character:
     if seed >= FIRST_WITH_MORE:
         _add_what_came_later(random.Random(f"more of {seed}"), drawn)
         _add_folders(random.Random(f"disks of {seed}"), drawn)
+    if seed >= FIRST_WITH_DELETIONS:
+        _add_deletions(random.Random(f"deleted in {seed}"), drawn)
     return drawn
 
 
@@ -119,6 +123,13 @@ def _add_folders(chance: random.Random, drawn: Character) -> None:
         drawn.two_folders = True
         drawn.blows += (Blow.BREAK_FOLDER,) * chance.choice((1, 3, 6))
         drawn.actions += (Action.MOVE_REPLICA,) * chance.choice((0, 2, 5))
+
+
+def _add_deletions(chance: random.Random, drawn: Character) -> None:
+    if chance.random() < 0.3:
+        drawn.trimmed = True
+        if chance.random() < 0.5:  # whole segments lie before the new start
+            drawn.settings["log_roll_ms"] = chance.choice((1_000, 5_000))
 
 
 def _make_quiet(drawn: Character) -> None:

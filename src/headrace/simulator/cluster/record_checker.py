@@ -1,6 +1,7 @@
 """The answers about records to clients of a replicated cluster, compared with what is seen later.
 
-Every record that was acknowledged or read is there for ever, once, at its offset, on every replica.
+Every record that was acknowledged or read is there for ever, once, at its offset, on every replica,
+unless a client asked for its deletion: then it may be there or not.
 A leader epoch has one leader. Readers go forward.
 """
 
@@ -20,6 +21,7 @@ class RecordChecker:
         self._sent: dict[Place, set[bytes]] = {}
         self._leaders: dict[tuple[Place, int], int] = {}  # by leader epoch
         self._latest: dict[Place, int] = {}  # the largest end that a client was told
+        self._deleted: dict[Place, int] = {}  # everything before may be gone
 
     @property
     def acknowledged_count(self) -> int:
@@ -41,6 +43,15 @@ class RecordChecker:
 
     def acknowledge_somewhere(self, place: Place, values: Iterable[bytes]) -> None:
         self.somewhere.setdefault(place, set()).update(values)
+
+    def delete_before(self, place: Place, offset: int) -> None:
+        """A client is about to ask for it."""
+        self._deleted[place] = max(offset, self.deleted_before(place))
+        self.somewhere.pop(place, None)  # their offsets are not known
+
+    def deleted_before(self, place: Place) -> int:
+        """Records from this offset on must be there."""
+        return self._deleted.get(place, 0)
 
     def read(self, place: Place, offset: int, value: bytes) -> None:
         """A consumer has got it: it is committed, so everybody gets it from now on."""
@@ -77,6 +88,8 @@ class RecordChecker:
         found = dict(records)
         for promises, whose in ((self.acknowledged, "acknowledged"), (self.seen, "read")):
             for offset, value in promises.get(place, {}).items():
+                if offset < self.deleted_before(place):
+                    continue
                 if found.get(offset) != value:
                     raise Violation(
                         f"{place}: node {node} has {found.get(offset)!r} at offset {offset}, where "

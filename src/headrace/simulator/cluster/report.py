@@ -51,6 +51,7 @@ class ClusterReport:
     topics_deleted: int = 0
     configs_set: int = 0
     reassignments: int = 0
+    deletions: int = 0  # of records
     elections_asked_for: int = 0
     voters_changed: int = 0
     voters_joined: int = 0  # by themselves

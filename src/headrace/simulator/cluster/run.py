@@ -28,10 +28,12 @@ from headrace.simulator.cluster.record_checker import RecordChecker
 from headrace.simulator.cluster.report import ClusterReport
 from headrace.simulator.cluster.scripts import OFFSETS, STATE, Place, Scripts
 from headrace.simulator.cluster.transactions import TransactionalProducers, TransactionChecker
+from headrace.simulator.cluster.trimmed_topic import TrimmedTopic
 from headrace.simulator.connections import Died
 from headrace.simulator.whole_nodes import FOLDER, SECOND_FOLDER, Cluster, Member
 
 PLAIN, EXACT, LEDGER = "orders", "payments", "ledger"  # topics, by who writes to them
+TRIMMED = "steps"  # as EXACT, and records are deleted
 LEDGER_PARTITIONS = 2
 CLASSIC_GROUP, CONSUMER_GROUP = "billing", "shipping"
 QUIET_GROUP = "audit-2"  # of four partitions, it shares its own with none of the other groups
@@ -76,6 +78,8 @@ class ClusterRun:
         self._topics = {PLAIN: drawn.plain, EXACT: drawn.idempotent}
         if drawn.transactional:
             self._topics[LEDGER] = LEDGER_PARTITIONS
+        if drawn.trimmed:
+            self._topics[TRIMMED] = 1
         self._ledger = TransactionalProducers(
             self.scripts, self.transactions, [(LEDGER, i) for i in range(LEDGER_PARTITIONS)]
         )
@@ -132,7 +136,7 @@ class ClusterRun:
         for place in self._places(PLAIN):
             scripts.start(self.producers.plain(place))
             scripts.start(self.consumers.reader(place))
-        for place in self._places(EXACT):
+        for place in (*self._places(EXACT), *self._places(TRIMMED)):
             scripts.start(self.producers.idempotent(place))
             scripts.start(self.consumers.reader(place))
         for number in range(drawn.transactional):
@@ -151,8 +155,12 @@ class ClusterRun:
         for _ in range(drawn.consumer_members):
             scripts.start(self._groups.consumer_member(CONSUMER_GROUP))
         if drawn.actions:
-            named = [topic for topic, partitions in self._topics.items() if partitions]
+            named = [t for t, partitions in self._topics.items() if partitions and t != TRIMMED]
             scripts.start(self.administrator.work(named))
+        for place in self._places(TRIMMED):
+            trimmed = TrimmedTopic(scripts, self.records, self.report, place)
+            scripts.start(trimmed.delete_records())
+            scripts.start(trimmed.move_replicas())
 
     def _group_sizes(self) -> tuple[tuple[str, int], ...]:
         drawn = self.drawn
@@ -214,7 +222,7 @@ class ClusterRun:
     def _in_sync(self) -> bool:
         image = self._newest_image()
         return image is not None and all(
-            len(partition.isr) == 3
+            len(partition.isr) == len(partition.replicas)
             and partition.leader >= 0
             and not partition.adding_replicas
             and not partition.removing_replicas
@@ -254,7 +262,7 @@ class ClusterRun:
         self.transactions.finish()
         for member in self.cluster.members.values():
             self.administrator.finish(member.id, member.node.broker.image)
-            for place in (*plain, *self._places(EXACT)):
+            for place in (*plain, *self._places(EXACT), *self._places(TRIMMED)):
                 records = self._records(member, place)
                 if records is not None:
                     self.records.finish(place, member.id, records)

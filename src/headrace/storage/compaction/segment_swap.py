@@ -6,12 +6,21 @@ all old files or a whole `.swap` that takes their place (`leftovers.py`).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from headrace.environment import Disk
+from headrace.storage.compaction.compaction_gaps import Gap
 from headrace.storage.durability.open_files import OpenFiles
 from headrace.storage.log_settings import LogSettings
+from headrace.storage.recovery.holes import gaps_between
 from headrace.storage.recovery.leftovers import CLEANED, FILE_SUFFIXES, SWAP
+from headrace.storage.segments.batch_headers import walk_headers
+from headrace.storage.segments.offset_index import ENTRY
 from headrace.storage.segments.segment import Segment, file_name
 from headrace.storage.segments.segment_list import SegmentList
+
+if TYPE_CHECKING:
+    from headrace.storage.partition_log import PartitionLog
 
 
 def swap_in(
@@ -37,6 +46,38 @@ def swap_in(
             disk.remove(name + CLEANED)
         return None
     return _rename(disk, names, old)
+
+
+def gaps_behind(disk: Disk, log: PartitionLog, old: list[Segment]) -> list[Gap]:
+    """The gaps between segments that are to be noted before `swap_in`: the compacted segment may
+    end before the next one begins. All others too, if none were noted so far."""
+    segments, found = log.segments, []
+    if segments.gaps.noted is None:
+        found = [gap for _, gap in gaps_between(segments.items)]
+    end = end_of_cleaned(disk, log.folder, old[0].base_offset)
+    following = segments.end_of(segments.number_at(old[-1].base_offset), log.end_offset)
+    return [*found, (end, following)] if end is not None and end < following else found
+
+
+def end_of_cleaned(disk: Disk, folder: str, base: int) -> int | None:
+    """The offset after the last batch of the `.cleaned` segment; None: it is not there."""
+    name = f"{folder}/{base:020d}"
+    try:
+        log, index = disk.open(f"{name}.log{CLEANED}"), disk.open(f"{name}.index{CLEANED}")
+    except FileNotFoundError:
+        return None
+    try:
+        position = 0
+        if index.size >= ENTRY.size:
+            at = index.size - index.size % ENTRY.size - ENTRY.size
+            position = ENTRY.unpack(index.read(ENTRY.size, at))[1]
+        end = base
+        for batch in walk_headers(log, position, log.size):
+            end = batch.last_offset + 1
+        return end
+    finally:
+        log.close()
+        index.close()
 
 
 def _rename(disk: Disk, names: list[str], old: list[Segment]) -> list[str]:

@@ -5,7 +5,9 @@ Reads of it are refused with CORRUPT_MESSAGE, unless the topic has `headrace.ski
 records before and after it are served. `damaged-ranges` in the partition's folder keeps the damage
 that a recovery or a lookup found, so that a clean start need not read everything again. It is a
 list for the node itself: without it damage is found again, at the latest when a client reads it. A
-follower truncates to `first_offset` of the first range and fetches from there.
+range of the list counts only if it is still damaged when it is read again. A missing segment is a
+range of size 0 (`holes.py`). A follower truncates to `first_offset` of the first range and fetches
+from there.
 """
 
 from __future__ import annotations
@@ -65,7 +67,8 @@ class DamagedRecords(KafkaError):
         super().__init__(
             ErrorCode.CORRUPT_MESSAGE,
             f"offsets {damage.first_offset} to {damage.next_offset - 1} are damaged "
-            f"({damage.size} bytes at {damage.position} of {path}); "
+            f"({damage.size} bytes at {damage.position} of {path}"
+            f"{'' if damage.size else ': ' + damage.reason}); "
             "headrace.skip.damaged=true on the topic lets readers continue after them",
         )
         self.damage = damage
@@ -168,8 +171,18 @@ def ranges_from_bytes(data: bytes) -> list[Damage]:
     return found if version == "0" and count == str(len(found)) else []
 
 
+def save_repaired(disk: Disk, folder: str, found: list[Damage]) -> bool:
+    """The log was cut, and maybe damage with it: a later start must not find that in the list.
+    Returns whether there was a list."""
+    if not disk.exists(f"{folder}/{DAMAGED_RANGES}"):
+        return False
+    save_ranges(disk, folder, found)
+    return True
+
+
 def save_ranges(disk: Disk, folder: str, found: list[Damage]) -> None:
-    """Nothing is damaged: there is no file."""
+    """Nothing is damaged: there is no file. Holes are left out: every start looks for them."""
+    found = [damage for damage in found if damage.size]
     path = f"{folder}/{DAMAGED_RANGES}"
     if found:
         disk.write_file(path, [ranges_to_bytes(found)], flush=False)

@@ -15,15 +15,15 @@ FILE_SUFFIXES = (".log", *INDEX_SUFFIXES)  # in the order in which they are rena
 
 
 def finish_interrupted_work(
-    disk: Disk, folder: str, next_offset_of_swap: Callable[[int, str], int]
+    disk: Disk, folder: str, names: list[str], next_offset_of_swap: Callable[[int, str], int]
 ) -> list[str]:
-    """Remove what is of no use any more; answers the names that remain.
+    """Remove what is of no use any more from a folder with these names; answers the names that
+    remain.
 
     A `.swap` file is a finished compacted segment: it takes the place of the segments it was made
     from. With a `.cleaned` file of the same or an earlier offset beside it, it is half of a split
     that did not finish, and goes with it. As Apache Kafka does.
     """
-    names = disk.list(folder)
     cleaned = [name for name in names if name.endswith(CLEANED)]
     swaps = [name for name in names if name.endswith(SWAP)]
     first_cleaned = min((offset_of(name) for name in cleaned), default=None)

@@ -6,24 +6,31 @@ are rebuilt, leader epochs and producers are taken from the batches. At or above
 the log ends before the first batch that is incomplete, fails its checksum or steps back in offsets;
 everything after it is removed. Below it nothing is: damage there is noted and kept (`damage.py`).
 The numbers that checkpoints say are believed as far as the rest agrees with them. Batches of the
-formats before 0.11 (magic 0 and 1) are refused, not cut: they may be a user's data.
+formats before 0.11 (magic 0 and 1) are refused, not cut: they may be a user's data. A segment that
+is missing between two others, or before the first one, is damage as well (`holes.py`); at or above
+the recovery point the log ends before it.
 """
 
 from __future__ import annotations
 
 import logging
 from bisect import bisect_right
+from contextlib import suppress
 from dataclasses import dataclass
 
 from headrace.storage.checkpoints import LEADER_EPOCHS, MalformedCheckpoint
+from headrace.storage.compaction.compaction_gaps import GAPS, CompactionGaps
 from headrace.storage.durability.open_files import OpenFiles
 from headrace.storage.leader_epochs import LeaderEpochs
 from headrace.storage.log_settings import LogSettings
 from headrace.storage.producer_state import ProducerState
 from headrace.storage.recovery.damage import DAMAGED_RANGES, Cut, ranges_from_bytes, save_ranges
-from headrace.storage.recovery.leftovers import finish_interrupted_work
+from headrace.storage.recovery.holes import MISSING, find_holes, gaps_between, hole_before
+from headrace.storage.recovery.leftovers import SWAP, finish_interrupted_work, offset_of
 from headrace.storage.recovery.segment_recovery import SegmentRecovery
-from headrace.storage.segments.segment import Segment
+from headrace.storage.segments.segment import DELETED, Segment
+from headrace.storage.segments.segment_damage import find_damage
+from headrace.storage.segments.segment_list import SegmentList
 from headrace.storage.segments.segment_scan import replay_producers
 
 log = logging.getLogger(__name__)
@@ -38,6 +45,7 @@ class LoadedLog:
     epochs: LeaderEpochs
     producers: ProducerState
     cut: Cut | None  # what this start has removed from the end
+    gaps: CompactionGaps
 
 
 @dataclass(slots=True)
@@ -49,15 +57,29 @@ class Loader:
     settings: LogSettings
     wall_ms: int
     cut: Cut | None = None
+    was_compacted: bool = False  # at some time, as the checkpoint of the cleaner says
 
     def load(self, *, recovery_point: int | None, start_offset: int, clean: bool) -> LoadedLog:
         """`recovery_point` None: nobody knows it any more."""
         disk = self.open_files.disk
-        names = finish_interrupted_work(disk, self.folder, self._next_offset_of_swap)
+        found = disk.list(self.folder)
         epochs = LeaderEpochs(disk, self.folder)
+        if any(name.endswith(".log" + DELETED) for name in found):
+            keep_deleted_beginning(found, epochs)
+        names = finish_interrupted_work(disk, self.folder, found, self._next_offset_of_swap)
+        gaps = CompactionGaps(disk, self.folder)
+        was_compacted = (
+            self.was_compacted
+            or self.settings.needs_keys
+            or any(name.endswith(SWAP) for name in found)
+        )
+        gaps.load(exists=GAPS in names, was_compacted=was_compacted)
+        if not names and self.settings.needs_keys:
+            gaps.note([], [])
         epochs_are_lost = False
         try:
             if LEADER_EPOCHS in names:
+                epochs.entries = []
                 epochs.load()
             else:  # made now, so that its name reaches the disk with those of the log
                 epochs.save()
@@ -67,13 +89,17 @@ class Loader:
             clean, epochs_are_lost = False, True
         producers = ProducerState(disk, self.folder)
         producers.find_snapshots(names)
-        segments = self._find_segments(names)
+        epochs_begin = epochs.entries[0][1] if epochs.entries else 0
+        segments = self._find_segments(names, gaps)
         if segments:
             if DAMAGED_RANGES in names:
-                self._remember_damage(segments)
+                self._remember_damage(segments, gaps)
+            self._note_hole_before(segments[0], start_offset, epochs)
             start_offset = self._believable_start(start_offset, segments, epochs, recovery_point)
             self._say_if_deleted_records_are_back(start_offset, epochs)
         end_offset = segments[-1].next_offset() if clean and segments else None
+        if end_offset is not None and end_offset < (recovery_point or 0):
+            clean, end_offset = False, None  # the end is missing
         if end_offset is not None or not segments:
             end_offset = start_offset if end_offset is None else end_offset
             self._load_producers(segments, producers, start_offset, end_offset, clean=True)
@@ -90,11 +116,14 @@ class Loader:
                     "it is not believed, and all of the log is read",
                     self.folder, recovery_point, end_offset,
                 )  # fmt: skip
+                self.cut = Cut(end_offset, 0)
+                self.open_files.findings.count_cut(0)
                 recovery_point = None
                 end_offset = self._recover(segments, 0, epochs, producers, None, start_offset)
         if end_offset < start_offset or not segments:
             self._begin_anew(segments, epochs, producers, start_offset)
             end_offset = start_offset
+        self._note_holes(segments, gaps, found, epochs_begin)
         self._make_active(segments[-1])
         if epochs.entries and start_offset < min(epochs.entries[0][1], end_offset):
             epochs.begin_with(self._epochs_before(epochs.entries[0][1], segments))
@@ -103,7 +132,9 @@ class Loader:
         producers.remove_snapshots_except({segment.base_offset for segment in segments})
         flushed = end_offset if clean else min(recovery_point or 0, end_offset)
         self._save_damage(segments, is_noted=DAMAGED_RANGES in names)
-        return LoadedLog(segments, start_offset, end_offset, flushed, epochs, producers, self.cut)
+        return LoadedLog(
+            segments, start_offset, end_offset, flushed, epochs, producers, self.cut, gaps
+        )
 
     def _believable_start(
         self,
@@ -116,6 +147,9 @@ class Loader:
         before the start was flushed or deleted, so the recovery point is not below it, and the
         first leader epoch begins there (`PartitionLog.delete_records_before`)."""
         first = segments[0].base_offset
+        hole = next((damage for damage in segments[0].damage if damage.next_offset == first), None)
+        if hole is not None:
+            return hole.first_offset
         if start_offset <= first:
             return first
         believable = start_offset
@@ -154,14 +188,54 @@ class Loader:
                     found.append((batch.leader_epoch, batch.base_offset))
         return found
 
-    def _remember_damage(self, segments: list[Segment]) -> None:
-        """The damage that an earlier start found; segments that are read now find it themselves."""
+    def _note_hole_before(self, first: Segment, start_offset: int, epochs: LeaderEpochs) -> None:
+        """The first leader epoch begins where the log does: what deletes the beginning of a log
+        moves both at once (`PartitionLog.delete_records_before`). If the first segment begins
+        later, the segments before it were not removed by this log."""
+        if epochs.entries and max(epochs.entries[0][1], start_offset) < first.base_offset:
+            hole = hole_before(first, max(epochs.entries[0][1], start_offset))
+            first.damage.insert(0, hole)
+            self.open_files.findings.damaged(first.path, [hole])
+
+    def _note_holes(
+        self,
+        segments: list[Segment],
+        gaps: CompactionGaps,
+        names: list[str],
+        epochs_begin: int,
+    ) -> None:
+        if gaps.may_be and gaps.noted is None:
+            self._note_gaps_of_older_version(segments, gaps)
+        deleted = {offset_of(name) for name in names if name.endswith(DELETED)}
+        for segment, hole in find_holes(segments, gaps):
+            if hole.first_offset in deleted or epochs_begin >= hole.next_offset:
+                # The log has deleted it, and a power cut has brought an older one back.
+                gaps.note([hole[3:5]], {each.base_offset for each in segments})
+                continue
+            segment.damage.append(hole)
+            self.open_files.findings.damaged(segment.path, [hole])
+
+    def _note_gaps_of_older_version(self, segments: list[Segment], gaps: CompactionGaps) -> None:
+        if len(segments) > 1:
+            found = [gap for _, gap in gaps_between(segments)]
+            gaps.note(found, {segment.base_offset for segment in segments})
+            if found:
+                log.warning(
+                    "%s: the log was compacted without a list of the gaps that this left; from now "
+                    "on %d gaps between its segments count as such",
+                    self.folder, len(found),
+                )  # fmt: skip
+
+    def _remember_damage(self, segments: list[Segment], gaps: CompactionGaps) -> None:
+        """The damage that an earlier start found and that is still there; segments that are read
+        now find it themselves."""
         path = f"{self.folder}/{DAMAGED_RANGES}"
         by_base = {segment.base_offset: segment for segment in segments}
         for damage in ranges_from_bytes(self.open_files.disk.read_file(path)):
             segment = by_base.get(damage.segment)
             if segment is not None and damage.end <= segment.size:
                 segment.damage.append(damage)
+        SegmentList(segments, gaps).confirm_damage()
 
     def _save_damage(self, segments: list[Segment], *, is_noted: bool) -> None:
         found = [damage for segment in segments for damage in segment.damage]
@@ -177,7 +251,7 @@ class Loader:
         bases = [segment.base_offset for segment in segments]
         return max(bisect_right(bases, recovery_point or 0) - 1, 0)
 
-    def _find_segments(self, names: list[str]) -> list[Segment]:
+    def _find_segments(self, names: list[str], gaps: CompactionGaps) -> list[Segment]:
         segments = []
         there = set(names)
         for name in names:
@@ -187,7 +261,9 @@ class Loader:
             segment = Segment.load(
                 self.open_files, self.folder, int(stem), self.settings, wall_ms=self.wall_ms
             )
+            segment.gaps = gaps
             if stem + ".index" not in there or stem + ".timeindex" not in there:
+                find_damage(segment)  # a wrong header must not get into the new ones
                 segment.rebuild_indexes(self.settings)
                 segment.seal()
             segments.append(segment)
@@ -266,29 +342,23 @@ class Loader:
             )
             end_offset = recovery.run()
             self.open_files.findings.damaged(segment.path, segment.damage)
-            if not recovery.cut_bytes:
-                self._say_if_its_end_is_lost(recovery, end_offset)
-            if recovery.cut_bytes:
+            if self._ends_before_hole(recovery, end_offset):
+                recovery.cut_reason = MISSING
+            if recovery.cut_reason:
                 self._cut_behind(segments, number, end_offset, recovery)
                 break
         self._close_damaged_end(segments, producers, end_offset)
         return end_offset
 
-    def _say_if_its_end_is_lost(self, recovery: SegmentRecovery, end_offset: int) -> None:
-        """The next segment begins behind a hole. After a power cut that is a loss of whole batches
-        that were not flushed; after a kill it is as the batches came, from a log that had been
-        compacted. Nobody can tell the two apart, so what is behind the hole is kept."""
-        if (
-            recovery.below is not None
-            and recovery.recovery_point is not None
-            and recovery.recovery_point <= end_offset < recovery.below
-            and not self.settings.needs_keys
-        ):
-            log.error(
-                "%s: there are no records from offset %d up to %d, where the next segment begins; "
-                "they were not flushed when the node ended",
-                self.folder, end_offset, recovery.below,
-            )  # fmt: skip
+    def _ends_before_hole(self, recovery: SegmentRecovery, end_offset: int) -> bool:
+        """Whether the next segment begins later, and the records between were never flushed: after
+        a power cut they are lost, so the log ends here, as before a torn batch."""
+        gaps, below, flushed = recovery.segment.gaps, recovery.below, recovery.recovery_point
+        if below is None or flushed is None or not flushed <= end_offset < below:
+            return False
+        assert gaps is not None, "of the log"
+        is_of_older_version = gaps.may_be and gaps.noted is None
+        return not is_of_older_version and not gaps.is_noted((end_offset, below))
 
     def _cut_behind(
         self, segments: list[Segment], number: int, end_offset: int, recovery: SegmentRecovery
@@ -331,6 +401,19 @@ class Loader:
             up_to=up_to,
             wall_ms=self.wall_ms,
         )
+
+
+def keep_deleted_beginning(names: list[str], epochs: LeaderEpochs) -> None:
+    """The log has deleted segments shortly before its end, and its first epoch may not have reached
+    the disk with that. It does now, before the last traces of these segments go."""
+    bases = [offset_of(name) for name in names if name.endswith((".log", ".log" + SWAP))]
+    if LEADER_EPOCHS not in names or not bases:
+        return
+    with suppress(MalformedCheckpoint):
+        epochs.load()
+        if epochs.entries and epochs.entries[0][1] < min(bases):
+            epochs.truncate_from_start(min(bases))
+            epochs.save(flush=True)
 
 
 def reload_producers(

@@ -22,6 +22,7 @@ class ClosedSegment(NamedTuple):
     base_offset: int
     next_base: int
     size: int
+    gapless: bool = False  # batches leave no offsets out: the log was never compacted
 
 
 def damage_in(segment: ClosedSegment, open_file: Callable[[str], File]) -> list[DamagedRange]:
@@ -37,5 +38,10 @@ def _scan(segment: ClosedSegment, open_file: Callable[[str], File]) -> list[Dama
     file = open_file(segment.path)
     if file.size != segment.size:
         raise FileNotFoundError(2, "has another size by now", segment.path)
-    scan = BatchScan(file, next_offset=segment.base_offset, below=segment.next_base)
+    scan = BatchScan(
+        file,
+        next_offset=segment.base_offset,
+        below=segment.next_base,
+        contiguous=segment.gapless,
+    )
     return [found for found in scan.batches() if isinstance(found, DamagedRange)]

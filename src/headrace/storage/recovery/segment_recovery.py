@@ -54,7 +54,7 @@ class SegmentRecovery:
         segment = self.segment
         segment.begin_anew(self.settings)
         segment.transaction_index.begin_anew()
-        segment.damage = []
+        segment.damage = [damage for damage in segment.damage if not damage.size]
         file = segment.open_file()
         next_offset = self._take_good_batches(file)
         if segment.size < file.size:
@@ -62,7 +62,9 @@ class SegmentRecovery:
             next_offset = self._go_on_behind_damage(file, next_offset)
         segment.transaction_index.cut_to_entries()
         if segment.damage:
+            segment.damage.sort(key=lambda damage: damage.position)
             segment.forget_recent()  # a reader of these would read on into the damage
+        segment.unread_to = 0
         return next_offset
 
     def _take_good_batches(self, file: File) -> int:
@@ -95,7 +97,7 @@ class SegmentRecovery:
                 break
             if base > next_offset:  # a hole: compaction leaves them, and a flipped bit looks so
                 look_ahead.next_offset = next_offset
-                if look_ahead.leaps(header_at(chunk, at, position)):
+                if segment.gapless or look_ahead.leaps(header_at(chunk, at, position)):
                     break
             segment.add_batch(base, last_offset, max_timestamp, size, interval)
             if epoch > epochs.latest:
@@ -112,7 +114,9 @@ class SegmentRecovery:
     def _go_on_behind_damage(self, file: File, next_offset: int) -> int:
         """Damage begins at the segment's `size`; answers where the segment ends."""
         segment = self.segment
-        scan = BatchScan(file, next_offset=next_offset, below=self.below)
+        scan = BatchScan(
+            file, next_offset=next_offset, below=self.below, contiguous=segment.gapless
+        )
         for found in scan.batches(segment.size):
             if isinstance(found, BatchHeader):
                 self._take(found)

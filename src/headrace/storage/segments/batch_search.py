@@ -24,11 +24,19 @@ class NoBatch(Exception):
 
 
 def find_batch(
-    file: File, offset: int, position: int, end: int, not_below: int, not_above: int
+    file: File,
+    offset: int,
+    position: int,
+    end: int,
+    not_below: int,
+    not_above: int,
+    ends_by: int = ANY,
+    gapless: bool = False,
 ) -> tuple[int, int] | None:
     """Position and size of the first batch that ends at or after `offset`, if there is one.
 
-    A batch must begin at `position`, with a base offset between the two limits.
+    A batch must begin at `position`, with a base offset between the two limits and a last offset
+    of at most `ends_by`. If `gapless`, the others begin where the one before them ends.
     """
     unpack = SEARCHED.unpack_from
     start, chunk_end = position, 0
@@ -44,12 +52,13 @@ def find_batch(
         if (
             magic != MAGIC
             or not not_below <= base_offset <= not_above
-            or last_delta < 0
+            or not 0 <= last_delta <= ends_by - base_offset
             or not HEADER_SIZE <= size <= end - position
         ):
             raise NoBatch(f"{file.path}: no batch begins at {position}")
         if base_offset + last_delta >= offset:
             return position, size
-        not_below, not_above = base_offset + last_delta + 1, ANY
+        not_below, ends_by = base_offset + last_delta + 1, ANY
+        not_above = not_below if gapless else ANY
         position += size
     return None

@@ -14,6 +14,7 @@ from headrace.storage.segments.sparse_index import SparseIndex
 
 ENTRY = Struct(">ii")
 MAX_RELATIVE_OFFSET = 0x7FFF_FFFF
+ENDLESS = 1 << 62
 
 
 class OffsetIndex(SparseIndex):
@@ -41,8 +42,14 @@ class OffsetIndex(SparseIndex):
 
     def position_for(self, offset: int) -> int:
         """A position at or before the batch that holds `offset`."""
+        return self.entry_for(offset)[0]
+
+    def entry_for(self, offset: int) -> tuple[int, int]:
+        """The same, and the offset by which the batch at that position ends."""
         _, entry = self.last_not_above(offset - self.base_offset, field=0)
-        return 0 if entry is None else int(entry[1])
+        if entry is None:
+            return 0, ENDLESS
+        return int(entry[1]), self.base_offset + int(entry[0])
 
     def _guess(self, target: int, written: int) -> int:
         """Offsets and bytes mostly grow alike: one read instead of eight in a large index."""

@@ -13,15 +13,17 @@ import logging
 from collections.abc import Iterator
 
 from headrace.environment import Buffer, File
-from headrace.protocol.record_batch import HEADER_SIZE, MAGIC, NO_TIMESTAMP, BatchHeader, header_at
+from headrace.protocol.record_batch import MAGIC, NO_TIMESTAMP, BatchHeader
+from headrace.storage.compaction.compaction_gaps import CompactionGaps
 from headrace.storage.durability.flush import FileByPath, Flushable
 from headrace.storage.durability.open_files import OpenFiles
 from headrace.storage.log_settings import LogSettings
-from headrace.storage.recovery.damage import Damage, DamagedRecords, damage_of, sound_ranges
+from headrace.storage.recovery.damage import Damage, DamagedRecords, sound_ranges
+from headrace.storage.segments.batch_chain import CheckedRun
 from headrace.storage.segments.batch_headers import walk_headers
-from headrace.storage.segments.batch_scan import BatchScan, DamagedRange
 from headrace.storage.segments.batch_search import ANY, NoBatch, find_batch
 from headrace.storage.segments.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
+from headrace.storage.segments.segment_damage import find_damage, indexes_are_plausible, is_in_log
 from headrace.storage.segments.sparse_index import SparseIndex
 from headrace.storage.segments.time_index import TimeIndex
 from headrace.storage.segments.transaction_index import TransactionIndex
@@ -67,6 +69,9 @@ class Segment:
         "ages_from",
         "damage",
         "findings",
+        "gaps",
+        "unread_to",
+        "_checked",
         "_open_files",
         "_indexes_loaded",
     )
@@ -103,6 +108,11 @@ class Segment:
         self.ages_from = NEVER  # timestamp of the first batch less jitter, NEVER or BY_CLOCK
         self.damage: list[Damage] = []  # as far as it is known, in the order of positions
         self.findings = open_files.findings
+        self.gaps: CompactionGaps | None = None  # of the log; None: gaps may be anywhere
+        # Batches before this position were in the file when this segment was loaded, and not all
+        # of them were read since. Reads check the offsets of these, once (`sound_end`).
+        self.unread_to = 0
+        self._checked = CheckedRun()
         self._open_files = open_files
         self._indexes_loaded = False
 
@@ -147,6 +157,7 @@ class Segment:
         jitter_ms = settings.jitter_ms(folder, base_offset)
         segment = cls(open_files, folder, base_offset, wall_ms=wall_ms, jitter_ms=jitter_ms)
         segment.size = segment.last_entry_at = open_files.disk.size(segment.path + suffix)
+        segment.unread_to = segment.size
         return segment
 
     # --- files
@@ -201,7 +212,8 @@ class Segment:
         self._indexes_loaded = True
         self.max_timestamp = self.time_index.last_timestamp
         self.offset_of_max_timestamp = self.time_index.last_offset
-        if not self._indexes_are_plausible():
+        if not indexes_are_plausible(self):
+            find_damage(self)  # a wrong header must not get into the new ones
             self.findings.index_rebuilt(self.index.path)
             self._replace_indexes(beside)
 
@@ -230,38 +242,18 @@ class Segment:
             for index, path in zip(indexes, paths, strict=True):
                 index.path = path
 
-    def _indexes_are_plausible(self) -> bool:
-        """Whether the last entries can be right. A file that was never cut to its length ends in
-        zeros, and no entry points to byte 0. The others are checked when they are looked up."""
-        index, times = self.index, self.time_index
-        if index.entries:
-            relative, position = index.entry(index.entries - 1)
-            if relative < 0 or not 0 < position < self.size:
-                return False
-        return not times.entries or self._is_in_log(times.last_timestamp, times.last_offset)
-
-    def _is_in_log(self, timestamp: int, offset: int) -> bool:
-        """Whether a batch with that largest timestamp holds that offset, as the time index says."""
-        try:
-            found = self._search(offset)
-        except (NoBatch, DamagedRecords):
-            return bool(self.damage)  # the entry may point into a damaged range
-        if found is None:
-            return False
-        header = header_at(self.open_file().read(HEADER_SIZE, found[0]), 0, found[0])
-        return header.max_timestamp == timestamp and header.base_offset <= offset
-
     def offset_for_time(self, timestamp: int) -> int:
         """An offset at or before the first record that is not older than `timestamp`."""
         self.load_indexes()
-        number, entry = self.time_index.last_not_above(timestamp, field=0)
-        if entry is not None and not self._is_in_log(entry[0], self.base_offset + entry[1]):
+        _, entry = self.time_index.last_not_above(timestamp, field=0)
+        if entry is not None and not is_in_log(self, entry[0], self.base_offset + entry[1]):
             self.look_for_damage()
-            number, entry = self.time_index.last_not_above(timestamp, field=0)
+            _, entry = self.time_index.last_not_above(timestamp, field=0)
         return self.base_offset + (0 if entry is None else int(entry[1]))
 
     def rebuild_indexes(self, settings: LogSettings) -> None:
-        """Rebuild the indexes from the batches in the log, whose headers are trusted."""
+        """Rebuild the indexes from the batches in the log, whose headers are trusted outside known
+        damage."""
         end = self.size
         self.begin_anew(settings)
         for batch in self._headers_to(end):
@@ -389,19 +381,28 @@ class Segment:
         if not self._indexes_loaded:
             self.load_indexes()
         try:
-            return self._search(offset)
+            return self.search(offset)
         except NoBatch as problem:
             log.warning("%s", problem)
             self.look_for_damage()
-            return self._search(offset)
+            return self.search(offset)
 
-    def _search(self, offset: int) -> tuple[int, int] | None:
-        first = self.index.position_for(offset)
+    @property
+    def gapless(self) -> bool:
+        """Whether each batch begins where the one before it ends: never compacted."""
+        return self.gaps is not None and not self.gaps.may_be
+
+    def search(self, offset: int) -> tuple[int, int] | None:
+        """The same, with the indexes loaded; NoBatch if the index or the log is damaged."""
+        first, ends_by = self.index.entry_for(offset)
         not_above = offset if first else ANY
         # Without damage the whole segment is one sound range, so the loops below would do the same.
         if not self.damage:  # each fetch of what is not at the end of the log comes here
             file = self.file or self._open_files.open(self)
-            return find_batch(file, offset, first, self.size, self.base_offset, not_above)
+            gapless, base = self.gapless, self.base_offset
+            if gapless and not first:
+                not_above = base
+            return find_batch(file, offset, first, self.size, base, not_above, ends_by, gapless)
         for damage in self.damage:
             if damage.first_offset <= offset < damage.next_offset:
                 raise DamagedRecords(damage, self.path)
@@ -412,18 +413,20 @@ class Segment:
                 return found
         return None
 
-    def look_for_damage(self) -> None:
+    def sound_end(self, position: int, end: int, below: int) -> int:
+        """Up to where the batches from `position` on have offsets that continue each other, at
+        most `end` (`CheckedRun.sound_end`). A batch ends before the offset `below`."""
+        stop = min(end, self.unread_to)
+        found = self._checked.sound_end(
+            self.open_file(), position, stop, self.size, gapless=self.gapless, below=below
+        )
+        return end if found >= stop else found
+
+    def look_for_damage(self, below: int | None = None) -> None:
         """Something is wrong in this segment: read the whole file, note the damaged ranges, and
-        rebuild the indexes. Takes a second per gigabyte, once."""
-        file = self.open_file()
-        known = {damage.position for damage in self.damage}
-        self.damage = [
-            damage_of(self.base_offset, found)
-            for found in BatchScan(file, next_offset=self.base_offset).batches()
-            if isinstance(found, DamagedRange)
-        ]
-        new = (damage for damage in self.damage if damage.position not in known)
-        self.findings.damaged(self.path, new)
+        rebuild the indexes. Takes a second per gigabyte, once. `below`: where the next segment
+        begins, if the caller knows it."""
+        find_damage(self, below)
         self.findings.index_rebuilt(self.index.path)
         if self.index.entries < self.index.max_entries:  # it takes appends: a start makes it anew
             self.rebuild_indexes(LogSettings(segment_index_bytes=self.index.max_entries * 8))
@@ -470,6 +473,8 @@ class Segment:
         for batch in self.headers_from(self.index.last_offset):
             if batch.magic != MAGIC or batch.base_offset < next_offset:
                 return None
+            if end and self.gapless and batch.base_offset != next_offset:
+                return None
             next_offset, end = batch.last_offset + 1, batch.position + batch.size
         return next_offset if end == self.size else None
 
@@ -492,6 +497,8 @@ class Segment:
             self.open_file().resize(position)
             self.size = position
         self.damage = [damage for damage in self.damage if damage.position < position]
+        self.unread_to = min(self.unread_to, position)
+        self._checked.forget()
         self.index.truncate(to_offset)
         self.time_index.truncate(to_offset)
         self.transaction_index.truncate(to_offset)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from headrace.environment import FileSlice
+from headrace.storage.compaction.compaction_gaps import CompactionGaps, Gap
 from headrace.storage.durability.flush import Flushable
 from headrace.storage.recovery.damage import TO_THE_END, Damage, DamagedRecords, damage_of
 from headrace.storage.segments.batch_scan import DamagedRange
 from headrace.storage.segments.segment import Segment
+from headrace.storage.segments.segment_damage import is_still_damaged
 from headrace.storage.segments.transaction_check import check_aborted
 from headrace.storage.segments.transaction_index import Aborted
 
@@ -16,13 +18,14 @@ from headrace.storage.segments.transaction_index import Aborted
 class SegmentList:
     """There is always at least one segment, except between taking all out and adding a new one."""
 
-    __slots__ = ("items", "bases")
+    __slots__ = ("items", "bases", "gaps")
 
-    def __init__(self, segments: list[Segment]) -> None:
+    def __init__(self, segments: list[Segment], gaps: CompactionGaps) -> None:
         # Invariant: `bases[i]` is the base offset of `items[i]`, ascending; a plain list of
         # integers lets `bisect` search without calling into segments.
         self.items = segments
         self.bases = [segment.base_offset for segment in segments]
+        self.gaps = gaps  # of all of them
 
     def __len__(self) -> int:
         return len(self.items)
@@ -68,6 +71,14 @@ class SegmentList:
         length = end - position
         if length > max_bytes:
             length = max_bytes if size <= max_bytes else size if at_least_one else 0
+        if position < segment.unread_to and length > 0:
+            below = self.end_of(number, log_end_offset)
+            sound = segment.sound_end(position, position + length, below) - position
+            if sound < size:
+                # The first batch, which the index has led to, contradicts its neighbours.
+                segment.look_for_damage(below)
+                return self.read(offset, max_bytes, up_to, log_end_offset, at_least_one)
+            length = min(length, sound)
         return FileSlice(segment.open_file(), position, length) if length > 0 else None
 
     def read_behind_damage(
@@ -127,6 +138,7 @@ class SegmentList:
 
     def add(self, segment: Segment) -> None:
         assert not self.bases or segment.base_offset > self.bases[-1], "segments ascend"
+        segment.gaps = self.gaps
         self.items.append(segment)
         self.bases.append(segment.base_offset)
 
@@ -140,9 +152,15 @@ class SegmentList:
         first = self.number_at(old[0].base_offset)
         if self.items[first : first + len(old)] != old:
             return False
+        new.gaps = self.gaps
         self.items[first : first + len(old)] = [new]
         self.bases[first : first + len(old)] = [new.base_offset]
         return True
+
+    def note_gaps(self, gaps: list[Gap]) -> bool:
+        """Compaction leaves, or has left, these gaps between segments of the log. Returns whether
+        the file of them is new, so that its name has to be flushed."""
+        return self.gaps.note(gaps, self.bases)
 
     def damage(self) -> list[Damage]:
         """The known damage, in the order of offsets."""
@@ -155,10 +173,26 @@ class SegmentList:
         found = [each._replace(next_offset=each.next_offset or behind) for each in found]
         new = [damage_of(segment.base_offset, each) for each in found]
         for known in segment.damage:
-            new = [d for d in new if d.end <= known.position or d.position >= known.end]
+            new = [
+                d for d in new
+                if (d.end <= known.position or d.position >= known.end)
+                and d[:3] != known[:3]
+            ]  # fmt: skip
         segment.damage = sorted([*segment.damage, *new], key=lambda damage: damage.position)
         segment.findings.damaged(segment.path, new)
         return len(new)
+
+    def confirm_damage(self) -> None:
+        """Read the damaged ranges again and forget those that are good batches by now: a follower
+        that cuts its log there would throw away records that it has. Holes stay."""
+        for number, segment in enumerate(self.items):
+            if segment.damage:
+                below = self.bases[number + 1] if number + 1 < len(self.bases) else None
+                segment.damage = [
+                    damage
+                    for damage in segment.damage
+                    if not damage.size or is_still_damaged(segment, damage, below)
+                ]
 
     def first_damage(self, start_offset: int) -> int | None:
         """The first offset that is known to be unreadable, from where the log begins."""
