@@ -18,6 +18,7 @@ from typing import Any
 
 from headrace.consensus.batches import Batch, batches_in, metadata_batch
 from headrace.consensus.metadata_recovery import UnusableMetadata, what_to_type
+from headrace.consensus.quorum.believable_epochs import LAST_EPOCH
 from headrace.consensus.quorum.machine import Quorum, Timeouts
 from headrace.consensus.quorum.messages import ReplicaKey
 from headrace.consensus.quorum.roles import Leader
@@ -98,6 +99,11 @@ class MetadataLog:
             self._state = read_quorum_state(self.disk, self.folder) or QuorumState()
         except BadQuorumState as fault:
             raise UnusableMetadata(f"{fault}. {what_to_type(self.folder)}") from fault
+        if self._state.leader_epoch >= LAST_EPOCH:
+            raise UnusableMetadata(
+                f"The epoch of {self.folder}/quorum-state, {self._state.leader_epoch}, is the last "
+                f"one: no election can follow. {what_to_type(self.folder)}"
+            )
         self.snapshots = list_snapshots(self.disk, self.folder)
         counted = len(self.snapshots)
         image = self._load_snapshot(MetadataImage(cluster_id=cluster_id))

@@ -86,6 +86,7 @@ class QuorumHost:
         self.is_refused: Callable[[Address], bool] = lambda address: False
         self._is_performing = False
         self._is_over = False  # `on_failure` was called
+        self._logged_epochs = 0  # of `unbelievable_epochs`
         self._claimed = ""  # what the last one said who named a second leader
         self._strangers: set[VoterEndpoint] = set()  # of another cluster, and that was said
 
@@ -138,6 +139,7 @@ class QuorumHost:
                 self.quorum.receive(request, respond, self._now())
             except TwoLeaders as claim:
                 raise self._refused(claim) from claim
+            self._log_unbelievable_epochs()
             self._perform()
 
     def _refused(self, claim: TwoLeaders) -> KafkaError:
@@ -148,6 +150,18 @@ class QuorumHost:
             self._claimed = str(claim)
             log.error("a request is refused that names a second leader: %s", claim)
         return KafkaError(ErrorCode.INVALID_REQUEST, str(claim))
+
+    def _log_unbelievable_epochs(self) -> None:
+        """Log the first refused epoch, the second, the fourth and so on: never a flood of lines."""
+        count = self.quorum.unbelievable_epochs
+        if count > self._logged_epochs and count & (count - 1) == 0:
+            self._logged_epochs = count
+            log.error(
+                "refused an epoch that is too far ahead of this node's, %d (%d times so far): "
+                "another program speaks to the controllers' port, or this folder is far behind",
+                self.quorum.epoch,
+                count,
+            )
 
     # As one that wants its files flushed
 
@@ -256,6 +270,7 @@ class QuorumHost:
                 if message is None and self.is_refused(address):
                     self.quorum.refused(send.to, self._now())
                 self.quorum.answered(send.to, send.correlation_id, response, self._now())
+                self._log_unbelievable_epochs()
                 self._perform()
 
         if self._peers is None:

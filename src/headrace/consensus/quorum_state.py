@@ -67,6 +67,7 @@ def _number(fields: Any, name: str, least: int) -> int:
 
 
 def write_quorum_state(disk: Disk, folder: str, state: QuorumState) -> None:
+    assert 0 <= state.leader_epoch <= MOST, "what is written can be read"
     disk.write_file(f"{folder}/{FILE_NAME}", [encode_quorum_state(state)])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.consensus.batches import Batch, batches_in
-from headrace.consensus.metadata_log import UnusableMetadata
+from headrace.consensus.metadata_recovery import UnusableMetadata
 from headrace.consensus.snapshots import SnapshotId
 from headrace.controller.controller_settings import ControllerSettings
 from headrace.protocol.messages.kraft_version_record import KRaftVersionRecord
@@ -118,7 +118,7 @@ def test_a_snapshot_stands_for_the_log_before_it(tmp_path: Path) -> None:
     assert quorum.log.snapshots == [SnapshotId(0, 0), SnapshotId(image.offset + 1, 1)]
 
     found = QuorumOfOne(tmp_path)
-    first_after = [b for b in batches(tmp_path) if b.base_offset == image.offset + 1][0]
+    first_after = next(b for b in batches(tmp_path) if b.base_offset == image.offset + 1)
     assert kinds(first_after) == [LeaderChangeMessage], "the voters are in the snapshot"
     assert found.log.image.topics == image.topics
 

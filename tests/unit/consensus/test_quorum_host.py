@@ -78,8 +78,10 @@ class Host:
             on_failure=on_failure,
         )
 
-    def ask(self, to: Address, lane: str, api: Any, request: Any, answered: Any, **_: Any) -> None:
-        self.asked.append((to, lane, api, request, answered))
+    def ask(
+        self, to: Address, lane: str, messages: Any, request: Any, answered: Any, **_: Any
+    ) -> None:
+        self.asked.append((to, lane, messages, request, answered))
 
     def elected(self, epoch: int) -> None:
         self.heard.append(("elected", epoch))
@@ -126,8 +128,8 @@ def test_requests_leave_by_peers_and_answers_come_back() -> None:
     here.now.monotonic_ms = 1_000
     assert here.host.tick() > 1_000
     assert isinstance(here.quorum.role, Prospective)
-    (to, lane, api, request, answered), _ = here.asked
-    assert (to, lane, api) == (Address("node2", 9093, "CONTROLLER"), LANE, vote)
+    (to, lane, messages, request, answered), _ = here.asked
+    assert (to, lane, messages) == (Address("node2", 9093, "CONTROLLER"), LANE, vote)
     assert request.cluster_id == "a-cluster" and request.topics[0].partitions[0].pre_vote
     answered(votes.encode_response(VoteResponse(ErrorCode.NONE, 0, granted=True)))
     assert isinstance(here.quorum.role, Candidate)

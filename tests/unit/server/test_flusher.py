@@ -1,4 +1,6 @@
 import threading
+from functools import partial
+from typing import Any
 
 from headrace.server.flusher import Flusher
 from tests.readable import readable
@@ -10,7 +12,8 @@ def wait_for(flusher):
 
 
 def test_work_runs_on_its_own_thread_and_is_reported_on_ours():
-    flusher, seen = Flusher(), []
+    flusher = Flusher()
+    seen: list[Any] = []
     flusher.submit(
         lambda: seen.append(threading.current_thread().name),
         lambda error: seen.append((threading.current_thread().name, error)),
@@ -33,15 +36,17 @@ def test_a_disk_error_is_handed_to_whoever_asked():
 
 
 def test_stopping_does_everything_first():
-    flusher, done = Flusher(), []
+    flusher = Flusher()
+    done: list[Any] = []
     for number in range(100):
-        flusher.submit(lambda number=number: done.append(number), lambda error: done.append(error))
+        flusher.submit(partial(done.append, number), done.append)
     flusher.stop()
     assert done[:100] != [] and done.count(None) == 100
 
 
 def test_a_bug_is_kept_and_nothing_more_is_done():
-    flusher, done = Flusher(), []
+    flusher = Flusher()
+    done: list[Any] = []
 
     def stumble():
         raise KeyError("bug")

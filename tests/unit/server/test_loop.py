@@ -36,6 +36,7 @@ class Station:
         max_frame=10_000_000,
         most_held_bytes=100_000_000,
         buffer_is_free=lambda: None,
+        stopwatch=lambda: 1,
     ):
         talk = Conversation(handlers, max_frame=max_frame)
 
@@ -53,6 +54,7 @@ class Station:
             buffer_is_free=buffer_is_free,
             most_held_bytes=most_held_bytes,
             work=work,
+            stopwatch=stopwatch,
         )
         self.purgatory = talk.purgatory
         self.clients = []
@@ -117,6 +119,90 @@ def test_many_requests_in_one_piece_are_answered_in_order(poller):
     client.sendall(b"".join(asks))
     station.turns(5)
     assert [correlation_id(read_reply(client)) for _ in asks] == list(range(500))
+
+
+class Costly:
+    """A handler whose requests take milliseconds, on a clock of its own."""
+
+    def __init__(self, milliseconds):
+        self.now_ns = 1
+        self.answered = []
+        self._cost_ns = milliseconds * 1_000_000
+
+    def __call__(self, owner, request, call):
+        self.now_ns += self._cost_ns
+        self.answered.append(call.correlation_id)
+        return metadata.MetadataResponse(controller_id=call.correlation_id)
+
+    def time(self):
+        return self.now_ns
+
+
+def pipelined(first, count):
+    asks = [frame(METADATA, 1, pack(">i", -1), correlation_id=first + n) for n in range(count)]
+    return b"".join(asks)
+
+
+def test_pipelined_requests_have_a_share_of_each_turn(poller):
+    """100 ListGroups of 11 ms in one piece held the loop for 1.1 s."""
+    costly = Costly(11)
+    station = Station(poller, {metadata: costly}, stopwatch=costly.time)
+    client = station.connect()
+    client.sendall(pipelined(0, 100))
+    turns = 0
+    while len(costly.answered) < 100:
+        before = len(costly.answered)
+        station.turns()
+        turns += 1
+        assert 1 <= len(costly.answered) - before <= 2
+    assert [correlation_id(read_reply(client)) for _ in range(100)] == list(range(100))
+
+
+def test_connections_share_a_turn(poller):
+    costly = Costly(1)
+    station = Station(poller, {metadata: costly}, stopwatch=costly.time)
+    for number in range(5):
+        station.connect().sendall(pipelined(100 * number, 50))
+    station.turns()
+    counts = [sum(one // 100 == number for one in costly.answered) for number in range(5)]
+    assert counts == [4] * 5, "20 ms for five"
+    station.turns(20)
+    assert len(costly.answered) == 250
+
+
+def test_who_is_put_off_comes_first_in_the_next_turn(poller):
+    """Replies of a turn leave when it ends: it does not last until all have been answered."""
+    costly = Costly(9)
+    station = Station(poller, {metadata: costly}, stopwatch=costly.time)
+    clients = [station.connect() for _ in range(10)]
+    for number, client in enumerate(clients):
+        client.sendall(pipelined(10 * number, 2))
+    seen = []
+    while len(costly.answered) < 20:
+        before = len(costly.answered)
+        station.turns()
+        this_turn = costly.answered[before:]
+        assert 1 <= len(this_turn) <= 4
+        seen.append(this_turn)
+    firsts = [one for turn in seen for one in turn][:10]
+    assert sorted(one // 10 for one in firsts) == list(range(10)), "each once before any twice"
+    for client in clients:
+        assert read_reply(client) and read_reply(client)
+
+
+def test_one_that_leaves_while_it_is_put_off_is_forgotten(poller):
+    costly = Costly(30)
+    station = Station(poller, {metadata: costly}, stopwatch=costly.time)
+    clients = [station.connect() for _ in range(4)]
+    for client in clients:
+        client.sendall(pipelined(0, 1))
+    station.turns()
+    assert station.loop._put_off
+    for connection in list(station.loop._put_off):
+        station.loop.close(connection)
+    answered = len(costly.answered)
+    station.turns(3)
+    assert len(costly.answered) == answered and not station.loop._put_off
 
 
 def test_a_frame_larger_than_the_receive_buffer_arrives_whole(poller):

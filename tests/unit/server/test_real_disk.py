@@ -4,7 +4,6 @@ import os
 
 import pytest
 
-from headrace.server.folders import real_disk
 from headrace.server.folders.real_disk import RealDisk
 
 
@@ -42,7 +41,7 @@ def test_an_append_goes_behind_the_end_also_after_a_cut(disk, tmp_path):
 def test_short_writes_go_on(disk, tmp_path, monkeypatch):
     file = disk.open(f"{tmp_path}/a", create=True)
     write = os.pwrite
-    monkeypatch.setattr(real_disk.os, "pwrite", lambda fd, data, at: write(fd, data[:3], at))
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: write(fd, data[:3], at))
     file.append(b"0123456789")
     file.append_all([b"abc", b"defg"])
     file.write_at(b"XYZW", 2)
@@ -54,7 +53,7 @@ def test_many_pieces_go_to_the_file_without_being_joined(disk, tmp_path, monkeyp
     pieces = [bytes([number]) * 9_000 for number in range(3)]
     file.append_all([b"x", memoryview(pieces[0]), *pieces[1:]])
     write = os.pwritev
-    monkeypatch.setattr(real_disk.os, "pwritev", lambda fd, data, at: write(fd, data[:2], at))
+    monkeypatch.setattr(os, "pwritev", lambda fd, data, at: write(fd, data[:2], at))
     file.append_all(pieces)
     few = [b"y" * 20] * 2_000
     file.append_all(few)
@@ -72,7 +71,7 @@ def test_a_disk_that_fills_up_in_the_middle_leaves_no_trace(disk, tmp_path, monk
             raise OSError(28, "No space left on device")
         return write(fd, data[:4], at)
 
-    monkeypatch.setattr(real_disk.os, "pwrite", nearly_full)
+    monkeypatch.setattr(os, "pwrite", nearly_full)
     with pytest.raises(OSError):
         file.append(b"0123456789")
     assert (tmp_path / "a").read_bytes() == b"before" and file.size == 6
@@ -82,7 +81,7 @@ def test_short_reads_go_on(disk, tmp_path, monkeypatch):
     (tmp_path / "a").write_bytes(b"0123456789")
     file = disk.open(f"{tmp_path}/a")
     read = os.pread
-    monkeypatch.setattr(real_disk.os, "pread", lambda fd, length, at: read(fd, min(length, 3), at))
+    monkeypatch.setattr(os, "pread", lambda fd, length, at: read(fd, min(length, 3), at))
     assert file.read(8, 1) == b"12345678"
     assert file.read(80, 1) == b"123456789"
 

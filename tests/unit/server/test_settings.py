@@ -279,7 +279,7 @@ def test_a_slip_in_a_setting_does_not_pass(name: str, meant: str, tmp_path: Path
     file.write_text(f"{name}=1\n")
     for refused in ({"overrides": {name: "1"}}, {"config_file": file}):
         with pytest.raises(CannotStart, match=f"no setting named {name}. Did you mean {meant}?"):
-            load_settings(**refused)  # type: ignore[arg-type]
+            load_settings(**refused)
 
 
 def test_an_option_has_no_name_that_nobody_knows(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from headrace.cli.dump.batches import batch_rows
 from headrace.cli.dump.rows import Row
 from headrace.cli.dump.small_files import (
     epoch_rows,
+    gap_rows,
     json_rows,
     offset_index_rows,
     offset_rows,
@@ -31,6 +32,7 @@ from headrace.cli.failure import Failure
 from headrace.consensus import recovery_point
 from headrace.protocol.errors import MalformedMessage
 from headrace.storage import checkpoints
+from headrace.storage.compaction.compaction_gaps import GAPS
 
 if TYPE_CHECKING:
     from headrace.cli.damage.data_folder import Check
@@ -48,6 +50,7 @@ BY_NAME: dict[str, Callable[[Path], Iterator[Row]]] = {
     checkpoints.START_OFFSETS: offset_rows,
     checkpoints.HIGH_WATERMARKS: offset_rows,
     checkpoints.CLEANED_OFFSETS: offset_rows,
+    GAPS: gap_rows,
     checkpoints.PARTITION_METADATA: topic_id_rows,
     checkpoints.META_PROPERTIES: property_rows,
     checkpoints.CLEAN_SHUTDOWN: json_rows,
@@ -66,8 +69,8 @@ UNREADABLE = (MalformedMessage, checkpoints.MalformedCheckpoint, ValueError)
 WHAT_IT_READS = (
     "Show what a file holds: batches, entries, producers, offsets.\n\n"
     "Reads .log, .index, .timeindex, .txnindex, .snapshot and .checkpoint files, "
-    "leader-epoch-checkpoint and the other checkpoints, partition.metadata, meta.properties, "
-    "quorum-state and recovery-point."
+    "leader-epoch-checkpoint and the other checkpoints, compaction-gaps, partition.metadata, "
+    "meta.properties, quorum-state and recovery-point."
 )
 
 

@@ -11,6 +11,7 @@ Rules that everything rests on:
 3. A leader commits nothing before a record of its own epoch is committed.
 4. The voters are those of the latest VotersRecord in the log, committed or not; the next one is
    written only when the one before is committed.
+5. An epoch far ahead of this member's own is not believed (`believable_epochs.py`).
 
 `elections.py` has candidacies and votes, `leadership.py` and `voter_changes.py` the leader's part,
 `fetcher.py` that of followers and observers. Not done: raising kraft.version 0 to 1.
@@ -22,6 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from headrace.consensus.quorum.believable_epochs import LAST_EPOCH, is_believable
 from headrace.consensus.quorum.effects import Deposed, Effect, Flush, Reply, Send
 from headrace.consensus.quorum.elections import Elections
 from headrace.consensus.quorum.fetcher import Fetcher
@@ -112,6 +114,7 @@ class Quorum:
         self.leader_high_watermark = NOBODY  # as last heard; this log may not reach so far yet
         self.leader_heard = NOBODY, 0  # the leader that has answered last, and when
         self.damaged_responses = 0  # that could not be appended; for a metric
+        self.unbelievable_epochs = 0  # requests and responses that named one; for a metric
         self.effects: list[Effect] = []
         self.in_flight = RequestsInFlight(
             timeout_ms=timeouts.request_ms, backoff_ms=timeouts.retry_backoff_ms
@@ -128,6 +131,7 @@ class Quorum:
         election = self._state_file.read()
         if election.epoch < self.log.last_epoch:  # the file is older than the log
             election = Election(self.log.last_epoch)
+        assert election.epoch < LAST_EPOCH, "a folder without a next epoch is not started"
         self.epoch = election.epoch
         if (snapshot := self.log.latest_snapshot()) is not None:
             self.high_watermark = snapshot.end_offset  # only committed records are in snapshots
@@ -152,6 +156,11 @@ class Quorum:
     def receive(self, request: Request, token: Any, now: Now) -> None:
         """The response is a `Reply` with this token, now or later."""
         match request:
+            case VoteRequest() | BeginEpochRequest() | EndEpochRequest() if not self.believes(
+                request.epoch
+            ):
+                kind = VoteResponse if isinstance(request, VoteRequest) else Response
+                self.reply(token, self.answer(kind, ErrorCode.INVALID_REQUEST))
             case VoteRequest():
                 self.reply(token, self._elections.vote(request, now))
             case BeginEpochRequest():
@@ -265,6 +274,8 @@ class Quorum:
     def may_stand(self) -> bool:
         """A voter may, and one whose removal is perhaps not committed: if nobody else has the
         record of it, nobody else's log is long enough for its vote (Raft's thesis, 4.2.2)."""
+        if self.epoch >= LAST_EPOCH:
+            return False
         if self.is_voter:
             return True
         is_perhaps_undone = self.voters.latest_offset >= self.high_watermark
@@ -305,7 +316,7 @@ class Quorum:
             case Candidate():
                 self._elections.campaign(role, now, is_late=is_late)
             case Resigned():
-                if is_late:
+                if is_late and self.epoch < LAST_EPOCH:
                     self.become_unattached(self.epoch + 1, now)
                 else:
                     self.leadership.tell_the_end(role, now)
@@ -333,9 +344,18 @@ class Quorum:
             self.role.deadline_ms = now.monotonic_ms + turn_ms
         return self.answer(Response)
 
+    def believes(self, epoch: int) -> bool:
+        """Whether another member may name this epoch. Counts those that it may not."""
+        has_log = self.log.end_offset > 0
+        is_good = is_believable(epoch, self.epoch, has_log=has_log)
+        self.unbelievable_epochs += not is_good
+        return is_good
+
     # Responses
 
     def _hear(self, to: int, request: Request, response: Response, now: Now) -> None:
+        if not self.believes(response.epoch):
+            return
         known = (self.epoch, self.leader_id)
         self.learn(response.epoch, response.leader_id, response.endpoints, now)
         if (self.epoch, self.leader_id) != known or response.epoch < self.epoch:
@@ -413,6 +433,7 @@ class Quorum:
         before, led = self.role, self.epoch
         assert type(role) in NEXT_ROLES[type(before)], f"{before} does not become {role}"
         assert election.epoch >= self.epoch, "an epoch never goes back"
+        assert election.epoch <= LAST_EPOCH, "an epoch has a successor"
         # Rule 1: the disk knows it before anybody else does.
         self._state_file.write(election)
         self.role, self.epoch = role, election.epoch

@@ -123,9 +123,7 @@ def open_cluster(
         if replace_taken_ports(plan, is_free, free_ports):
             write_plan(disk, wanted.data, plan)
         addresses, metrics = _addresses(wanted, len(plan.nodes))
-        between = None
-        if wanted.secure is not None:
-            between = security.new_secrets(randomness)
+        between = security.new_secrets(randomness)
         orders = {
             node.id: _order(plan, node, address, served, given, wanted, between)
             for node, address, served in zip(plan.nodes, addresses, metrics, strict=True)
@@ -317,11 +315,14 @@ def _order(
     metrics: str | None,
     given: Mapping[str, str],
     wanted: Wanted,
-    between: security.Secrets | None,
+    between: security.Secrets,
 ) -> Order:
-    decided = settings_of(plan, node, address, given, secured=between is not None)
-    if between is not None:
+    is_secured = wanted.secure is not None
+    decided = settings_of(plan, node, address, given, secured=is_secured)
+    if is_secured:
         decided |= security.settings_between_nodes(between, given)
+    else:
+        decided |= security.settings_of_controllers(between, given)
     if plan.more_folders:
         folders = (wanted.data, *plan.more_folders)
         decided["log.dirs"] = ",".join(folder_of(path, node.id) for path in folders)
@@ -333,5 +334,5 @@ def _order(
         metrics=metrics,
         insecure=wanted.insecure,
         secure=None if wanted.secure is None else str(wanted.secure),
-        delay_client=None if between is None else security.delay_client(between, given),
+        delay_client=security.delay_client(between, given) if is_secured else None,
     )

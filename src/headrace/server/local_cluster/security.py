@@ -1,10 +1,15 @@
-"""How the nodes of a secured cluster on this machine, and their delay services, log in.
+"""How the nodes of a cluster on this machine, and their delay services, log in to each other.
 
-Clients come by SASL_SSL, as to a node alone. Nodes have two listeners of their own on localhost:
-NODES between brokers and CONTROLLER for the quorum, both SASL_SSL with PLAIN, for two users that no
-client knows the passwords of. These are made anew at each start of the parent, kept in memory, and
-handed to the nodes by their sockets: no file holds them, and nobody else is let in there. The user
-of the nodes is a super user, that of the delay service an ordinary one (docs/decisions/0009).
+The parent makes passwords at each start, keeps them in memory, and passes them to the nodes over
+their sockets: no file holds them.
+
+- In every cluster the controllers' listener asks for a login, so that no other program on the
+  machine can vote, register a broker or change an ISR (docs/decisions/0034). A user who maps the
+  listener in `listener.security.protocol.map` decides this instead.
+- In a secured cluster (`--secure`) clients connect by SASL_SSL, as to a node alone. Nodes have two
+  listeners of their own on localhost: NODES between brokers and CONTROLLER for the quorum, both
+  SASL_SSL with PLAIN. The user of the nodes is a super user, that of the delay service an ordinary
+  one (docs/decisions/0009).
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ from dataclasses import dataclass, field
 
 from headrace.contract import delay_login
 from headrace.metadata.config_definitions.authorizer import AUTHORIZER_CLASS, SUPER_USERS
+from headrace.metadata.config_definitions.network import SECURITY_PROTOCOLS
 
 NODES = "NODES"
 CONTROLLER = "CONTROLLER"
@@ -22,11 +28,12 @@ USER = "headrace-nodes"
 MECHANISM = "PLAIN"
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SECRET_BYTES = 32
+PROTOCOLS = "listener.security.protocol.map"
 # The security settings that the parent adds to its other settings.
 DECIDED = (
     "inter.broker.listener.name",
     "security.inter.broker.protocol",
-    "listener.security.protocol.map",
+    PROTOCOLS,
     "sasl.mechanism.inter.broker.protocol",
     "sasl.mechanism.controller.protocol",
 )
@@ -44,26 +51,57 @@ def new_secrets(randomness: Callable[[int], bytes]) -> Secrets:
     return Secrets(randomness(SECRET_BYTES).hex(), randomness(SECRET_BYTES).hex())
 
 
+def settings_of_controllers(secrets: Secrets, given: Mapping[str, str]) -> dict[str, str]:
+    """A login on the controllers' listener of a cluster without `--secure`.
+
+    Returns nothing if `given` maps this listener to a protocol of the user's own: Apache Kafka's
+    nodes join such a cluster.
+    """
+    mapped = given.get(PROTOCOLS, "")
+    names = [entry.partition(":")[0].strip().upper() for entry in mapped.split(",")]
+    if CONTROLLER in names:
+        return {}
+    others = mapped or ",".join(f"{name}:{name}" for name in SECURITY_PROTOCOLS)
+    settings = {
+        PROTOCOLS: f"{others},{CONTROLLER}:SASL_PLAINTEXT",
+        "sasl.mechanism.controller.protocol": MECHANISM,
+    }
+    return settings | _login_on(CONTROLLER, _login(secrets)) | _trusted_nodes(given)
+
+
 def settings_between_nodes(secrets: Secrets, given: Mapping[str, str]) -> dict[str, str]:
     """`given` are the settings of the security folder and of the person."""
-    users = f'user_{USER}="{secrets.nodes}" user_{delay_login.USER}="{secrets.delay}"'
-    login = f'{MODULE} required username="{USER}" password="{secrets.nodes}" {users};'
+    login = _login(secrets)
     settings = {
         "inter.broker.listener.name": NODES,
-        "listener.security.protocol.map": ",".join(
-            f"{name}:SASL_SSL" for name in (CLIENTS, NODES, CONTROLLER)
-        ),
+        PROTOCOLS: ",".join(f"{name}:SASL_SSL" for name in (CLIENTS, NODES, CONTROLLER)),
         "sasl.mechanism.inter.broker.protocol": MECHANISM,
         "sasl.mechanism.controller.protocol": MECHANISM,
     }
     for name in (NODES, CONTROLLER):
-        prefix = f"listener.name.{name.lower()}."
-        settings[f"{prefix}sasl.enabled.mechanisms"] = MECHANISM
-        settings[f"{prefix}{MECHANISM.lower()}.sasl.jaas.config"] = login
-    if given.get(AUTHORIZER_CLASS):
-        trusted = [given[SUPER_USERS]] if given.get(SUPER_USERS) else []
-        settings[SUPER_USERS] = ";".join([*trusted, f"User:{USER}"])
-    return settings
+        settings |= _login_on(name, login)
+    return settings | _trusted_nodes(given)
+
+
+def _login(secrets: Secrets) -> str:
+    users = f'user_{USER}="{secrets.nodes}" user_{delay_login.USER}="{secrets.delay}"'
+    return f'{MODULE} required username="{USER}" password="{secrets.nodes}" {users};'
+
+
+def _login_on(listener: str, login: str) -> dict[str, str]:
+    prefix = f"listener.name.{listener.lower()}."
+    return {
+        f"{prefix}sasl.enabled.mechanisms": MECHANISM,
+        f"{prefix}{MECHANISM.lower()}.sasl.jaas.config": login,
+    }
+
+
+def _trusted_nodes(given: Mapping[str, str]) -> dict[str, str]:
+    """The nodes' user as a super user, where rights are checked."""
+    if not given.get(AUTHORIZER_CLASS):
+        return {}
+    trusted = [given[SUPER_USERS]] if given.get(SUPER_USERS) else []
+    return {SUPER_USERS: ";".join([*trusted, f"User:{USER}"])}
 
 
 def delay_client(secrets: Secrets, given: Mapping[str, str]) -> dict[str, str]:

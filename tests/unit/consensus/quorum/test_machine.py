@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from headrace.consensus.quorum.believable_epochs import LAST_EPOCH, MOST_AHEAD, is_believable
 from headrace.consensus.quorum.machine import Quorum
 from headrace.consensus.quorum.messages import (
     AddVoterRequest,
@@ -63,7 +64,7 @@ class Led:
         return heard[0]
 
     def fetch(self, **changed: Any) -> FetchRequest:
-        fields = {
+        fields: dict[str, Any] = {
             "replica": STRANGER,
             "epoch": self.quorum.epoch,
             "offset": self.quorum.log.end_offset,
@@ -330,4 +331,43 @@ def test_the_leader_knows_how_far_everybody_is() -> None:
     assert [replica.key.id for replica in status.observers] == [4]
     for replica in status.voters + status.observers:
         assert now.wall_ms - 1_000 < replica.last_caught_up_wall_ms <= now.wall_ms
-    assert status_of(led.followers[0].quorum, now) is None  # type: ignore[arg-type]
+    assert status_of(led.followers[0].quorum, now) is None
+
+
+# ---- epochs that no honest quorum has
+
+
+@pytest.mark.parametrize("epoch", [(1 << 31) - 1, (1 << 31) - 2, 2_000_000])
+def test_an_epoch_far_ahead_is_refused_and_changes_nothing(epoch: int) -> None:
+    led = Led()
+    known = led.quorum.epoch
+    requests = [
+        VoteRequest(epoch, STRANGER, 0, 1_000, pre_vote=False, voter=None),
+        VoteRequest(epoch, STRANGER, 0, 1_000, pre_vote=True, voter=None),
+        BeginEpochRequest(epoch, STRANGER.id, (), None),
+        EndEpochRequest(epoch, STRANGER.id, (), ()),
+    ]
+    for member in led.cluster.members.values():
+        for request in requests:
+            assert led.ask(member, request).error == ErrorCode.INVALID_REQUEST
+    led.world.run(5_000)
+    assert led.cluster.leader() is led.leader and led.quorum.epoch == known
+    assert led.quorum.unbelievable_epochs == len(requests)
+
+
+def test_a_member_that_was_away_for_many_elections_is_believed() -> None:
+    led = Led()
+    ahead = led.quorum.epoch + MOST_AHEAD
+    vote = VoteRequest(ahead, STRANGER, 0, 0, pre_vote=False, voter=None)
+    assert led.ask(led.leader, vote).error == ErrorCode.NONE
+    led.world.run(10_000)
+    leader = led.cluster.leader()
+    assert leader is not None and leader.quorum is not None
+    assert leader.quorum.epoch > ahead, "the quorum goes on behind it"
+
+
+def test_a_member_without_a_log_believes_any_epoch_that_has_a_successor() -> None:
+    assert is_believable(LAST_EPOCH, 0, has_log=False)
+    assert not is_believable(LAST_EPOCH + 1, 0, has_log=False)
+    assert not is_believable(LAST_EPOCH, 0, has_log=True)
+    assert is_believable(LAST_EPOCH, LAST_EPOCH - 1, has_log=True)

@@ -22,7 +22,7 @@ def note(history: VoterHistory, offset: int, *messages: Any) -> None:
 def test_a_record_counts_at_once_and_is_undone_by_truncation() -> None:
     history = VoterHistory((ANNA, BEN), kraft_version=1)
     note(history, 5, voters_record((ANNA, BEN, CLEO)))
-    assert history.latest == (ANNA, BEN, CLEO) and history.latest_offset == 5
+    assert list(history.latest) == [ANNA, BEN, CLEO] and history.latest_offset == 5
     history.truncate(6)
     assert history.latest_offset == 5
     history.truncate(5)
