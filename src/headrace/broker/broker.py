@@ -38,7 +38,7 @@ from headrace.replication.replica import PartitionLeader, PartitionReplica
 from headrace.replication.this_broker import ThisBroker, replication_settings
 from headrace.serving.authorization import Authorizer
 from headrace.serving.purgatory import Purgatory
-from headrace.serving.slices import Lane
+from headrace.serving.slices import FairLane, Lane
 
 if TYPE_CHECKING:
     from headrace.broker.folders.folder_moves import FolderMoves
@@ -90,6 +90,7 @@ class Broker:
         "disk_refused_ms",
         "changes",
         "loads",
+        "chores",
         "unopened",
         "_quiet_until_ms",
         "now",
@@ -171,6 +172,7 @@ class Broker:
         self._quiet_until_ms = 0
         self.changes = Lane()  # what the image means for files, done in slices
         self.loads = Lane()  # of the coordinators' state
+        self.chores = FairLane()  # of the coordinators: markers, offsets of deleted topics
         self.unopened: set[bytes] = set()  # ids of topics that had no room for all their files
         self.authorizer = authorizer  # None: everybody may do everything
         self.now = now

@@ -1,12 +1,13 @@
 """Topics made by being asked for, if both the client and the broker's settings allow it.
 
-Internal topics are made by their coordinators, never here; a name that is not legal is not tried.
+Internal topics are made by their coordinators, and those of our own services by these, with their
+settings: never here. A name that is not legal is not tried.
 """
 
 from __future__ import annotations
 
 from headrace.broker.broker import Broker
-from headrace.metadata.topic_names import INTERNAL_TOPICS, require_legal
+from headrace.metadata.topic_names import INTERNAL_TOPICS, is_of_services, require_legal
 from headrace.protocol.errors import KafkaError
 from headrace.protocol.messages.metadata import MetadataRequest
 from headrace.protocol.primitives import ZERO_ID
@@ -29,6 +30,6 @@ def missing_topics(broker: Broker, request: MetadataRequest) -> list[str]:
         name = topic.name
         if name is None or topic.topic_id != ZERO_ID or name in broker.image.topics:
             continue
-        if name not in INTERNAL_TOPICS and is_legal(name):
+        if name not in INTERNAL_TOPICS and not is_of_services(name) and is_legal(name):
             missing.append(name)
     return missing

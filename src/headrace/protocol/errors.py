@@ -17,7 +17,8 @@ class ErrorCode(IntEnum):
     retriable: bool
     description: str
 
-    def __new__(cls, number: int, retriable: bool, description: str) -> ErrorCode:
+    # With defaults, because type checkers read `ErrorCode(3)`, which looks a code up, as this call.
+    def __new__(cls, number: int, retriable: bool = False, description: str = "") -> ErrorCode:
         code = int.__new__(cls, number)
         code._value_ = number
         code.retriable = retriable

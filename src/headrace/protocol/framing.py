@@ -11,8 +11,9 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any
 
+from headrace.environment import Buffer
 from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.primitives import BROKEN, Piece, skip_tags
+from headrace.protocol.primitives import BROKEN, skip_tags
 
 API_VERSIONS = 18
 
@@ -33,9 +34,9 @@ def response_header_is_flexible(messages: Any, version: int) -> bool:
 
 def encode_request(
     messages: Any, version: int, correlation_id: int, client_id: str | None, request: Any
-) -> list[Piece]:
+) -> list[Buffer]:
     """The frame of a request message."""
-    body: list[Piece] = []
+    body: list[Buffer] = []
     messages.ENCODE_REQUEST[version](request, body.append)
     name = b"" if client_id is None else client_id.encode()
     head = REQUEST_HEAD.pack(

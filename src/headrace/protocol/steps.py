@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator
 from functools import cache
 from typing import Any
 
-Steps = Generator[None, None, Any]
+Steps = Generator[Any, None, Any]
 
 
 @cache

@@ -40,6 +40,11 @@ LONGEST_WAIT_MS = 1_000
 # The time for long work in each turn: short enough that other clients do not notice it, and long
 # compared with the overhead of a turn (some 20 us).
 SLICE_NS = 5_000_000
+# The time for the requests of a turn. It is shared by the connections that have some; each has its
+# first request answered in any case, and goes on in the next turn if its share is over. Below the
+# least share, leaving and coming back would cost more than it brings.
+REQUESTS_NS = 20_000_000
+LEAST_SHARE_NS = 2_000_000
 # While there is long work, a thread that computes gives Python's lock back after this time. The
 # loop gives it up at each system call: with the usual 5 ms, a turn that made files took 75 ms
 # beside a flush of 5,000 new logs, 4 ms of it the loop's own. At other times the short time only
@@ -78,6 +83,7 @@ class Loop:
         buffer_is_free: Callable[[], None],
         most_held_bytes: int,
         work: Callable[[Callable[[], bool]], bool] = lambda is_over: False,
+        stopwatch: Callable[[], int] = perf_counter_ns,
     ) -> None:
         # Invariants: everything here runs on one thread; `_held_bytes` is the sum over all
         # connections of `tail` and the received part of `big`; the contents of `_buffer` belong to
@@ -111,9 +117,14 @@ class Loop:
         self._said_since_ms = 0
         self._said = 0  # lines about closed connections, in the second that began then
         self.timers.every(1_000, self._say_the_rest, now.monotonic_ms)
-        self._again: list[
-            Connection
-        ] = []  # connections with complete frames left for the next turn
+        # Connections with complete frames left for the next turn, and events that are left for it.
+        self._again: list[Connection] = []
+        self._put_off: dict[Connection, int] = {}
+        self._stopwatch = stopwatch  # nanoseconds; measures the shares of a turn
+        self._share_ns = REQUESTS_NS  # of each connection, in this turn
+        self._fed_at_ns = 0  # when a connection was fed last
+        self._turn_ends_ns = 0  # of its requests, since the first was fed; 0: none was
+        dispatch.share_is_over = self._share_is_over
         self._most_held_bytes = most_held_bytes
         self._held_bytes = 0  # of requests that are not complete, over all connections
         self.unread_bytes = 0  # over all connections
@@ -157,24 +168,25 @@ class Loop:
         self.clock.read(now)
         started_ms = now.monotonic_ms
         connections = self.connections
-        write = self.poller.WRITE
+        again, self._again = self._again, []
+        put_off, self._put_off = self._put_off, {}
+        waiting = len(events) + len(again) + len(put_off)
+        self._share_ns = REQUESTS_NS if waiting < 2 else max(REQUESTS_NS // waiting, LEAST_SHARE_NS)
+        self._fed_at_ns = self._turn_ends_ns = 0
+        # Who was put off comes first, then who has had a share before, then who has just come.
+        for connection, mask in put_off.items():
+            self._take(connection, mask)
+        for connection in again:
+            self._take(connection, 0)
         # A callback or a send may close other connections, so each event looks its connection up
         # again.
         for descriptor, mask in events:
-            connection = connections.get(descriptor)
-            if connection is None:
-                if descriptor in self.callbacks:
-                    self.callbacks[descriptor]()
-                continue
-            if mask & write:
-                self._send(connection)
-            if mask & ~write and descriptor in connections:
-                self._readable(connection)
-        if self._again:
-            again, self._again = self._again, []
-            for connection in again:
-                if connections.get(connection.descriptor) is connection:
-                    self._resume(connection)
+            found = connections.get(descriptor)
+            if found is not None:
+                if found not in put_off:
+                    self._take(found, mask)
+            elif descriptor in self.callbacks:
+                self.callbacks[descriptor]()
         self.timers.run(now.monotonic_ms)
         has_work = self.work(Slice().is_over)
         if has_work is not self.has_work:
@@ -188,6 +200,30 @@ class Loop:
             self.asked_at_ms = now.monotonic_ms
             self.lag_ms = max(self.lag_ms, now.monotonic_ms - started_ms)
 
+    def _take(self, connection: Connection, mask: int) -> None:
+        """Write to a connection, read from it; or go on with what was read, if the mask is 0."""
+        connections, descriptor = self.connections, connection.descriptor
+        if connections.get(descriptor) is not connection:
+            return
+        # The time that was read last: no clock is read for an event.
+        if self._fed_at_ns > self._turn_ends_ns:
+            if mask:
+                self._put_off[connection] = mask
+            else:
+                self._again.append(connection)
+            return
+        if not mask:
+            self._resume(connection)
+            return
+        write = self.poller.WRITE
+        if mask & write:
+            self._send(connection)
+        if mask & ~write and connections.get(descriptor) is connection:
+            self._readable(connection)
+
+    def _share_is_over(self) -> bool:
+        return self._stopwatch() - self._fed_at_ns >= self._share_ns
+
     def finish_turn(self) -> None:
         """Try woken requests, write gathered batches, send replies."""
         dispatch, purgatory = self.dispatch, self.purgatory
@@ -198,7 +234,7 @@ class Loop:
                 resumed, dispatch.resumed = dispatch.resumed, []
                 for session in resumed:
                     if not session.closing:
-                        self._resume(session.connection)
+                        self._take(session.connection, 0)
             if dispatch.failed:
                 failed, dispatch.failed = dispatch.failed, []
                 for session, why in failed:
@@ -256,7 +292,7 @@ class Loop:
 
     def wait_ms(self) -> int:
         """How long the next turn may sleep if nothing happens."""
-        if self._again or self.has_work:
+        if self._again or self._put_off or self.has_work:
             return 0
         wait_ms = LONGEST_WAIT_MS
         for due_ms in (self.purgatory.next_deadline_ms(), self.timers.next_ms()):
@@ -315,6 +351,9 @@ class Loop:
     def _feed(self, connection: Connection, filled: int) -> None:
         """Handle the frames in the shared buffer and keep the incomplete one at its end."""
         session = connection.session
+        self._fed_at_ns = self._stopwatch()
+        if not self._turn_ends_ns:
+            self._turn_ends_ns = self._fed_at_ns + REQUESTS_NS
         taken = self._answer(session, self._buffer, filled)
         connection.tail_is_ready = False
         if taken == filled:

@@ -31,7 +31,7 @@ class Timers:
                 self.every(period_ms, do, now_ms)
             try:
                 do()
-            except Exception:  # noqa: BLE001 - what fails now may work the next time
+            except Exception:  # what fails now may work the next time
                 log.exception("work that is done at its time failed (each %d ms)", period_ms)
 
     def next_ms(self) -> int | None:

@@ -117,6 +117,11 @@ class WaitingRequest:
         self.complete: Callable[[Any], None] = _nobody_waits  # set by dispatch
 
 
+# Yielded by a generator that is about to make an answer of more than a megabyte: one of those is
+# made at a time, and none while clients have left too much unread.
+LARGE_ANSWER = "large answer"
+
+
 def long(answer: Any) -> Generator[None, None, Any]:
     """An answer that is to be encoded in slices, whatever the size of its request."""
     yield

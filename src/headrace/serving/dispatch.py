@@ -33,7 +33,7 @@ from headrace.serving.route import (
     throttled,
 )
 from headrace.serving.session import Piece, Reply, Session
-from headrace.serving.slices import Lane
+from headrace.serving.slices import FairLane
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +65,8 @@ class Dispatch:
         "quotas",
         "long_answers",
         "holds_back",
+        "large_answer",
+        "share_is_over",
     )
 
     def __init__(
@@ -88,8 +90,11 @@ class Dispatch:
         self.max_frame = max_frame
         self.stopwatch = stopwatch  # nanoseconds; None: latencies are not measured
         self.quotas: ClientQuotas | None = None  # None: nobody is limited
-        self.long_answers = Lane()
-        self.holds_back = False  # too many bytes are unread: no long answer is made
+        self.long_answers = FairLane()
+        self.holds_back = False  # too many bytes are unread: no large answer is made
+        self.large_answer: Reply | None = None  # the one that is being made
+        # Whether the connection that is fed has had its share of the turn; the loop sets it.
+        self.share_is_over: Callable[[], bool] = _never
 
     def feed(self, session: Session, view: memoryview, filled: int) -> int:
         """Answer the complete frames in view[:filled]; returns how many bytes were taken."""
@@ -117,6 +122,9 @@ class Dispatch:
             else:
                 answer_out_of_turn(self, session, view[position + 4 : end])
             position = end
+            # One that pipelines a thousand requests goes on in the next turn.
+            if filled - position >= 8 and self.share_is_over():
+                break
         if 4 <= filled - position < 8:
             self._require_size(int.from_bytes(view[position : position + 4], "big", signed=True))
         return position
@@ -152,6 +160,7 @@ class Dispatch:
                 call = Call(self.now, route.version, frame, session, correlation_id, meter)
                 answer = route.handle(route.owner, request, call)
                 if type(answer) is GeneratorType:  # a small request with a long answer
+                    call.frame = memoryview(frame.tobytes())  # the buffer is reused meanwhile
                     begin(self, session, route, correlation_id, answer, started, meter)
                     return
             if answer is None:
@@ -178,7 +187,7 @@ class Dispatch:
             pieces = route.frame(correlation_id, refused)
         except ClosesConnection:
             raise
-        except Exception as bug:  # noqa: BLE001 - one request's bug must not end the others
+        except Exception as bug:  # one request's bug must not end the others
             raise self.blame(session, route, bug) from bug
         if started:
             self.note_time(route, started)
@@ -196,7 +205,7 @@ class Dispatch:
         call = Call(self.now, route.version, memoryview(copied), session, correlation_id, meter)
         at = body_of(route, call.frame, client_id_length)
         answering = answering_of(route, call, at)
-        begin(self, session, route, correlation_id, answering, started, meter)
+        begin(self, session, route, correlation_id, answering, started, meter, len(copied))
 
     def blame(self, session: Session, route: Route, bug: Exception) -> ClosesConnection:
         # A read error of the disk is not a bug, so its traceback would not help.
@@ -367,6 +376,10 @@ class Dispatch:
         microseconds = (self.stopwatch() - started) // 1000
         route.microseconds += microseconds
         route.buckets[min(microseconds.bit_length(), 31)] += 1
+
+
+def _never() -> bool:
+    return False
 
 
 def is_full(session: Session) -> bool:

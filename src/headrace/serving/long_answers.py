@@ -2,8 +2,9 @@
 
 The request keeps its place in the line of its connection, and nothing more is read from that
 connection meanwhile: order is as if it had been answered at once. All of them go through one lane,
-one after the other, so only one of them holds decoded messages at a time; and none begins while
-clients have left too many answers unread (`Dispatch.holds_back`).
+in which each connection has its turn (`FairLane`). An answer of more than `LARGE_ANSWER_BYTES`
+needs room: one of those is made at a time, and none while clients have left too much unread
+(`Dispatch.holds_back`). It waits aside then, and delays no smaller one.
 The state may change between two slices, as with Apache Kafka's many threads: a handler that is
 given steps (`Api.handle_large`) yields only between two elements of the request.
 """
@@ -18,18 +19,22 @@ from headrace.environment import FileSlice
 from headrace.protocol.errors import KafkaError, MalformedMessage
 from headrace.protocol.primitives import BROKEN
 from headrace.protocol.steps import in_steps
-from headrace.serving.api import Call, ClosesConnection, WaitingRequest
+from headrace.serving.api import LARGE_ANSWER, Call, ClosesConnection, WaitingRequest
 from headrace.serving.quotas import Meter
 from headrace.serving.route import Route, error_response, throttled
 from headrace.serving.session import Piece, Reply, Session
+from headrace.serving.slices import NO_ROOM
 
 if TYPE_CHECKING:
     from headrace.serving.dispatch import Dispatch
 
 # Pieces of an answer are joined after so many steps: fewer objects, and no second copy of it all.
 STEPS_PER_CHUNK = 2_000
+LARGE_ANSWER_BYTES = 1024 * 1024
+# Decoded, a request takes up to 58 times its size: of those from this size on, one is under way.
+HEAVY_FROM = 256 * 1024
 
-Answering = Generator[None, None, Any]
+Answering = Generator[Any, None, Any]
 
 
 def begin(
@@ -40,13 +45,16 @@ def begin(
     answering: Answering,
     started: int,
     meter: Meter | None,
+    size: int = 0,
 ) -> None:
-    """Take a place in line; `answering` yields its steps and returns what a handler may."""
+    """Take a place in line; `answering` yields its steps and returns what a handler may. `size` is
+    the request's, if it is yet to be decoded."""
     reply = Reply(None, None)
     session.line.append(reply)
     dispatch.mute(session)
     dispatch.long_answers.add(
-        _work(dispatch, session, route, correlation_id, reply, answering, started, meter)
+        _work(dispatch, session, route, correlation_id, reply, answering, started, meter),
+        heavy=size >= HEAVY_FROM,
     )
 
 
@@ -75,24 +83,30 @@ def _work(
     answering: Answering,
     started: int,
     meter: Meter | None,
-) -> Generator[None, None, None]:
+) -> Generator[object, None, None]:
     steps = _pieces(dispatch, session, route, correlation_id, answering, meter)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            found = done.value
-            break
-        except ClosesConnection as reason:
-            dispatch.failed.append((session, str(reason)))
-            return
-        except Exception as bug:  # noqa: BLE001 - one request's bug must not end the others
-            dispatch.failed.append((session, str(dispatch.blame(session, route, bug))))
-            return
-        if session.closing:  # its connection is gone
-            steps.close()
-            return
-        yield
+    try:
+        while True:
+            try:
+                said = next(steps)
+            except StopIteration as done:
+                found = done.value
+                break
+            except ClosesConnection as reason:
+                dispatch.failed.append((session, str(reason)))
+                return
+            except Exception as bug:  # noqa: BLE001 - one request's bug must not end the others
+                dispatch.failed.append((session, str(dispatch.blame(session, route, bug))))
+                return
+            while said is LARGE_ANSWER and not session.closing and not _has_room(dispatch, reply):
+                yield NO_ROOM
+            if session.closing:  # its connection is gone
+                steps.close()
+                return
+            yield None
+    finally:
+        if dispatch.large_answer is reply:
+            dispatch.large_answer = None
     if isinstance(found, WaitingRequest):
         dispatch.reply_later(session, route, correlation_id, found, started, meter, reply)
     elif found is None:
@@ -104,6 +118,13 @@ def _work(
         session.line_bytes += len(found[0])
         dispatch.release(session)
     dispatch.unmute(session)
+
+
+def _has_room(dispatch: Dispatch, reply: Reply) -> bool:
+    """Whether this large answer may be made; it has its room until it is."""
+    if dispatch.large_answer is None and not dispatch.holds_back:
+        dispatch.large_answer = reply
+    return dispatch.large_answer is reply
 
 
 def _pieces(
@@ -136,10 +157,15 @@ def encoded(route: Route, correlation_id: int, answer: Any) -> Answering:
     """The frame of an answer, in chunks."""
     chunks: list[Piece] = []
     run: list[Any] = []
+    size = 0
     for taken, _ in enumerate(in_steps(route.encode)(answer, run.append)):
         if taken % STEPS_PER_CHUNK == 0 and run:
-            chunks += _joined(run)
+            joined = _joined(run)
+            chunks += joined
             run.clear()
+            size += sum(map(len, joined))
+            if size > LARGE_ANSWER_BYTES:
+                yield LARGE_ANSWER
         yield
     chunks += _joined(run)
     size = sum(map(len, chunks))

@@ -2,8 +2,8 @@
 
 Work is a generator. It yields wherever other work may run: state that it has read before may have
 changed when it continues, so it yields only where it holds no shared state. A lane does its works
-one after the other, in the order they came; several lanes share a turn. Knows no clock: the caller
-of a lane says when a slice is over.
+one after the other, in the order they came; a fair lane gives each of them some steps in turn.
+Several lanes share a turn. Knows no clock: the caller of a lane says when a slice is over.
 """
 
 from __future__ import annotations
@@ -14,7 +14,13 @@ from collections.abc import Callable, Iterator
 
 log = logging.getLogger(__name__)
 
-Work = Iterator[None]
+Work = Iterator[object]
+# A work yields this while it must not go on: others have taken the memory that it needs.
+NO_ROOM = "no room"
+# So many works of a fair lane are under way at the same time; the others have not begun.
+MOST_UNDER_WAY = 16
+# Of each work, before the next one has its turn. Steps of encoding take a microsecond.
+STEPS_IN_TURN = 64
 
 
 class Lane:
@@ -42,8 +48,94 @@ class Lane:
                 for _ in self._works[0][1]:
                     if is_over():
                         return
-            except Exception as bug:  # noqa: BLE001 - one work's bug must not end the others
+            except Exception as bug:  # one work's bug must not end the others
                 log.error("work in slices failed", exc_info=bug)
             self._works.popleft()
             if is_over():
                 return
+
+
+class FairLane:
+    """Works of clients: a few steps of each in turn, so that a long one delays a short one little.
+
+    Works under way hold decoded messages, so they are few, and only one of the heavy ones is under
+    way. Those without room wait aside, in their order, and delay no others.
+    """
+
+    __slots__ = ("_under_way", "_light", "_heavy", "_heavy_one", "_without_room")
+
+    def __init__(self) -> None:
+        self._under_way: deque[Work] = deque()
+        self._light: deque[Work] = deque()  # have not begun
+        self._heavy: deque[Work] = deque()  # the same
+        self._heavy_one: Work | None = None
+        self._without_room: deque[Work] = deque()
+
+    def __len__(self) -> int:
+        return sum(map(len, (self._under_way, self._light, self._heavy, self._without_room)))
+
+    @property
+    def waits(self) -> bool:
+        """Whether all works wait for room: nothing can be done before a client reads."""
+        return not self._under_way and not self._light and not self._heavy
+
+    def add(self, work: Work, *, heavy: bool = False) -> None:
+        (self._heavy if heavy else self._light).append(work)
+
+    def run(self, is_over: Callable[[], bool]) -> None:
+        """At least one step, so that each turn brings the works on; then until `is_over`."""
+        self._look_for_room()
+        self._begin_some()
+        while self._under_way:
+            work = self._under_way.popleft()
+            said = _some_steps(work, is_over)
+            if said is NO_ROOM:
+                self._without_room.append(work)
+            elif said is ENDED:
+                self._ended(work)
+            else:
+                self._under_way.append(work)
+            self._begin_some()
+            if is_over():
+                return
+
+    def _begin_some(self) -> None:
+        if self._heavy and self._heavy_one is None:
+            self._heavy_one = self._heavy.popleft()
+            self._under_way.append(self._heavy_one)
+        while self._light and len(self._under_way) < MOST_UNDER_WAY:
+            self._under_way.append(self._light.popleft())
+
+    def _ended(self, work: Work) -> None:
+        if work is self._heavy_one:
+            self._heavy_one = None
+        self._look_for_room()
+
+    def _look_for_room(self) -> None:
+        """The first of those that wait goes on, if it can."""
+        while self._without_room:
+            said = _some_steps(self._without_room[0], lambda: True)
+            if said is NO_ROOM:
+                return
+            work = self._without_room.popleft()
+            if said is not ENDED:
+                self._under_way.append(work)
+                return
+            if work is self._heavy_one:
+                self._heavy_one = None
+
+
+ENDED = "ended"
+
+
+def _some_steps(work: Work, is_over: Callable[[], bool]) -> object:
+    """NO_ROOM, ENDED or None."""
+    try:
+        for taken, said in enumerate(work, 1):
+            if said is NO_ROOM:
+                return NO_ROOM
+            if taken >= STEPS_IN_TURN or is_over():
+                return None
+    except Exception as bug:  # one work's bug must not end the others
+        log.error("work in slices failed", exc_info=bug)
+    return ENDED

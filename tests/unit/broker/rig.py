@@ -36,6 +36,7 @@ class Rig:
     """`flushes_wait=True` keeps work for the other thread until `run_background` is called."""
 
     client_id = "rig"
+    ids: dict[str, bytes]  # of topics that a test has made
 
     def __init__(
         self,

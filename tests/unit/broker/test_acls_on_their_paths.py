@@ -139,8 +139,8 @@ def test_a_batch_of_a_transaction_needs_the_transactional_id_too(
             base_sequence=0,
             is_transactional=True,
         )
-        named = ("", topic_id) if version >= 13 else ("orders", ZERO)
-        data = produce.TopicProduceData(*named, [produce.PartitionProduceData(0, records)])
+        name, id = ("", topic_id) if version >= 13 else ("orders", ZERO)
+        data = produce.TopicProduceData(name, id, [produce.PartitionProduceData(0, records)])
         request = produce.ProduceRequest(transactional_id, -1, 1000, [data])
         answer = rig.ask(produce, request, version=version, session=rig.alice())
         return int(answer.responses[0].partition_responses[0].error_code)

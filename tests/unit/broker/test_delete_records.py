@@ -2,6 +2,7 @@
 
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import delete_records, fetch
+from headrace.server.folders.real_disk import RealDisk
 from tests.unit.broker.rig import WAITS, Rig, fetch_request, only_partition
 
 
@@ -72,7 +73,7 @@ def test_a_disk_that_refuses_the_checkpoint_ends_no_node(tmp_path):
     rig = filled(tmp_path)
     disk = rig.node.disk
 
-    class Full(type(disk)):
+    class Full(RealDisk):
         def write_file(self, path, pieces, *, flush=True):
             raise OSError(28, "No space left on device")
 

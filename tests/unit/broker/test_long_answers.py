@@ -3,6 +3,8 @@
 In these stories each turn of the loop comes one step further with them.
 """
 
+from itertools import chain
+
 import pytest
 
 from headrace.broker.handlers import offset_fetch as offset_fetch_handler
@@ -294,7 +296,7 @@ def test_keys_are_looked_for_in_slices_also_when_their_topic_is_made_first(rig):
 
 
 def test_a_part_of_very_many_partitions_is_taken_without_going_through_all_of_them():
-    class OnlyInSlices(list):
+    class OnlyInSlices(list[int]):
         def __iter__(self):
             raise AssertionError("all of them at once")
 
@@ -302,7 +304,7 @@ def test_a_part_of_very_many_partitions_is_taken_without_going_through_all_of_th
     topic = offset_fetch.OffsetFetchRequestTopics("orders", bytes(16), indexes)
     group = offset_fetch.OffsetFetchRequestGroup("g", topics=[topic])
     parts = [part.topics[0].partition_indexes for part in offset_fetch_handler.parts_of(group)]
-    assert sum(parts, []) == list(range(MANY)), "each once"
+    assert list(chain(*parts)) == list(range(MANY)), "each once"
     assert max(map(len, parts)) <= offset_fetch_handler.PARTITIONS_PER_PART
 
 
@@ -454,8 +456,10 @@ def test_a_client_that_leaves_is_not_worked_for_any_more(rig):
     assert not rig.node.dispatch.long_answers
 
 
-def test_no_long_answer_is_begun_while_too_many_are_unread(rig):
+def test_an_answer_of_a_megabyte_is_not_made_while_too_many_are_unread(rig, monkeypatch):
     messages, version, request, _ = LARGE["Metadata"]
+    monkeypatch.setattr("headrace.serving.long_answers.LARGE_ANSWER_BYTES", 100)
+    monkeypatch.setattr("headrace.serving.long_answers.STEPS_PER_CHUNK", 2)
     rig.node.dispatch.holds_back = True
     session = rig.connect()
     assert rig.ask(messages, request(), version=version, session=session) == WAITS
@@ -463,3 +467,73 @@ def test_no_long_answer_is_begun_while_too_many_are_unread(rig):
     rig.node.dispatch.holds_back = False
     rig.until_idle()
     assert rig.answer_on(session, messages, version).topics
+    assert rig.node.dispatch.large_answer is None
+
+
+def test_unread_answers_keep_no_smaller_one_from_being_made(rig):
+    messages, version, request, _ = LARGE["Metadata"]
+    rig.node.dispatch.holds_back = True
+    assert rig.ask(messages, request(), version=version).topics
+
+
+def test_one_large_answer_is_made_at_a_time(rig, monkeypatch):
+    messages, version, request, _ = LARGE["Metadata"]
+    monkeypatch.setattr("headrace.serving.long_answers.LARGE_ANSWER_BYTES", 100)
+    monkeypatch.setattr("headrace.serving.long_answers.STEPS_PER_CHUNK", 2)
+    sessions = [rig.send(messages, request(), version=version) for _ in range(3)]
+    made = set()
+    while rig.node.work(lambda: True):
+        made.add(rig.node.dispatch.large_answer)
+    assert len(made - {None}) == 3
+    assert all(rig.answer_on(one, messages, version).topics for one in sessions)
+    assert rig.node.dispatch.large_answer is None
+
+
+def test_a_large_answer_whose_client_leaves_makes_room(rig, monkeypatch):
+    messages, version, request, _ = LARGE["Metadata"]
+    monkeypatch.setattr("headrace.serving.long_answers.LARGE_ANSWER_BYTES", 100)
+    monkeypatch.setattr("headrace.serving.long_answers.STEPS_PER_CHUNK", 2)
+    gone, stays = (rig.send(messages, request(), version=version) for _ in range(2))
+    while rig.node.dispatch.large_answer is None:
+        rig.node.work(lambda: True)
+    rig.node.dispatch.forget(gone)
+    rig.until_idle()
+    assert rig.answer_on(stays, messages, version).topics
+
+
+def test_all_offsets_of_many_groups_are_collected_in_steps(rig, monkeypatch):
+    """143 bytes that ask for 22 groups of 4,000 offsets held the loop for 2 s."""
+    monkeypatch.setattr(offset_fetch_handler, "LONG_FROM", 50)
+    monkeypatch.setattr(offset_fetch_handler, "PLACES_PER_STEP", 10)
+    monkeypatch.setattr(offset_fetch_handler, "PARTITIONS_PER_PART", 10)
+    rig.create("many", 40)
+    for group in ("a", "b"):
+        rig.find(group)
+        for index in range(40):
+            assert rig.commit(group, "many", index, partition=index, metadata="x" * index) == 0
+    wanted = [offset_fetch.OffsetFetchRequestGroup(one, None, -1, None) for one in ("a", "b")]
+    request = offset_fetch.OffsetFetchRequest(groups=wanted)
+    asked = []
+    partitions = offset_fetch.OffsetFetchResponsePartitions
+    monkeypatch.setattr(
+        offset_fetch_handler,
+        "OffsetFetchResponsePartitions",
+        lambda *fields: asked.append(fields) or partitions(*fields),
+    )
+    session = rig.send(offset_fetch, request, version=9)
+    assert not asked, "nothing is collected while the request is taken"
+    while not session.outbox:
+        before = len(asked)
+        rig.node.work(lambda: True)
+        assert len(asked) - before <= 10
+    answer = rig.answer_on(session, offset_fetch, 9)
+    found = {
+        group.group_id: {
+            (part.partition_index, part.committed_offset, part.metadata)
+            for topic in group.topics
+            for part in topic.partitions
+        }
+        for group in answer.groups
+    }
+    everything = {(index, index, "x" * index) for index in range(40)}
+    assert found == {"a": everything, "b": everything}

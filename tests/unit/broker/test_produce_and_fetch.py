@@ -141,7 +141,7 @@ def test_a_deleted_topic_leaves_no_files_behind(rig):
     rig.create("orders", file_delete_delay_ms=1_000)
     rig.produce("orders", "a")
     rig.delete("orders")
-    assert [path.name for path in rig.folder.glob("orders-*")][0].endswith("-delete")
+    assert next(path.name for path in rig.folder.glob("orders-*")).endswith("-delete")
     rig.advance(2_000)
     assert not list(rig.folder.glob("orders-*"))
 
@@ -276,6 +276,19 @@ def test_unknown_topics_are_made_when_a_client_asks_for_them(rig):
     assert answer.topics[0].error_code == 0
     assert len(answer.topics[0].partitions) == 1
     assert rig.produce("fresh", "a").base_offset == 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["headrace.delay.topics", "headrace.audit", "headrace-http-keys", "headrace-http-keys.x"],
+)
+def test_topics_of_our_services_are_not_made_by_asking_for_them(rig, name):
+    """Whoever asks first would make them with one partition, and without their settings."""
+    wanted = [metadata.MetadataRequestTopic(bytes(16), name)]
+    for _ in range(2):
+        [found] = rig.ask(metadata, metadata.MetadataRequest(wanted, True)).topics
+        assert found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert not rig.node.broker.image.topics
 
 
 def test_unknown_topics_are_not_made_if_client_or_broker_says_no(tmp_path):

@@ -1,5 +1,7 @@
 """A connection that commits again is answered as one that never committed before."""
 
+from typing import Any
+
 import pytest
 
 from headrace.broker.recognized.memory import MOST_HEADS
@@ -59,7 +61,7 @@ def test_a_commit_is_decoded_once_and_answered_each_time(both, version, monkeypa
 
 
 def test_what_else_a_commit_says_is_told_apart(both):
-    ways = [
+    ways: list[dict[str, Any]] = [
         {"partition": 0},
         {"partition": 1},
         {"epoch": 3},

@@ -82,7 +82,7 @@ OF_MEMBERS = ["join", "leave", "other generation"]
 def stories_of(plainly: Asked, otherwise: dict[str, list[Any]], changes: list[str]) -> Any:
     """A request that is sent again and again; in between something changes, or others are sent."""
     fields = [
-        st.sampled_from(values).map(lambda value, field=field: {field: value})
+        st.fixed_dictionaries({field: st.sampled_from(values)})
         for field, values in otherwise.items()
     ]
     varied = st.booleans().flatmap(lambda other: st.one_of(fields) if other else st.just({}))

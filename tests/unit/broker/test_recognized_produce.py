@@ -1,5 +1,7 @@
 """A connection that sends the same request again is answered as one that never sent it before."""
 
+from typing import Any
+
 import pytest
 
 from headrace.broker.recognized.memory import MOST_HEADS
@@ -48,7 +50,7 @@ def test_a_request_is_decoded_once_and_answered_each_time(both, version, monkeyp
 
 
 def test_partitions_acks_and_versions_are_told_apart(both):
-    ways = [
+    ways: list[dict[str, Any]] = [
         {"partition": 0},
         {"partition": 1},
         {"partition": 1, "acks": 1},

@@ -24,6 +24,7 @@ from headrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIden
 from headrace.protocol.messages.offset_commit import OffsetCommitRequest
 from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
 from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.effort import examples
 from tests.unit.coordination.a_journal import MemoryJournal
 
 TOPIC = b"t" * 16
@@ -200,7 +201,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(steps, st.sampled_from([0, 3_000]))
 def test_the_log_gives_the_same_groups_again(actions, delay_ms):
     play = Play(delay_ms)

@@ -1,6 +1,8 @@
 """The machine of transactional ids: its table, its records, and what each request may do in each
 state."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +23,7 @@ from headrace.coordination.transaction.states import (
 )
 from headrace.environment import Now
 from headrace.protocol.errors import ErrorCode, KafkaError
+from tests.effort import examples
 from tests.unit.coordination.a_journal import MemoryJournal
 
 ORDERS = frozenset({("orders", 0)})
@@ -288,7 +291,8 @@ def test_forgotten_transactions_are_looked_for_at_intervals():
     coordinator.advance(2_000)  # too late, but nobody has looked yet
     assert coordinator.state is TransactionState.ONGOING
     coordinator.advance(9_000)
-    assert coordinator.state is TransactionState.PREPARE_ABORT
+    state: Any = coordinator.state
+    assert state is TransactionState.PREPARE_ABORT
     assert coordinator.machine.transactions["t"].epoch == producer.epoch + 1
 
 
@@ -330,7 +334,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(STEPS)
 def test_whatever_happens_a_fenced_producer_stays_fenced(story):
     """No order of requests, markers and restarts lets an older identity act again, and the epoch

@@ -15,6 +15,7 @@ from headrace.coordination.transaction.states import AT_REST, PREPARED
 from headrace.coordination.transaction.transaction import EXHAUSTED_EPOCH, NO_EPOCH
 from headrace.environment import Now
 from headrace.protocol.errors import KafkaError
+from tests.effort import examples
 from tests.unit.coordination.a_journal import MemoryJournal
 
 TIMEOUT_MS = 10_000
@@ -142,7 +143,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(steps, st.sampled_from([2, 2, 1, 0]))
 def test_the_log_gives_the_same_transactions_again(actions, server_version):
     play = Play(server_version)

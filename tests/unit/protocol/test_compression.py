@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from headrace.protocol import compression
 from headrace.protocol.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, compress, decompress
 from headrace.protocol.errors import MalformedMessage
+from tests.effort import examples
 
 CODECS = [NONE, GZIP, SNAPPY, LZ4, ZSTD]
 REAL_CODECS = [GZIP, SNAPPY, LZ4, ZSTD]
@@ -31,7 +32,7 @@ def test_what_was_compressed_comes_back(codec: int) -> None:
 
 
 @EACH_CODEC
-@settings(derandomize=True, max_examples=50)
+@settings(derandomize=True, max_examples=examples(50))
 @given(st.binary(max_size=2000))
 def test_random_bytes_come_back(codec: int, data: bytes) -> None:
     assert decompress(codec, compress(codec, data), 2000) == data

@@ -17,6 +17,7 @@ from headrace.protocol.uuids import (
     random_id,
     to_text,
 )
+from tests.effort import examples
 
 
 def test_ids_print_as_in_kafka() -> None:
@@ -25,7 +26,7 @@ def test_ids_print_as_in_kafka() -> None:
     assert from_text("4BOuQb6mTQaM4ZYNXxzqHA").hex() == "e013ae41bea64d068ce1960d5f1cea1c"
 
 
-@settings(derandomize=True, max_examples=100)
+@settings(derandomize=True, max_examples=examples(100))
 @given(st.binary(min_size=16, max_size=16))
 def test_ids_round_trip_and_new_ones_never_begin_with_a_dash(sixteen: bytes) -> None:
     assert from_text(to_text(sixteen)) == sixteen
@@ -57,7 +58,7 @@ def test_murmur2_is_that_of_the_java_client(key: bytes, expected: int) -> None:
     assert murmur2(key) == expected & 0xFFFFFFFF
 
 
-@settings(derandomize=True, max_examples=200)
+@settings(derandomize=True, max_examples=examples(200))
 @given(st.binary(max_size=40))
 def test_murmur2_agrees_with_kafka_python(key: bytes) -> None:
     assert murmur2(key) == other_murmur2(key) & 0xFFFFFFFF

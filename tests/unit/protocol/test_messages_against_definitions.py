@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import tracemalloc
 import zlib
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
 from random import Random
 from typing import Any
 
 import pytest
 
 from headrace.protocol.errors import MalformedMessage
+from tests.effort import IS_FULL
 from tests.unit.protocol.wire_interpreter import (
     Inventor,
     Shape,
@@ -21,7 +24,23 @@ from tests.unit.protocol.wire_interpreter import (
 )
 
 SHAPES = all_shapes()
-EACH_MESSAGE = pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+# Of each version: a plain, a rich and a wide one (`Inventor`).
+KINDS = 3
+
+
+def for_each_message(check: Callable[[Shape], None]) -> Callable[[], None]:
+    """A test of all messages; who fails is named in a note. A test of its own for each of them
+    would cost several times what it checks."""
+
+    def test() -> None:
+        for shape in SHAPES:
+            try:
+                check(shape)
+            except BaseException as failure:
+                failure.add_note(f"the message is {shape.name}")
+                raise
+
+    return test
 
 
 def seed_of(*parts: object) -> int:
@@ -34,14 +53,24 @@ def encoded(shape: Shape, version: int, message: Any) -> bytes:
     return b"".join(pieces)
 
 
-def samples(shape: Shape, count: int) -> list[tuple[int, dict[str, Any], bytes]]:
-    out = []
+def samples(shape: Shape, count: int) -> Iterator[tuple[int, dict[str, Any], bytes]]:
     for version in shape.versions:
         for number in range(count):
-            seed = seed_of(shape.name, version) * 3 + number
-            value = Inventor(shape, version, seed).message()
-            out.append((version, value, Writer(shape, version).message(value)))
-    return out
+            yield version, *sample(shape, version, number)
+
+
+@cache
+def plain_sample(shape: Shape, version: int) -> tuple[dict[str, Any], bytes]:
+    """Several tests begin with these."""
+    value = Inventor(shape, version, seed_of(shape.name, version) * 3).message()
+    return value, Writer(shape, version).message(value)
+
+
+def sample(shape: Shape, version: int, number: int) -> tuple[dict[str, Any], bytes]:
+    if number == 0:
+        return plain_sample(shape, version)
+    value = Inventor(shape, version, seed_of(shape.name, version) * 3 + number).message()
+    return value, Writer(shape, version).message(value)
 
 
 def test_all_definitions_have_a_module() -> None:
@@ -52,10 +81,12 @@ def test_all_definitions_have_a_module() -> None:
         assert shape.module().VERSIONS.stop <= shape.versions.stop
 
 
-@EACH_MESSAGE
+@for_each_message
 def test_random_contents_encode_and_decode_as_the_definition_says(shape: Shape) -> None:
     decode, _ = shape.codecs()
-    for version, value, wire in samples(shape, max(6, 24 // len(shape.versions))):
+    for version, value, wire in samples(
+        shape, max(2 * KINDS, 24 // len(shape.versions)) if IS_FULL else KINDS
+    ):
         if version not in decode:
             continue
         assert encoded(shape, version, to_message(shape, version, value)) == wire, version
@@ -64,7 +95,7 @@ def test_random_contents_encode_and_decode_as_the_definition_says(shape: Shape) 
         assert to_dictionary(shape, version, message) == value, version
 
 
-@EACH_MESSAGE
+@for_each_message
 def test_a_message_of_defaults_encodes_as_the_definition_says(shape: Shape) -> None:
     _, encode = shape.codecs()
     for version in encode:
@@ -73,7 +104,7 @@ def test_a_message_of_defaults_encodes_as_the_definition_says(shape: Shape) -> N
         assert encoded(shape, version, root) == Writer(shape, version).message(value), version
 
 
-@EACH_MESSAGE
+@for_each_message
 def test_tags_of_the_future_are_passed_over(shape: Shape) -> None:
     decode, _ = shape.codecs()
     for version in decode:
@@ -85,7 +116,7 @@ def test_tags_of_the_future_are_passed_over(shape: Shape) -> None:
             assert to_dictionary(shape, version, message) == value, version
 
 
-@EACH_MESSAGE
+@for_each_message
 def test_a_message_cut_short_is_malformed(shape: Shape) -> None:
     decode, _ = shape.codecs()
     for version, _, wire in samples(shape, 1):
@@ -119,7 +150,7 @@ def mutations(wire: bytes, random: Random) -> list[bytes]:
     return out
 
 
-@EACH_MESSAGE
+@for_each_message
 def test_damaged_bytes_decode_or_are_malformed_and_nothing_else(shape: Shape) -> None:
     decode, _ = shape.codecs()
     for version, _, wire in samples(shape, 1):
@@ -134,7 +165,7 @@ def test_damaged_bytes_decode_or_are_malformed_and_nothing_else(shape: Shape) ->
             assert end <= len(hostile)
 
 
-@EACH_MESSAGE
+@for_each_message
 def test_memory_stays_in_proportion_to_the_bytes(shape: Shape) -> None:
     """A length is believed only as far as bytes follow it, so hostile ones cost no memory."""
     decode, _ = shape.codecs()

@@ -15,11 +15,11 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
-import pytest
 from kio.index import UnknownEntity, load_entity_schema
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
+from tests.effort import IS_FULL
 from tests.unit.protocol.wire_interpreter import (
     Inventor,
     Shape,
@@ -45,7 +45,8 @@ def kio_name(shape: Shape) -> str:
 def kio_class(shape: Shape, version: int) -> Any:
     """kio's class, or None where it has none of that version."""
     try:
-        return load_entity_schema(kio_name(shape), version, EntityType[shape.kind])
+        kind: Any = EntityType[shape.kind]
+        return load_entity_schema(kio_name(shape), version, kind)
     except UnknownEntity:
         return None
 
@@ -88,15 +89,24 @@ def assert_same(shape: Shape, version: int, facts: list[Any], sent: Any, found: 
             assert ours == as_sent(theirs), (shape.name, version, field.name)
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
-def test_kio_reads_what_we_write_and_writes_what_we_read(shape: Shape) -> None:
+def test_kio_reads_what_we_write_and_writes_what_we_read() -> None:
+    for shape in SHAPES:
+        try:
+            assert_kio_agrees(shape)
+        except BaseException as failure:
+            failure.add_note(f"the message is {shape.name}")
+            raise
+
+
+def assert_kio_agrees(shape: Shape) -> None:
     decode, encode = shape.codecs()
     for version in decode:
         entity = kio_class(shape, version)
         if entity is None:
             continue
         read, write = entity_reader(entity), entity_writer(entity)
-        for number in range(3):  # a plain, a rich and a wide one
+        # A plain, a rich and a wide one; with every change each version takes one of them.
+        for number in range(3) if IS_FULL else (version % 3,):
             seed = zlib.crc32(f"{shape.name} {version}".encode()) * 3 + number
             sent = Inventor(shape, version, seed, tame=True).message()
             pieces: list[Any] = []

@@ -18,6 +18,7 @@ from headrace.protocol.primitives import (
     uvarint,
     zigzag,
 )
+from tests.effort import examples
 
 
 @pytest.mark.parametrize(
@@ -37,7 +38,7 @@ def test_signed_varints(number: int, wire: str) -> None:
     assert read_zigzag(bytes.fromhex(wire), 0) == (number, len(wire) // 2)
 
 
-@settings(derandomize=True, max_examples=200)
+@settings(derandomize=True, max_examples=examples(200))
 @given(st.integers(0, 2**32 - 1), st.integers(-(2**63), 2**63 - 1))
 def test_varints_round_trip(unsigned: int, signed: int) -> None:
     assert read_uvarint(uvarint(unsigned) + b"rest", 0)[0] == unsigned

@@ -28,6 +28,7 @@ from headrace.protocol.record_batch import (
     read_header,
     walk,
 )
+from tests.effort import examples
 
 LIMIT = 10 * 1024 * 1024
 EACH_CODEC = pytest.mark.parametrize("codec", [NONE, GZIP, SNAPPY, LZ4, ZSTD])
@@ -108,7 +109,7 @@ def test_our_bytes_are_those_of_aiokafka() -> None:
     assert bytes(builder.build())[16:] == ours[16:]  # leader epoch is the broker's to set
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
+@settings(derandomize=True, max_examples=examples(60), deadline=None)
 @given(
     st.lists(
         st.builds(

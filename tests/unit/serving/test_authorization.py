@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from headrace.protocol.messages.access_control_entry_record import AccessControl
 from headrace.serving import authorization
 from headrace.serving.authorization import EVERYTHING, Authorizer, one_form_of
 from headrace.serving.principal import Principal
+from tests.effort import examples
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
@@ -43,7 +45,7 @@ def entry(
     return AccessControlEntryRecord(b"", kind, name, pattern, who, host, operation, permission)
 
 
-def holding(*entries: AccessControlEntryRecord, **options: bool) -> Authorizer:
+def holding(*entries: AccessControlEntryRecord, **options: Any) -> Authorizer:
     found = Authorizer(**options)
     found.follow(numbered(entries))
     return found
@@ -332,7 +334,7 @@ def naive_somewhere(
     return False
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     some.lists(some.lists(ENTRIES, max_size=8), min_size=1, max_size=4),
     some.lists(CLIENTS, min_size=1, max_size=3),

@@ -1,6 +1,7 @@
 """Frames in, replies out: order, bounds, and what ends a connection."""
 
 from struct import pack
+from typing import Any
 
 import pytest
 
@@ -177,7 +178,8 @@ def test_a_bug_in_a_handler_ends_that_connection_and_says_which_request(caplog):
 
 def test_an_answer_that_cannot_be_written_ends_that_connection_only(caplog):
     def answer(owner, request, call):
-        return metadata.MetadataResponse(cluster_id=object())
+        no_text: Any = object()
+        return metadata.MetadataResponse(cluster_id=no_text)
 
     talk = Conversation({metadata: answer})
     with pytest.raises(ClosesConnection):

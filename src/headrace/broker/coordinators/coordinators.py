@@ -241,7 +241,7 @@ class Coordinator:
             shard.run_due(now)
         except KafkaError:  # the disk says no
             self._again_ms[index] = now.monotonic_ms + AGAIN_AFTER_REFUSAL_MS
-        except Exception:  # noqa: BLE001 - one group's bug must not end the node
+        except Exception:  # one group's bug must not end the node
             log.exception("what was due in %s failed: its state is loaded anew", self.topic)
             shard.machine.abandon()
             with suppress(KafkaError):
@@ -287,7 +287,7 @@ class Coordinator:
             pass
         except KafkaError:
             pass  # damage is said; requests are refused until it is mended
-        except Exception:  # noqa: BLE001 - one group's bug must not keep the others waiting
+        except Exception:  # one group's bug must not keep the others waiting
             log.exception("%s-%d cannot be loaded", self.topic, index)
             del self.loading[index]
         if self._still_loads(index, shard):

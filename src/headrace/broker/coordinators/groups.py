@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.coordinators.coordinators import Coordinator
+from headrace.broker.coordinators.partition_journal import journal_of
 from headrace.coordination.group import offset_rules
 from headrace.coordination.group.classic_answers import Client
+from headrace.coordination.group.consumer_group import ConsumerGroup
 from headrace.coordination.group.machine import GroupMachine
+from headrace.coordination.group.offsets import Committed
 from headrace.coordination.group.settings import GroupSettings
-from headrace.coordination.group.subscriptions import EVERYTHING, Sight
-from headrace.coordination.shard import Later, Shard
+from headrace.coordination.group.subscriptions import EVERYTHING, Sight, long_trials
+from headrace.coordination.shard import UNKNOWN, Later, Shard
 from headrace.metadata import configs
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.steps import Steps, at_once
 from headrace.serving.api import Call, WaitingRequest
 from headrace.serving.rights import GROUP, TOPIC, require
 
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
 
 OFFSETS_TOPIC = "__consumer_offsets"
 NOTHING_OF_ITS_OWN: Mapping[str, Any] = {}
+OFFSETS_PER_STEP = 200  # of topics that are gone; one takes 4 us
 GROUP_KEY = 0  # FindCoordinator's type of a group id
 
 
@@ -86,9 +91,25 @@ class GroupCoordinator(Coordinator):
             self._forget_topics(shard, topics)
 
     def _forget_topics(self, shard: Shard, topics: frozenset[str]) -> None:
-        # The disk may say no: the offsets stay until they expire.
-        with suppress(KafkaError):
-            self.ask_shard(shard, self._broker.now, offset_rules.forget_topics, topics)
+        machine: GroupMachine = shard.machine  # type: ignore[assignment]
+        if shard.applied_to == UNKNOWN:
+            return  # it is loaded again, or its log is damaged: the offsets stay until they expire
+        found = machine.offsets.of_topics(topics)
+        steps = self._forget_places(shard, found)
+        if len(found) > OFFSETS_PER_STEP:
+            self._broker.chores.add(steps)
+        else:
+            at_once(steps)
+
+    def _forget_places(self, shard: Shard, found: list[Committed]) -> Steps:
+        for at in range(0, len(found), OFFSETS_PER_STEP):
+            if not journal_of(shard).is_led:
+                return
+            # The disk may say no: the offsets stay until they expire.
+            with suppress(KafkaError):
+                places = found[at : at + OFFSETS_PER_STEP]
+                self.ask_shard(shard, self._broker.now, offset_rules.forget_places, places)
+            yield
 
     def _opened(self, shard: Shard) -> None:
         if self._gone_meanwhile:
@@ -99,17 +120,44 @@ class GroupCoordinator(Coordinator):
 
 
 def ask_group(
-    broker: Broker, call: Call, decide: Callable[..., Any], request: Any
+    broker: Broker,
+    call: Call,
+    decide: Callable[..., Any],
+    request: Any,
+    sight: Sight | None = None,
 ) -> Any | WaitingRequest:
     """The answer of the group that `request.group_id` names; refusals are raised.
 
-    Needs READ on the group, as everything does that only its members ask.
+    Needs READ on the group, as everything does that only its members ask. `sight` is given if
+    patterns were tried before (`long_trials_of`).
     """
     require(broker, call, Operation.READ, GROUP, request.group_id)
     require_group_id(request.group_id)
     host = f"/{call.session.client_host}"
-    client = Client(call.client_id(), host, call.version, sight_of(broker, call))
+    client = Client(call.client_id(), host, call.version, sight or sight_of(broker, call))
     return broker.groups.ask(request.group_id, call.now, decide, request, client, call.now)
+
+
+def long_trials_of(
+    broker: Broker, group_id: str, regex: str | None, sight: Sight
+) -> dict[str, Collection[str]]:
+    """The patterns of this group that would hold the loop if its next decision tried them all."""
+    shard = broker.groups.shard_of(group_id)
+    if shard.applied_to == UNKNOWN:
+        return {}
+    machine: GroupMachine = shard.machine  # type: ignore[assignment]
+    group = machine.groups.get(group_id)
+    of_its_kind = group if isinstance(group, ConsumerGroup) else None
+    return long_trials(of_its_kind, regex, broker.image.topics, sight.change)
+
+
+def count_of_offsets(broker: Broker, group_id: str) -> int:
+    """0 if this broker does not know the group: it is refused quickly."""
+    try:
+        machine: GroupMachine = broker.groups.shard_of(group_id).machine  # type: ignore[assignment]
+    except KafkaError:
+        return 0
+    return len(machine.offsets.of(group_id))
 
 
 def sight_of(broker: Broker, call: Call) -> Sight:

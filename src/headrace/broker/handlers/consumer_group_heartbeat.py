@@ -7,9 +7,12 @@ group and DESCRIBE on each topic that is named; patterns match only topics that 
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from headrace.broker.broker import Broker
-from headrace.broker.coordinators.groups import ask_group
+from headrace.broker.coordinators.groups import ask_group, long_trials_of, sight_of
 from headrace.coordination.group.machine import GroupMachine
+from headrace.coordination.group.subscriptions import Sight
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import consumer_group_heartbeat as messages
@@ -17,13 +20,14 @@ from headrace.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from headrace.protocol.steps import Steps
 from headrace.serving.api import Api, Call, WaitingRequest, require_few
 from headrace.serving.rights import GROUP, TOPIC, require
 
 
 def handle(
     broker: Broker, request: ConsumerGroupHeartbeatRequest, call: Call
-) -> ConsumerGroupHeartbeatResponse | WaitingRequest:
+) -> ConsumerGroupHeartbeatResponse | WaitingRequest | Steps:
     if "consumer" not in broker.groups.settings().protocols:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     require(broker, call, Operation.READ, GROUP, request.group_id)
@@ -32,10 +36,26 @@ def handle(
         require(broker, call, Operation.DESCRIBE, TOPIC, topic)
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
+    sight = sight_of(broker, call)
+    trials = long_trials_of(broker, request.group_id, request.subscribed_topic_regex, sight)
+    if trials:
+        return handle_after(trials, broker, request, call, sight)
     answer: ConsumerGroupHeartbeatResponse | WaitingRequest = ask_group(
-        broker, call, GroupMachine.consumer_heartbeat, request
+        broker, call, GroupMachine.consumer_heartbeat, request, sight
     )
     return answer
+
+
+def handle_after(
+    trials: dict[str, Collection[str]],
+    broker: Broker,
+    request: ConsumerGroupHeartbeatRequest,
+    call: Call,
+    sight: Sight,
+) -> Steps:
+    """Patterns are tried on many topics first, between other requests."""
+    sight = yield from sight.try_ahead(trials)
+    return ask_group(broker, call, GroupMachine.consumer_heartbeat, request, sight)
 
 
 API = Api(messages=messages, handle=handle, versions=range(0, 2))

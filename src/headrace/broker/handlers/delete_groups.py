@@ -9,6 +9,7 @@ from functools import partial
 
 from headrace.broker.broker import Broker
 from headrace.broker.coordinators.coordinator_waits import after_all, refused_alone
+from headrace.broker.coordinators.groups import count_of_offsets
 from headrace.coordination.group import offset_rules
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import KafkaError
@@ -18,12 +19,23 @@ from headrace.protocol.messages.delete_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
-from headrace.protocol.steps import steps_of
+from headrace.protocol.steps import Steps, in_steps, steps_of
 from headrace.serving.api import Api, Call, WaitingRequest
 from headrace.serving.rights import GROUP, require
 
+OFFSETS_AT_ONCE = 500  # more are deleted between other requests, group by group
+
 
 def handle(
+    broker: Broker, request: DeleteGroupsRequest, call: Call
+) -> DeleteGroupsResponse | WaitingRequest | Steps:
+    offsets = sum(count_of_offsets(broker, group_id) for group_id in set(request.groups_names))
+    if offsets > OFFSETS_AT_ONCE:
+        return in_steps(delete)(broker, request, call)
+    return delete(broker, request, call)
+
+
+def delete(
     broker: Broker, request: DeleteGroupsRequest, call: Call
 ) -> DeleteGroupsResponse | WaitingRequest:
     response = DeleteGroupsResponse()
@@ -48,4 +60,4 @@ def handle(
     return after_all(waits, response)
 
 
-API = Api(messages=messages, handle=handle, versions=range(0, 3), handle_large=steps_of(handle))
+API = Api(messages=messages, handle=handle, versions=range(0, 3), handle_large=steps_of(delete))

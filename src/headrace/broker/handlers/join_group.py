@@ -8,12 +8,16 @@ assignment (KIP-814). Needs READ on the group.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from headrace.broker.broker import Broker
-from headrace.broker.coordinators.groups import ask_group
+from headrace.broker.coordinators.groups import ask_group, long_trials_of, sight_of
 from headrace.coordination.group.machine import GroupMachine
+from headrace.coordination.group.subscriptions import Sight
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import join_group as messages
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from headrace.protocol.steps import Steps
 from headrace.serving.api import Api, Call, WaitingRequest
 from headrace.serving.chain import chain
 
@@ -30,6 +34,30 @@ WITHOUT_MEMBER = {
 
 def handle(
     broker: Broker, request: JoinGroupRequest, call: Call
+) -> JoinGroupResponse | WaitingRequest | Steps:
+    sight = sight_of(broker, call)
+    try:
+        trials = long_trials_of(broker, request.group_id, None, sight) if request.group_id else {}
+    except KafkaError:  # it is not here: refused below
+        trials = {}
+    if trials:  # members of the other protocol have patterns
+        return join_after(trials, broker, request, call, sight)
+    return join(broker, request, call, sight)
+
+
+def join_after(
+    trials: dict[str, Collection[str]],
+    broker: Broker,
+    request: JoinGroupRequest,
+    call: Call,
+    sight: Sight,
+) -> Steps:
+    sight = yield from sight.try_ahead(trials)
+    return join(broker, request, call, sight)
+
+
+def join(
+    broker: Broker, request: JoinGroupRequest, call: Call, sight: Sight
 ) -> JoinGroupResponse | WaitingRequest:
     def finish(answer: JoinGroupResponse) -> JoinGroupResponse:
         if call.version >= FIRST_VERSION_WITH_NULL:
@@ -37,7 +65,7 @@ def handle(
         return answer
 
     try:
-        decided = ask_group(broker, call, GroupMachine.join, request)
+        decided = ask_group(broker, call, GroupMachine.join, request, sight)
     except KafkaError as refusal:
         member_id = "" if refusal.code in WITHOUT_MEMBER else request.member_id
         return finish(JoinGroupResponse(error_code=refusal.code, member_id=member_id))

@@ -7,70 +7,97 @@ ids that one may DESCRIBE.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import re2
+from collections.abc import Collection
+from typing import Any
 
 from headrace.broker.broker import Broker
 from headrace.broker.coordinators.coordinator_waits import after_all
+from headrace.coordination.patterns import WORK_PER_NAME, WORK_PER_STEP, Pattern
+from headrace.coordination.transaction.machine import TransactionMachine
 from headrace.coordination.transaction.states import BY_TITLE
 from headrace.coordination.transaction.transaction import Transaction
 from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.errors import KafkaError
 from headrace.protocol.messages import list_transactions as messages
 from headrace.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
     TransactionState,
 )
-from headrace.serving.api import Api, Call, WaitingRequest
+from headrace.protocol.steps import Steps, at_once
+from headrace.serving.api import Api, Call
 from headrace.serving.rights import TRANSACTIONAL_ID, may
 
-_OPTIONS = re2.Options()
-_OPTIONS.log_errors = False  # the client is told
+IDS_PER_STEP = 200
+WORK_AT_ONCE = 2 * WORK_PER_STEP
 
 
-def handle(
-    broker: Broker, request: ListTransactionsRequest, call: Call
-) -> ListTransactionsResponse | WaitingRequest:
+def handle(broker: Broker, request: ListTransactionsRequest, call: Call) -> Any:
+    """At once for few ids, else in steps; the steps are the same."""
     response = ListTransactionsResponse()
     try:
-        matches = matcher(request.transactional_id_pattern)
+        pattern = pattern_of(request.transactional_id_pattern)
     except KafkaError as refusal:
         response.error_code = refusal.code
         return response
+    machines = list(broker.transactions.machines(call.now))
+    count = sum(len(machine.transactions) for machine in machines)
+    steps = list_steps(broker, request, call, pattern, machines, response)
+    work = count * (WORK_PER_NAME if pattern is None else pattern.work_per_name)
+    return steps if work > WORK_AT_ONCE else at_once(steps)
+
+
+def list_steps(
+    broker: Broker,
+    request: ListTransactionsRequest,
+    call: Call,
+    pattern: Pattern | None,
+    machines: list[TransactionMachine],
+    response: ListTransactionsResponse,
+) -> Steps:
     response.unknown_state_filters = [
         name for name in request.state_filters if name not in BY_TITLE
     ]
-    for machine in broker.transactions.machines(call.now):
-        response.transaction_states += [
-            TransactionState(found.id, found.producer_id, found.state.title)
-            for found in machine.transactions.values()
-            if is_wanted(found, request, call.now.wall_ms)
-            and matches(found.id)
-            and may(broker, call, Operation.DESCRIBE, TRANSACTIONAL_ID, found.id, quietly=True)
+    states, producers = frozenset(request.state_filters), frozenset(request.producer_id_filters)
+    yield
+    for machine in machines:
+        known = machine.transactions
+        ids = [
+            found.id
+            for found in known.values()
+            if is_wanted(found, request, states, producers, call.now.wall_ms)
         ]
-    told: ListTransactionsResponse | WaitingRequest = after_all(
-        broker.transactions.uncommitted(call.now), response
-    )
-    return told
+        yield
+        if pattern is not None:
+            matched = yield from pattern.matching(ids)
+            ids = [one for one in ids if one in matched]
+        for number, one in enumerate(ids):
+            if number % IDS_PER_STEP == 0:
+                yield
+            found = known.get(one)
+            if found is not None and may(
+                broker, call, Operation.DESCRIBE, TRANSACTIONAL_ID, one, quietly=True
+            ):
+                state = TransactionState(one, found.producer_id, found.state.title)
+                response.transaction_states.append(state)
+    return after_all(broker.transactions.uncommitted(call.now), response)
 
 
-def matcher(pattern: str | None) -> Callable[[str], object]:
-    """True for ids that are wanted."""
-    if not pattern:
-        return lambda transactional_id: True
-    try:
-        matches: Callable[[str], object] = re2.compile(pattern, _OPTIONS).fullmatch
-    except re2.error as fault:
-        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(fault)) from fault
-    return matches
+def pattern_of(pattern: str | None) -> Pattern | None:
+    """None: all ids are wanted."""
+    return Pattern(pattern, "TransactionalIdPattern") if pattern else None
 
 
-def is_wanted(found: Transaction, request: ListTransactionsRequest, wall_ms: int) -> bool:
-    if request.producer_id_filters and found.producer_id not in request.producer_id_filters:
+def is_wanted(
+    found: Transaction,
+    request: ListTransactionsRequest,
+    states: Collection[str],
+    producers: Collection[int],
+    wall_ms: int,
+) -> bool:
+    if producers and found.producer_id not in producers:
         return False
-    if request.state_filters and found.state.title not in request.state_filters:
+    if states and found.state.title not in states:
         return False
     return request.duration_filter < 0 or wall_ms - found.started_ms > request.duration_filter
 

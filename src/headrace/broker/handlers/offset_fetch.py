@@ -10,11 +10,14 @@ only topics that one may DESCRIBE.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from headrace.broker.broker import Broker
 from headrace.broker.coordinators.coordinator_waits import after_all
+from headrace.broker.coordinators.groups import count_of_offsets
 from headrace.coordination.group import offset_rules
 from headrace.coordination.group.machine import GroupMachine
 from headrace.coordination.shard import Decision
@@ -36,8 +39,9 @@ from headrace.protocol.messages.offset_fetch import (
 )
 from headrace.protocol.primitives import ZERO_ID
 from headrace.protocol.steps import Steps, in_steps
-from headrace.serving.api import Api, Call, WaitingRequest, long
+from headrace.serving.api import LARGE_ANSWER, Api, Call, WaitingRequest
 from headrace.serving.chain import or_refused
+from headrace.serving.long_answers import LARGE_ANSWER_BYTES
 from headrace.serving.rights import GROUP, TOPIC, may, require
 
 FIRST_VERSION_WITH_ERROR = 2
@@ -45,26 +49,46 @@ FIRST_VERSION_WITH_MANY = 8
 FIRST_VERSION_WITH_IDS = 10
 NO_OFFSET = -1
 LONG_FROM = 500  # partitions of an answer, whose texts may have 4 KB each
+WORK_PER_GROUP = 5  # a group takes as long as so many partitions
 PARTITIONS_PER_PART = 500
+PLACES_PER_STEP = 2_000
+BYTES_OF_ONE = 20  # of an answer, without its text
 
 
 def handle(
     broker: Broker, request: OffsetFetchRequest, call: Call
 ) -> OffsetFetchResponse | WaitingRequest | Steps:
+    if is_long(broker, request, call.version):
+        return handle_large(broker, request, call)
     waits: list[WaitingRequest] = []  # until what is answered is committed
     found = fetch(broker, request, call, waits)
     response: OffsetFetchResponse | WaitingRequest = after_all(waits, found)
     if call.version < FIRST_VERSION_WITH_MANY:
         response = or_refused(response, lambda code: refuse_one_group(request, code, call.version))
-    if response is found and is_long(found):
-        return long(found)
     return response
 
 
-def is_long(response: OffsetFetchResponse) -> bool:
-    """A request of a hundred bytes may ask for all offsets of a group, each with 4 KB of text."""
-    topics = [topic for group in response.groups for topic in group.topics]
-    return sum(len(topic.partitions) for topic in topics or response.topics) >= LONG_FROM
+def is_long(broker: Broker, request: OffsetFetchRequest, version: int) -> bool:
+    """A request of a hundred bytes may ask for all offsets of many groups, each with 4 KB of
+    text."""
+    several = version >= FIRST_VERSION_WITH_MANY
+    groups = request.groups if several else [the_only_group(request)]
+    count = WORK_PER_GROUP * len(groups)
+    for group in groups:
+        if group.topics is None:
+            count += count_of_offsets(broker, group.group_id)
+        else:
+            count += sum(len(topic.partition_indexes) for topic in group.topics)
+        if count >= LONG_FROM:
+            return True
+    return False
+
+
+@dataclass(slots=True)
+class Collected:
+    """About how large the answer is so far."""
+
+    size_bytes: int = 0
 
 
 def handle_large(broker: Broker, request: OffsetFetchRequest, call: Call) -> Steps:
@@ -72,15 +96,16 @@ def handle_large(broker: Broker, request: OffsetFetchRequest, call: Call) -> Ste
     waits: list[WaitingRequest] = []
     if call.version < FIRST_VERSION_WITH_MANY:
         only = the_only_group(request)
-        answer = yield from fetch_in_parts(broker, only, request, call, waits)
+        answer = yield from fetch_in_parts(broker, only, request, call, waits, Collected())
         found = yield from in_steps(as_one_group)(answer, only, call.version)
         return or_refused(
             after_all(waits, found), lambda code: refuse_one_group(request, code, call.version)
         )
     groups: dict[str, OffsetFetchResponseGroup] = {}
+    collected = Collected()
     for wanted in request.groups:
         if wanted.group_id not in groups:
-            answer = yield from fetch_in_parts(broker, wanted, request, call, waits)
+            answer = yield from fetch_in_parts(broker, wanted, request, call, waits, collected)
             groups[wanted.group_id] = answer
     return after_all(waits, OffsetFetchResponse(groups=list(groups.values())))
 
@@ -91,8 +116,19 @@ def fetch_in_parts(
     request: OffsetFetchRequest,
     call: Call,
     waits: list[WaitingRequest],
-) -> Generator[None, None, OffsetFetchResponseGroup]:
+    collected: Collected,
+) -> Generator[Any, None, OffsetFetchResponseGroup]:
     answer = OffsetFetchResponseGroup(wanted.group_id)
+    if wanted.topics is None:
+        # Refusals of the whole group come before all that it has is looked through.
+        nothing = OffsetFetchRequestGroup(
+            wanted.group_id, wanted.member_id, wanted.member_epoch, []
+        )
+        refused = fetch_group(broker, nothing, request, call, waits, answer)
+        if refused.error_code:
+            return refused
+        nothing.topics = yield from all_topics_in_steps(broker, wanted.group_id, call, collected)
+        wanted = nothing
     for part in parts_of(wanted):
         yield
         found = fetch_group(broker, part, request, call, waits, answer)
@@ -100,6 +136,31 @@ def fetch_in_parts(
             return found
         add_part(answer, found)
     return answer
+
+
+def all_topics_in_steps(
+    broker: Broker, group_id: str, call: Call, collected: Collected
+) -> Generator[Any, None, list[OffsetFetchRequestTopics]]:
+    """Everything that the group has committed, if the client may see it."""
+    machine: GroupMachine = broker.groups.shard_of(group_id).machine  # type: ignore[assignment]
+    known = machine.offsets.of(group_id)
+    places = list(known)
+    named: dict[str, list[int]] = {}
+    for at in range(0, len(places), PLACES_PER_STEP):
+        yield
+        for name, index in places[at : at + PLACES_PER_STEP]:
+            value = known.get((name, index))
+            if value is not None:
+                named.setdefault(name, []).append(index)
+                collected.size_bytes += BYTES_OF_ONE + len(value.metadata)
+    if collected.size_bytes > LARGE_ANSWER_BYTES:
+        yield LARGE_ANSWER
+    found: list[OffsetFetchRequestTopics] = []
+    by_id = call.version >= FIRST_VERSION_WITH_IDS
+    for name, indexes in named.items():
+        yield
+        found += visible(broker, call, topics_named(broker, {name: indexes}, by_id))
+    return found
 
 
 def parts_of(wanted: OffsetFetchRequestGroup) -> Iterator[OffsetFetchRequestGroup]:
@@ -209,11 +270,7 @@ def offsets_of(
     known = machine.offsets.of(wanted.group_id)
     topics = wanted.topics
     if topics is None:
-        topics = [
-            topic
-            for topic in all_topics(broker, known, by_id)
-            if may(broker, call, Operation.DESCRIBE, TOPIC, topic.name, quietly=True)
-        ]
+        topics = visible(broker, call, all_topics(broker, known, by_id))
     answers = answer_to.topics
     told: set[tuple[str | bytes, int]] = set()
     for topic in topics:
@@ -249,6 +306,16 @@ def offsets_of(
     return Decision(response=answer_to)
 
 
+def visible(
+    broker: Broker, call: Call, topics: list[OffsetFetchRequestTopics]
+) -> list[OffsetFetchRequestTopics]:
+    return [
+        topic
+        for topic in topics
+        if may(broker, call, Operation.DESCRIBE, TOPIC, topic.name, quietly=True)
+    ]
+
+
 def is_of(value: OffsetCommitValue, topic: TopicImage | None) -> bool:
     """Else it was committed for a topic of the same name that is gone: a place in another log.
 
@@ -264,6 +331,12 @@ def all_topics(
     partitions: dict[str, list[int]] = {}
     for name, index in known:
         partitions.setdefault(name, []).append(index)
+    return topics_named(broker, partitions, by_id)
+
+
+def topics_named(
+    broker: Broker, partitions: Mapping[str, list[int]], by_id: bool
+) -> list[OffsetFetchRequestTopics]:
     found = []
     for name, indexes in partitions.items():
         topic = broker.image.topics.get(name)

@@ -56,11 +56,10 @@ RECOGNIZED = (
     Recognition(produce_messages, produce.FIRST_VERSION, produce.answer),
     Recognition(offset_commit_messages, offset_commit.FIRST_VERSION, offset_commit.answer),
 )
+_BY_KEY = {row.messages.API_KEY: row for row in RECOGNIZED}
 
 
 def recognition_of(api_key: int, version: int) -> Recognize | None:
     """For the table of routes."""
-    for row in RECOGNIZED:
-        if api_key == row.messages.API_KEY and version >= row.first_version:
-            return row.answer
-    return None
+    row = _BY_KEY.get(api_key)
+    return None if row is None or version < row.first_version else row.answer

@@ -34,7 +34,7 @@ from headrace.coordination.group.settings import (
     SESSION_TIMEOUT,
     GroupSettings,
 )
-from headrace.coordination.group.subscriptions import compiled
+from headrace.coordination.group.subscriptions import require_valid
 from headrace.coordination.records import Record
 from headrace.coordination.shard import Decision
 from headrace.environment import Now
@@ -124,6 +124,7 @@ class ConsumerGroups:
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             group.topics_seen = change.topics_seen
+            group.names_seen = change.names_seen
             group.sight_seen = change.sight.change
 
     def require_room(self, group: ConsumerGroup, member_id: str) -> None:
@@ -282,4 +283,4 @@ def require_sensible(request: ConsumerGroupHeartbeatRequest, version: int) -> No
             "SubscribedTopicNames or SubscribedTopicRegex must be set in first request.",
         )
     if request.subscribed_topic_regex:
-        compiled(request.subscribed_topic_regex)
+        require_valid(request.subscribed_topic_regex)

@@ -6,7 +6,7 @@ targets and patterns here are the group's own until something differs, then copi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Collection, Mapping
 
 from headrace.coordination.group import consumer_records as kept
 from headrace.coordination.group import subscriptions
@@ -46,6 +46,7 @@ class Change:
         "patterns",
         "target_epoch",
         "topics_seen",
+        "names_seen",
         "replaced",
         "shares_out_in_ms",
         "reads_other",
@@ -70,6 +71,7 @@ class Change:
         self.patterns: Mapping[str, frozenset[str]] = group.patterns
         self.target_epoch = group.target_epoch
         self.topics_seen = group.topics_seen
+        self.names_seen = group.names_seen
         self.replaced: str | None = None  # the id that a static member had before
         self.shares_out_in_ms = 0  # more than 0: it is too early to share out again
         self.reads_other = False  # the member reads other topics than before
@@ -170,21 +172,20 @@ class Change:
         """Of the topics that are read now; the same as before if all of them are the same."""
         group, topics, seen = self.group, self.image.topics, self.group.topics_seen
         names = frozenset[str]().union(*map(self._names_read, self.wishes))
+        before, self.names_seen = group.names_seen, names
         if (
             seen is not None
-            and self.wishes.keys() == group.wishes.keys()
-            and self.patterns == group.patterns
-            and all(topics.get(name) is seen.get(name) for name in names)
+            and names == before
+            and (topics is seen or all(topics.get(name) is seen.get(name) for name in names))
         ):
             return group.metadata_hash
         return metadata_hash(names, self.image)
 
     def _match_patterns(self) -> bool:
         """Whether the members' patterns match other topics than before; recorded if so."""
-        known, topics, seen = self.group.patterns, self.image.topics, self.group.topics_seen
+        known = self.group.patterns
         regexes = sorted({wish.regex for wish in self.wishes if wish.regex})
-        looks_again = bool(regexes) and seen is not None and seen is not topics
-        new = topics.keys() - seen.keys() if looks_again else frozenset[str]()
+        new = subscriptions.unseen(self.group, self.image.topics) if regexes else ()
         found = {regex: self._matched(regex, new) for regex in regexes}
         for regex, names in found.items():
             if known.get(regex) != names:
@@ -196,24 +197,27 @@ class Change:
         self.patterns = found
         return found != known
 
-    def _matched(self, regex: str, new: Set[str]) -> frozenset[str]:
+    def _matched(self, regex: str, new: Collection[str]) -> frozenset[str]:
         """A group that has looked before tries only new topics, unless rights have changed."""
-        group, topics = self.group, self.image.topics
-        known, seen = group.patterns.get(regex), group.topics_seen
-        if known is None or seen is None or group.sight_seen != self.sight.change:
-            return self.sight.of(subscriptions.matching(regex, topics))
-        if seen is topics:
+        group, topics, sight = self.group, self.image.topics, self.sight
+        names = subscriptions.names_to_try(group, regex, topics, new, sight.change)
+        if names is topics:
+            return sight.matching(regex, topics)
+        known = group.patterns[regex]
+        if group.topics_seen is topics:
             return known
-        return known.intersection(topics) | self.sight.of(subscriptions.matching(regex, new))
+        return known.intersection(topics) | sight.matching(regex, names)
 
     # --- who gets what
 
     def _share_out(self, epoch: int, assignor: str) -> None:
         topics, by_id, targets = self.image.topics, self.image.topics_by_id, self.targets
-        read = {
-            wish: frozenset(topics[name].id for name in self._names_read(wish) if name in topics)
-            for wish in self.wishes
+        names_of = {wish: self._names_read(wish) for wish in self.wishes}
+        ids_of = {  # many patterns match the same topics
+            names: frozenset(topics[name].id for name in names if name in topics)
+            for names in set(names_of.values())
         }
+        read = {wish: ids_of[names] for wish, names in names_of.items()}
         wanted = frozenset[bytes]().union(*read.values())
         sizes = {topic: len(by_id[topic].partitions) for topic in sorted(wanted)}
         if assignor in ALIKE and all(ids == wanted for ids in read.values()):

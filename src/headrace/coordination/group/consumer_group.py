@@ -11,7 +11,7 @@ Everything here changes by `replay` alone. Decides nothing: `consumer.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from operator import attrgetter
@@ -120,6 +120,7 @@ class ConsumerGroup:
     owners: dict[tuple[bytes, int], str] = field(default_factory=dict)  # partition -> member id
     patterns: dict[str, frozenset[str]] = field(default_factory=dict)  # regex -> topics it matches
     topics_seen: Any = None  # the image's topics when the hash was last looked at; not kept
+    names_seen: frozenset[str] | None = None  # and the names that the hash is of; not kept
     sight_seen: int = 0  # and as of which change of rights the patterns were looked at
 
     @property
@@ -268,10 +269,11 @@ def count_wish(wishes: dict[Wish, int], wish: Wish, change: int) -> None:
 
 
 def names_read(
-    topics: Iterable[str], regex: str | None, patterns: Mapping[str, frozenset[str]]
+    topics: Collection[str], regex: str | None, patterns: Mapping[str, frozenset[str]]
 ) -> frozenset[str]:
     """All names that a member reads, those that its pattern matches among them."""
-    return patterns.get(regex or "", frozenset()).union(topics)
+    matched = patterns.get(regex or "", frozenset())
+    return matched.union(topics) if topics else matched
 
 
 def assignment_of(parts: Iterable[Any]) -> Assignment:

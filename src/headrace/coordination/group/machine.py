@@ -48,6 +48,7 @@ from headrace.protocol.messages.sync_group import SyncGroupRequest
 
 Group = ClassicGroup | ConsumerGroup
 
+SOON_MS = 1
 EXPIRY = ("expiry",)  # the deadline of looking for offsets to forget
 
 
@@ -67,6 +68,7 @@ class GroupMachine:
         self.taken_names: set[str] = set()
         self.offsets = Offsets()
         self.deadlines = Deadlines()
+        self._to_expire: list[str] = []  # groups whose offsets are to be looked at
         self.settings = settings
         self.classic = ClassicGroups(self.groups, self.deadlines, answered, settings, new_id)
         self.consumer = ConsumerGroups(self.groups, self.deadlines, image, settings, new_id)
@@ -149,8 +151,7 @@ class GroupMachine:
     def _decide_by_time(self, key: Any, now: Now) -> Decision:
         kind = key[0]
         if key == EXPIRY:
-            self.deadlines.set(EXPIRY, now.monotonic_ms + self.settings().offsets_check_interval_ms)
-            return Decision(offset_rules.expire_offsets(self, now))
+            return self._expire_offsets(now)
         group = self.groups.get(key[1])
         if isinstance(group, ConsumerGroup):
             return self._member_is_late(group, key, now)
@@ -164,6 +165,15 @@ class GroupMachine:
             return self.classic.join_is_due(group, now)
         return self.classic.sync_is_due(group, key[2], now)
 
+    def _expire_offsets(self, now: Now) -> Decision:
+        """Some groups at a time: the others' turn is a millisecond later."""
+        if not self._to_expire:
+            self._to_expire = self.group_ids()
+        expired = offset_rules.expire_offsets(self, self._to_expire, now)
+        pause_ms = SOON_MS if self._to_expire else self.settings().offsets_check_interval_ms
+        self.deadlines.set(EXPIRY, now.monotonic_ms + pause_ms)
+        return Decision(expired)
+
     def _member_is_late(self, group: ConsumerGroup, key: Any, now: Now) -> Decision:
         """Its session is over, or it has not given up or joined in time: it is out."""
         if key[0] in classic.KINDS:
@@ -175,6 +185,10 @@ class GroupMachine:
         if kind == consumer.REVOCATION and member.state is not MemberState.UNREVOKED_PARTITIONS:
             return classic.NOTHING
         return self.migration.remove(group, [member], now)
+
+    def group_ids(self) -> list[str]:
+        """All groups, also those that have nothing but offsets."""
+        return [*{**self.groups, **self.offsets.by_group}]
 
     # --- membership
 

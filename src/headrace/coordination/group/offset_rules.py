@@ -12,7 +12,7 @@ from headrace.coordination.group import consumer_records as kept
 from headrace.coordination.group import records
 from headrace.coordination.group.classic_group import CONSUMER, ClassicGroup, ClassicGroupState
 from headrace.coordination.group.consumer_group import ConsumerGroup, ConsumerMember
-from headrace.coordination.group.offsets import Place, is_expired
+from headrace.coordination.group.offsets import Committed, Place, is_expired
 from headrace.coordination.records import Record
 from headrace.coordination.shard import Decision
 from headrace.environment import Now
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Commit = tuple[str, int, OffsetCommitValue]  # topic, partition, what is committed
 
 FIRST_VERSION_WITH_EPOCHS = 9
+OFFSETS_AT_ONCE = 2_000  # are looked at for their expiration; one takes a microsecond
 NEVER: Mapping[int, int] = {}
 
 
@@ -149,8 +150,9 @@ def delete_offsets(
     return list(offsets.forget(group_id, gone)), refused
 
 
-def forget_topics(machine: GroupMachine, topics: frozenset[str]) -> Decision:
-    return Decision(machine.offsets.forget_topics(topics))
+def forget_places(machine: GroupMachine, found: Iterable[Committed]) -> Decision:
+    """What is still there of what was found: a topic that was made again has offsets of its own."""
+    return Decision(list(machine.offsets.forget_if_same(found)))
 
 
 def delete_group(machine: GroupMachine, group_id: str) -> Decision:
@@ -171,11 +173,16 @@ def _forgotten(group: Group) -> list[Record]:
 # --- expiry
 
 
-def expire_offsets(machine: GroupMachine, now: Now) -> list[Record]:
-    """Tombstones of what was kept long enough, and of groups that have nothing left."""
+def expire_offsets(machine: GroupMachine, group_ids: list[str], now: Now) -> list[Record]:
+    """Tombstones of what was kept long enough, and of groups that have nothing left. Takes groups
+    from the end of the list until it has looked at OFFSETS_AT_ONCE offsets."""
     expired: list[Record] = []
-    for group_id in {**machine.groups, **machine.offsets.by_group}:
-        expired += _expire_group(machine, machine.require(group_id), now)
+    looked_at = 0
+    while group_ids and looked_at < OFFSETS_AT_ONCE:
+        group_id = group_ids.pop()
+        if group_id in machine.groups or group_id in machine.offsets.by_group:
+            looked_at += 1 + len(machine.offsets.of(group_id))
+            expired += _expire_group(machine, machine.require(group_id), now)
     return expired
 
 

@@ -16,16 +16,19 @@ from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
 
 Place = tuple[str, int]  # topic, partition
 GroupOffsets = dict[Place, OffsetCommitValue]
+Committed = tuple[str, Place, OffsetCommitValue]  # by which group
 NO_EXPIRY = -1
 
 
 class Offsets:
-    __slots__ = ("by_group", "pending", "_replays", "_committed_at")
+    __slots__ = ("by_group", "pending", "_pending_at", "_replays", "_committed_at")
 
     def __init__(self) -> None:
         self.by_group: dict[str, GroupOffsets] = {}
         # producer id -> what its open transaction committed, with the number of the replay
         self.pending: dict[int, dict[tuple[str, Place], tuple[int, OffsetCommitValue]]] = {}
+        # How many of those have each place: a place is asked for more often than it is pending.
+        self._pending_at: dict[tuple[str, Place], int] = {}
         # Only while transactions are open: which replay last set a place.
         self._committed_at: dict[tuple[str, Place], int] = {}
         self._replays = 0
@@ -37,7 +40,7 @@ class Offsets:
         if self.pending:
             self._replays += 1
             self._committed_at[key.group, place] = self._replays
-            if value is None:
+            if value is None and self._pending_at.pop((key.group, place), 0):
                 for waiting in self.pending.values():
                     waiting.pop((key.group, place), None)
         if value is not None:
@@ -57,15 +60,22 @@ class Offsets:
             return
         self._replays += 1
         place = (key.group, (key.topic, key.partition))
-        self.pending.setdefault(producer_id, {})[place] = self._replays, value
+        waiting = self.pending.setdefault(producer_id, {})
+        if place not in waiting:
+            self._pending_at[place] = self._pending_at.get(place, 0) + 1
+        waiting[place] = self._replays, value
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         waiting = self.pending.pop(producer_id, {})
+        for place in waiting:
+            self._pending_at[place] -= 1
+            if not self._pending_at[place]:
+                del self._pending_at[place]
         if committed:
-            for (group, place), (number, value) in waiting.items():
-                if self._committed_at.get((group, place), 0) < number:
-                    self.by_group.setdefault(group, {})[place] = value
-                    self._committed_at[group, place] = number
+            for (group, at), (number, value) in waiting.items():
+                if self._committed_at.get((group, at), 0) < number:
+                    self.by_group.setdefault(group, {})[at] = value
+                    self._committed_at[group, at] = number
         if not self.pending:
             self._committed_at.clear()
 
@@ -76,7 +86,7 @@ class Offsets:
 
     def is_unstable(self, group: str, place: Place) -> bool:
         """An open transaction may change it (KIP-447)."""
-        return any((group, place) in waiting for waiting in self.pending.values())
+        return (group, place) in self._pending_at
 
     def has_open_transaction(self, group: str) -> bool:
         return any(found == group for waiting in self.pending.values() for found, _ in waiting)
@@ -91,17 +101,39 @@ class Offsets:
             places.update((place, None) for found, place in waiting if found == group)
         return list(self.forget(group, places))
 
-    def forget_topics(self, topics: frozenset[str]) -> list[Record]:
-        """The topics are gone, and so is what was read of them."""
-        found = {
-            (group, place): None
+    def of_topics(self, topics: frozenset[str]) -> list[Committed]:
+        """All offsets in these topics, also of open transactions."""
+        found = [
+            (group, place, value)
             for group, offsets in self.by_group.items()
-            for place in offsets
+            for place, value in offsets.items()
             if place[0] in topics
-        }
+        ]
         for waiting in self.pending.values():
-            found.update((key, None) for key in waiting if key[1][0] in topics)
-        return [records.forgotten_offset(group, *place) for group, place in found]
+            found += [
+                (group, place, value)
+                for (group, place), (_, value) in waiting.items()
+                if place[0] in topics
+            ]
+        return found
+
+    def forget_if_same(self, found: Iterable[Committed]) -> Iterator[Record]:
+        """Tombstones of offsets that have not been committed again since; each place once."""
+        told: set[tuple[str, Place]] = set()
+        for group, place, value in found:
+            if (group, place) not in told and self._is_same(group, place, value):
+                told.add((group, place))
+                yield records.forgotten_offset(group, *place)
+
+    def _is_same(self, group: str, place: Place, value: OffsetCommitValue) -> bool:
+        if self.of(group).get(place) == value:
+            return True
+        if (group, place) not in self._pending_at:
+            return False
+        nothing = 0, None
+        return any(
+            waiting.get((group, place), nothing)[1] == value for waiting in self.pending.values()
+        )
 
 
 def is_expired(value: OffsetCommitValue, base_ms: int, now_ms: int, retention_ms: int) -> bool:

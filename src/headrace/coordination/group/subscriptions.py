@@ -1,25 +1,36 @@
-"""The topics that a member's pattern matches, among those that its client may describe.
+"""The topics that members' patterns match, among those that their client may describe.
 
-Patterns are RE2: they take time in proportion to the names they are tried on, whatever they say, so
-a hostile one cannot stall the broker. A pattern must match the whole name, as in Apache Kafka.
+A group tries a pattern on the topics that it has not seen yet, and on all of them if the pattern is
+new or rights have changed (`names_to_try`). What takes long is tried in steps before the group
+decides (`Sight.try_ahead`); the decision itself tries only names that came since.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Generator, Mapping
+from typing import NamedTuple
 
-import re2
+from headrace.coordination.group.consumer_group import ConsumerGroup
+from headrace.coordination.patterns import WORK_PER_STEP, Pattern
+from headrace.protocol.errors import KafkaError
+from headrace.protocol.steps import at_once
 
-from headrace.protocol.errors import ErrorCode, KafkaError
+FIELD = "SubscribedTopicRegex"
+NO_NAMES = frozenset[str]()
+# A look at the rights takes 2 to 5 us.
+RIGHTS_PER_STEP = 200
+# More than this, and patterns are tried between other requests.
+WORK_AT_ONCE = 2 * WORK_PER_STEP
 
-# A pattern becomes an automaton in memory; RE2's default of 8 MiB each would be too much for many.
-PATTERN_MEMORY_BYTES = 1 << 20
-LONGEST_PATTERN = 10_000
 
-_OPTIONS = re2.Options()
-_OPTIONS.max_mem = PATTERN_MEMORY_BYTES
-_OPTIONS.log_errors = False
+class Tried(NamedTuple):
+    """What a pattern was tried on, and the names that it matched and that the client may see."""
+
+    names: Collection[str]
+    found: set[str]
+
+
+NOTHING_TRIED: Mapping[str, Tried] = {}
 
 
 class Sight(NamedTuple):
@@ -31,35 +42,98 @@ class Sight(NamedTuple):
 
     sees: Callable[[str], bool] | None = None
     change: int = 0  # grows when rights change
+    tried: Mapping[str, Tried] = NOTHING_TRIED  # by pattern, before the decision
 
-    def of(self, names: frozenset[str]) -> frozenset[str]:
-        return names if self.sees is None else frozenset(filter(self.sees, names))
+    def matching(self, regex: str, names: Collection[str]) -> frozenset[str]:
+        """The names among these that the pattern matches and the client may see."""
+        before = self.tried.get(regex)
+        if before is None:
+            return frozenset(at_once(self._steps(regex, names)))
+        new = [name for name in names if name not in before.names]
+        return frozenset(before.found.intersection(names)).union(at_once(self._steps(regex, new)))
+
+    def try_ahead(self, untried: Mapping[str, Collection[str]]) -> Generator[None, None, Sight]:
+        """The same sight, which has tried these names; yields where other work may run."""
+        tried: dict[str, Tried] = {}
+        for regex, names in untried.items():
+            found = yield from self._steps(regex, names)
+            tried[regex] = Tried(names, found)
+            yield
+        return self._replace(tried=tried)
+
+    def _steps(self, regex: str, names: Collection[str]) -> Generator[None, None, set[str]]:
+        pattern = pattern_of(regex)
+        if pattern is None:
+            return set()
+        matched = yield from pattern.matching(names)
+        if self.sees is None:
+            return matched
+        found: set[str] = set()
+        for count, name in enumerate(matched, 1):
+            if self.sees(name):
+                found.add(name)
+            if count % RIGHTS_PER_STEP == 0:
+                yield
+        return found
 
 
 EVERYTHING = Sight()
 
 
-def compiled(regex: str) -> Any:
-    if len(regex) > LONGEST_PATTERN:
-        raise KafkaError(
-            ErrorCode.INVALID_REGULAR_EXPRESSION,
-            f"SubscribedTopicRegex has more than {LONGEST_PATTERN} characters.",
-        )
+def pattern_of(regex: str) -> Pattern | None:
+    """None if a release that took larger ones has kept it: it matches no further topics."""
     try:
-        return re2.compile(regex, _OPTIONS)
-    except re2.error as wrong:
-        raise KafkaError(
-            ErrorCode.INVALID_REGULAR_EXPRESSION,
-            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {_text(wrong)}.",
-        ) from wrong
+        return Pattern(regex, FIELD)
+    except KafkaError:
+        return None
 
 
-def _text(wrong: Exception) -> str:
-    said = wrong.args[0] if wrong.args else "no reason given"
-    return said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+def require_valid(regex: str) -> None:
+    Pattern(regex, FIELD)
 
 
-def matching(regex: str, names: Iterable[str]) -> frozenset[str]:
-    """The names it matches as a whole."""
-    matches = compiled(regex).fullmatch
-    return frozenset(name for name in names if matches(name))
+def unseen(group: ConsumerGroup, topics: Mapping[str, object]) -> Collection[str]:
+    """The names that the group has not tried its patterns on."""
+    seen = group.topics_seen
+    if seen is None:
+        return topics
+    return NO_NAMES if seen is topics else topics.keys() - seen.keys()
+
+
+def names_to_try(
+    group: ConsumerGroup,
+    regex: str,
+    topics: Mapping[str, object],
+    new: Collection[str],
+    change: int,
+) -> Collection[str]:
+    """The names that the group has to try this pattern on; `new` are the unseen ones, `change` is
+    the sight's."""
+    is_known = regex in group.patterns and group.sight_seen == change
+    return new if is_known else topics
+
+
+def long_trials(
+    group: ConsumerGroup | None, regex: str | None, topics: Mapping[str, object], change: int
+) -> dict[str, Collection[str]]:
+    """The patterns, and the names to try them on, if a member comes with `regex` (None: it says
+    none). Empty if the decision may as well try them itself."""
+    patterns = {regex}
+    new: Collection[str] = NO_NAMES
+    if group is None:
+        group = ConsumerGroup("")
+    else:
+        new = unseen(group, topics)
+        is_known = regex is None or regex in group.patterns
+        if not new and is_known and group.sight_seen == change:
+            return {}
+        patterns |= {wish.regex for wish in group.wishes}
+    found: dict[str, Collection[str]] = {}
+    work = 0
+    for one in filter(None, patterns):
+        names = names_to_try(group, one, topics, new, change)
+        pattern = pattern_of(one) if names else None
+        if pattern is not None:
+            found[one] = names
+            work += len(names) * pattern.work_per_name
+    return found if work > WORK_AT_ONCE else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from headrace.coordination.group.assignors import Assignment
@@ -19,9 +20,13 @@ if TYPE_CHECKING:
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
-def list_groups(machine: GroupMachine) -> list[ListedGroup]:
+def list_groups(machine: GroupMachine, names: Iterable[str]) -> list[ListedGroup]:
+    """Those of these groups that are there."""
     found = []
-    for group in map(machine.require, {**machine.groups, **machine.offsets.by_group}):
+    for name in names:
+        if name not in machine.groups and name not in machine.offsets.by_group:
+            continue
+        group = machine.require(name)
         if isinstance(group, ConsumerGroup):
             found.append(ListedGroup(group.id, CONSUMER, group.state, "consumer"))
         else:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 from headrace.coordination.deadlines import Deadlines
@@ -57,6 +58,9 @@ class Producer(NamedTuple):
     epoch: int
 
 
+# What time has brought is decided in parts: so many partitions or ids, then others have a turn.
+PARTITIONS_AT_ONCE = 1_000
+SOON_MS = 1
 NOT_SEEN = -2, 0  # -1 is the start of a transaction that was not begun
 
 
@@ -137,15 +141,21 @@ class TransactionMachine:
     def _abort_forgotten(self, now: Now) -> Decision:
         settings = self._settings()
         self._see_ongoing(now)
-        late = [
-            aborted
-            for found in self._ongoing
-            if self._is_late(self.transactions[found], now)
-            and (aborted := self._aborted(self.transactions[found], now)) is not None
-        ]
+        late: list[Transaction] = []
+        partitions = 0
+        for found in self._ongoing:
+            if self._is_late(self.transactions[found], now):
+                aborted = self._aborted(self.transactions[found], now)
+                if aborted is not None:
+                    late.append(aborted)
+                    partitions += 1 + len(aborted.partitions)
+                    if partitions >= PARTITIONS_AT_ONCE:
+                        break
+        is_rest_left = partitions >= PARTITIONS_AT_ONCE
 
         def looked() -> None:
-            self._next_abort_ms = now.monotonic_ms + settings.abort_interval_ms
+            pause_ms = SOON_MS if is_rest_left else settings.abort_interval_ms
+            self._next_abort_ms = now.monotonic_ms + pause_ms
             for aborted in late:
                 self._remember_last_epoch(aborted)
 
@@ -184,14 +194,17 @@ class TransactionMachine:
     def _expire(self, now: Now) -> Decision:
         settings = self._settings()
         before_ms = now.wall_ms - settings.expiration_ms
-        expired = [
-            steps.forgotten(found.id)
+        old = (
+            found.id
             for found in self.transactions.values()
             if found.state in AT_REST and found.updated_ms <= before_ms
-        ]
+        )
+        expired = [steps.forgotten(found) for found in islice(old, PARTITIONS_AT_ONCE)]
+        is_rest_left = len(expired) >= PARTITIONS_AT_ONCE
 
         def looked() -> None:
-            self._next_expiry_ms = now.monotonic_ms + settings.expiration_interval_ms
+            pause_ms = SOON_MS if is_rest_left else settings.expiration_interval_ms
+            self._next_expiry_ms = now.monotonic_ms + pause_ms
 
         def refused(_: KafkaError) -> None:
             self._next_expiry_ms = now.monotonic_ms + AGAIN_AFTER_REFUSAL_MS

@@ -6,6 +6,7 @@ order. Clients ask `Brokers`, which finds the broker that leads, as a client wit
 """
 
 from dataclasses import replace
+from typing import Any
 
 from headrace.environment import Now
 from headrace.metadata.image import NO_LEADER, BrokerImage, Endpoint, PartitionImage, TopicImage
@@ -218,11 +219,11 @@ class Brokers:
         found = replica.log.read(0, 1 << 20, up_to=replica.log.end_offset, at_least_one=True)
         return b"" if found is None else read_piece(found)
 
-    committed = TransactionRig.committed
-    committed_records = TransactionRig.committed_records
-    fetch_committed = TransactionRig.fetch_committed
-    describe = TransactionRig.describe
-    offset_of = TransactionRig.offset_of
+    committed: Any = TransactionRig.committed
+    committed_records: Any = TransactionRig.committed_records
+    fetch_committed: Any = TransactionRig.fetch_committed
+    describe: Any = TransactionRig.describe
+    offset_of: Any = TransactionRig.offset_of
 
 
 # Whom a client asks, by the metadata

@@ -1,5 +1,7 @@
 """A broker hands a request on to the controller, whoever that is, for as long as its time lasts."""
 
+from typing import Any
+
 import pytest
 
 from headrace.broker.cluster.controller_channel import REST_MS, ControllerChannel
@@ -44,7 +46,7 @@ class Story:
 
 
 def sealed():
-    pieces = [b"\0\0\x12\x67\0"]
+    pieces: list[Any] = [b"\0\0\x12\x67\0"]
     create_topics.ENCODE_RESPONSE[VERSION](CreateTopicsResponse(7), pieces.append)
     return EnvelopeResponse(b"".join(pieces))
 

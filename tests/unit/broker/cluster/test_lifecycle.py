@@ -211,7 +211,8 @@ def test_a_broker_that_was_forgotten_registers_again(code: ErrorCode) -> None:
     assert story.request.incarnation_id == b"incarnation".ljust(16), "it is the same start"
     assert story.request.previous_broker_epoch == -1, "this is not the restart of a clean stop"
     story.registered(90)
-    assert story.request.want_fence, "the new epoch is not applied yet"
+    heartbeat: Any = story.sent[-1].request
+    assert heartbeat.want_fence, "the new epoch is not applied yet"
     story.beaten()
     story.does(Applied(90))
     assert story.beaten(is_fenced=False) == [Unfenced()]

@@ -10,6 +10,7 @@ class FailingFile(RealFile):
     """Its errors name no file, as those of a system call on a descriptor."""
 
     __slots__ = ("disk",)
+    disk: "FailingDisk"
 
     def ask(self, way):
         try:

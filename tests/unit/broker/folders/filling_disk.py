@@ -1,5 +1,7 @@
 """A disk that is full for some files and for some time, as a story wants it."""
 
+from typing import Any
+
 from headrace.server.folders.real_disk import RealDisk, RealFile
 from tests.unit.broker import rig as rig_module
 
@@ -23,6 +25,7 @@ class Room:
 
 class FillingFile(RealFile):
     __slots__ = ("room",)
+    room: Any
 
     def append(self, data):
         self.room.ask(self.path)

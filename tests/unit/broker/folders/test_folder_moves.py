@@ -2,6 +2,7 @@
 
 import errno
 import shutil
+from typing import Any
 
 import pytest
 
@@ -196,7 +197,9 @@ def test_a_topic_that_is_deleted_while_it_moves_is_gone(rig):
 
 
 class MovingTransactions(TransactionRig):
-    move, futures, finish = Moving.move, Moving.futures, Moving.finish
+    move: Any = Moving.move
+    futures: Any = Moving.futures
+    finish: Any = Moving.finish
 
 
 def test_transactions_go_on_across_a_move(tmp_path):

@@ -1,6 +1,8 @@
 """A disk that refuses harms only what it refuses: who lost something is told so, nobody else feels
 it, and all goes on when there is room."""
 
+from typing import Any
+
 import pytest
 
 from headrace.protocol.errors import ErrorCode
@@ -282,6 +284,7 @@ class Sectors:
 
 class SectorFile(RealFile):
     __slots__ = ("sectors",)
+    sectors: Any
 
     def append(self, data):
         self.sectors.dirty.add(self.path)

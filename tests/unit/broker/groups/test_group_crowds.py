@@ -26,7 +26,7 @@ def rig(tmp_path):
     return rig
 
 
-@pytest.mark.parametrize("seed", [848, 849])
+@pytest.mark.parametrize("seed", [848, pytest.param(849, marks=pytest.mark.full)])
 def test_no_partition_has_two_owners_while_200_members_come_go_and_crash(rig, seed):
     """Checked after every answer; those that crashed count until their session is over."""
     crowd = Crowd(
@@ -161,14 +161,14 @@ def test_a_stalled_member_of_a_cooperative_group_costs_only_its_own_partitions(r
     assert stalled.beat() == E.UNKNOWN_MEMBER_ID
 
 
-def test_30_000_made_up_groups_of_one_client_cost_no_more_than_a_few(rig, monkeypatch):
+def test_made_up_groups_of_one_client_cost_no_more_than_a_few(rig, monkeypatch):
     """Ids are promised to the latest only; everything else about them is refused and not kept."""
     monkeypatch.setattr(promised_ids, "MOST_PROMISED", 100)
     groups = rig.node.broker.groups
     client = Client("rig", "/127.0.0.1", 9)
     protocols = [join_group.JoinGroupRequestProtocol("range", subscription("orders"))]
     first = None
-    for number in range(30_000):
+    for number in range(6_000):
         name = f"made-up-{number}"
         request = join_group.JoinGroupRequest(
             name, 1_800_000, 1_800_000, "", None, "consumer", protocols

@@ -28,7 +28,12 @@ def expire(rig, *, after_ms):
     """As if so much time had passed for offsets, and none for sessions."""
     rig.now.wall_ms += after_ms
     for shard in rig.node.broker.groups.shards.values():
-        shard.run(rig.now, lambda machine: Decision(offset_rules.expire_offsets(machine, rig.now)))
+        shard.run(
+            rig.now,
+            lambda machine: Decision(
+                offset_rules.expire_offsets(machine, machine.group_ids(), rig.now)
+            ),
+        )
     rig.until_idle()
 
 

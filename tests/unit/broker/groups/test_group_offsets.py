@@ -1,6 +1,7 @@
 """Committed offsets: kept, fetched, deleted, expired, found again."""
 
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -256,7 +257,8 @@ def stable(rig, group):
 def test_the_shortcut_of_the_codec_writes_what_the_generated_codec_writes(note, topic_id):
     value = OffsetCommitValue(7, 3, note, 1_700_000_000_000, -1, topic_id)
     record = records.committed_offset("gruppe", "orders", 2, value)
-    key, encoded = [b"\0\1"], [b"\0\4"]
+    key: list[Any] = [b"\0\1"]
+    encoded: list[Any] = [b"\0\4"]
     offset_commit_key.ENCODE[0](record.key, key.append)
     offset_commit_value.ENCODE[4](value, encoded.append)
     assert records.CODEC.encode(record) == (b"".join(key), b"".join(encoded))

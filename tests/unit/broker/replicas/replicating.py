@@ -4,6 +4,8 @@ Node 0 is only the controller: it decides by its own rules and has no replicas. 
 its image, beat to it and ask it by a port of their own; their fetches travel as Kafka's bytes.
 """
 
+from functools import partial
+
 from headrace.controller.handlers import broker_heartbeat, broker_registration
 from headrace.environment import Now
 from headrace.metadata.features import SUPPORTED_FEATURES
@@ -217,9 +219,7 @@ class ReplicatingCluster:
         for node_id in self.members:
             epoch = image.brokers[node_id].epoch
             request = BrokerHeartbeatRequest(node_id, epoch, image.offset)
-            self.network.carry(
-                node_id, CONTROLLER, lambda request=request: self._tell(broker_heartbeat, request)
-            )
+            self.network.carry(node_id, CONTROLLER, partial(self._tell, broker_heartbeat, request))
 
     def _spread(self, image):
         """A committed image reaches every broker that is not cut off; none goes back."""

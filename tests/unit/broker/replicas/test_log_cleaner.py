@@ -1,5 +1,7 @@
 """The log cleaner on the loop: which log, when, and what becomes of the result."""
 
+from typing import Any
+
 import pytest
 
 from headrace.prometheus_text import render
@@ -27,7 +29,7 @@ class InThisProcess:
     """A runner whose work is done when the story says so."""
 
     def __init__(self):
-        self.job = None
+        self.job: Any = None
         self.stops = 0
 
     def start(self, job, bytes_per_second, reports):
@@ -159,7 +161,8 @@ def test_where_a_log_is_clean_is_known_after_a_restart(rig, runner, tmp_path):
     assert again.job is None
     closed_segment(rig, "t", (b"a", b"3"))
     rig.advance(BACKOFF)
-    assert again.job.first_dirty == 2
+    job: Any = again.job
+    assert job.first_dirty == 2
 
 
 def test_a_damaged_log_is_left_alone_and_others_are_not(rig, runner):

@@ -194,6 +194,22 @@ def test_an_unreadable_sector_is_said_and_the_pass_goes_on(rig, runner, caplog):
     assert rig.node.scrubber.passes == 1
 
 
+def test_a_file_that_somebody_deleted_is_damage(rig, runner, caplog):
+    (rig.folder / f"{ONE}.log").unlink()
+    rig.advance(FIRST_LOOK_MS)
+    runner.run()
+    assert "offsets 1 to 1 are damaged" in caplog.text and "the file is missing" in caplog.text
+    assert fetched(rig, "orders", 1).error_code == ErrorCode.CORRUPT_MESSAGE
+    assert fetched(rig, "orders", 2).error_code == 0
+
+
+def test_a_flipped_base_offset_is_damage(rig, runner, caplog):
+    flip_a_bit(rig, ONE, at=7)
+    rig.advance(FIRST_LOOK_MS)
+    runner.run()
+    assert "offsets 1 to 1 are damaged" in caplog.text
+
+
 def test_it_can_be_switched_off(tmp_path, runner):
     rig = Rig(tmp_path / "data", scrub=runner, headrace_scrub_interval_ms=-1)
     rig.create("orders", **SMALL)

@@ -6,9 +6,7 @@ from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import describe_groups, offset_fetch
 from headrace.replication.replica import Replica
 from tests.unit.broker.groups.test_coordinators_that_move import (
-    HERE,
     OFFSETS,
-    THERE,
     commit,
     fetch_offsets,
     lead,
@@ -16,7 +14,7 @@ from tests.unit.broker.groups.test_coordinators_that_move import (
     told,
 )
 from tests.unit.broker.replicas.following import Following
-from tests.unit.broker.replicas.test_replicas_of_others import change
+from tests.unit.broker.replicas.test_replicas_of_others import HERE, THERE, change
 from tests.unit.broker.rig import WAITS
 
 __all__ = ["rig"]  # the fixture

@@ -383,7 +383,7 @@ def test_with_durability_disk_nothing_is_written_ahead_of_the_coordinator(tmp_pa
     assert session.outbox
 
 
-class WithGroups(TransactionRig, GroupRig):
+class WithGroups(TransactionRig, GroupRig):  # type: ignore[misc]  # `committed` of the first
     """Both kinds of clients on one node."""
 
 

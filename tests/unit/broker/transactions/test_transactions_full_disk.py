@@ -5,6 +5,7 @@ import pytest
 
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import init_producer_id, produce
+from tests.effort import every
 from tests.unit.broker.folders.filling_disk import make_room_for_rigs
 from tests.unit.broker.rig import CutOff, build
 from tests.unit.broker.transactions.transaction_rig import TransactionalProducer, TransactionRig
@@ -72,7 +73,7 @@ def test_full_at_any_write_and_for_some_time(tmp_path, room, commit, bumps):
         expected = {"t": "CompleteCommit"}, ["1a", "2a"], ["1b", "2b"], (2, NONE)
     else:
         expected = {"t": "CompleteAbort"}, ["1a"], ["1b"], (1, NONE)
-    for first in range(60):
+    for first in range((2 * commit + bumps) % every(3), 60, every(3)):
         room.refuses, room.asked, room.refused = (lambda path: False), 0, 0
         folder = tmp_path / str(first)
         rig = new_rig(folder)

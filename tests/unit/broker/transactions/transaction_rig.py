@@ -15,8 +15,8 @@ from headrace.protocol.messages import (
     txn_offset_commit,
     write_txn_markers,
 )
+from headrace.protocol.messages import fetch as fetch_messages
 from tests.unit.broker.rig import Rig, build, fetch_request, only_partition
-from tests.unit.broker.rig import fetch as fetch_messages
 
 READ_COMMITTED = 1
 

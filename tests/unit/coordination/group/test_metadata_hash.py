@@ -16,7 +16,7 @@ NO_RACKS = {1: None}
 # Java sorts texts by their UTF-16: the fourth before the fifth. An empty rack is one, too.
 RACKS = {1: "east", 2: "", 3: None, 4: "\U0001f600 rack", 5: "\uff21-rack", 6: "east"}
 FENCED = 4
-REPLICAS = {
+REPLICAS: dict[str, list[tuple[int, ...]]] = {
     "a": [(1,)],
     "orders": [(1,)] * 4,
     "payments": [(1,)] * 13,

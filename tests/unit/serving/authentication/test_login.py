@@ -266,7 +266,8 @@ def test_tokens_without_headers_after_a_handshake_of_version_0() -> None:
     assert talk.send(token[:3]) == 0
     assert talk.send(token[:9]) == 0 and talk.session.frame_size == len(token)
     assert talk.send(token) == len(token)
-    assert bytes(talk.session.outbox.pop()) == pack(">i", 0)
+    answer: Any = talk.session.outbox.pop()
+    assert bytes(answer) == pack(">i", 0)
     talk.session.owed = 0
     assert talk.session.principal == Principal("User", "alice")
     talk.ask_metadata()

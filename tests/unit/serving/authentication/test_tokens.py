@@ -39,7 +39,7 @@ GOOD = {
 
 
 def jwk(key: Any, **more: Any) -> dict[str, Any]:
-    kinds = {
+    kinds: dict[Any, Any] = {
         rsa.RSAPublicKey: jwt.algorithms.RSAAlgorithm,
         ec.EllipticCurvePublicKey: jwt.algorithms.ECAlgorithm,
         ed25519.Ed25519PublicKey: jwt.algorithms.OKPAlgorithm,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from heapq import heapify, heappop, heappush, heapreplace
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from operator import itemgetter
 
 from headrace.coordination.group.assignors.spec import Assignment, MemberSpec
@@ -60,7 +60,7 @@ def _kept(
         ]
         owned.update(mine)
         kept[name] = mine
-    readable = {topic for spec in members.values() for topic in spec.topics}
+    readable = frozenset[bytes]().union(*{spec.topics for spec in members.values()})
     free = [
         (topic, index)
         for topic, count in partitions.items()
@@ -136,10 +136,7 @@ def _share_by_topic(
 ) -> dict[str, list[Partition]]:
     given, free = _kept(members, partitions)
     sizes = {name: len(mine) for name, mine in given.items()}
-    readers = {
-        topic: [name for name, spec in members.items() if topic in spec.topics]
-        for topic in partitions
-    }
+    readers = readers_of(members, partitions)
     free.sort(key=lambda partition: len(readers[partition[0]]))
     for topic, of_topic in groupby(free, key=itemgetter(0)):
         heap = [(sizes[name], position, name) for position, name in enumerate(readers[topic])]
@@ -151,6 +148,30 @@ def _share_by_topic(
             heapreplace(heap, (size + 1, position, name))
     _even_out(given, sizes, readers)
     return given
+
+
+def readers_of(
+    members: Mapping[str, MemberSpec], partitions: Mapping[bytes, int]
+) -> dict[bytes, list[str]]:
+    """The members that read each topic, in their order. Members that read the same topics are one
+    step: most of a group do."""
+    alike: dict[frozenset[bytes], list[int]] = {}
+    for position, spec in enumerate(members.values()):
+        alike.setdefault(spec.topics, []).append(position)
+    found: dict[bytes, list[list[int]]] = {topic: [] for topic in partitions}
+    for topics, positions in alike.items():
+        for topic in topics:
+            if topic in found:
+                found[topic].append(positions)
+    names = list(members)
+    lists: dict[tuple[int, ...], list[str]] = {}  # topics of the same readers share a list
+    readers: dict[bytes, list[str]] = {}
+    for topic, parts in found.items():
+        key = tuple(map(id, parts))
+        if key not in lists:
+            lists[key] = [names[at] for at in sorted(chain.from_iterable(parts))]
+        readers[topic] = lists[key]
+    return readers
 
 
 def _even_out(
