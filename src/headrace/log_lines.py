@@ -23,15 +23,15 @@ class OneLine(logging.Formatter):
     def __init__(self) -> None:
         super().__init__(LOG_FORMAT)
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - its name in logging
+    def formatMessage(self, record: logging.LogRecord) -> str:  # its name in logging
         record.message = escaped(record.message)
         return super().formatMessage(record)
 
-    def formatException(self, ei: object) -> str:  # noqa: N802
+    def formatException(self, ei: object) -> str:
         lines = super().formatException(ei).splitlines()  # type: ignore[arg-type]
         return "\n".join(f"  {escaped(line)}" for line in lines)
 
-    def formatStack(self, stack_info: str) -> str:  # noqa: N802
+    def formatStack(self, stack_info: str) -> str:
         return "\n".join(f"  {escaped(line)}" for line in stack_info.splitlines())
 
 

@@ -127,7 +127,7 @@ class Wire:
         self._correlation_id += 1
         pieces = encode_request(messages, version, self._correlation_id, self._client_id, request)
         try:
-            self._socket.sendall(b"".join(bytes(piece) for piece in pieces))  # type: ignore[arg-type]
+            self._socket.sendall(b"".join(bytes(piece) for piece in pieces))
             (length,) = _length.unpack(self._receive(_length.size))
             if not 0 <= length <= LARGEST_ANSWER_BYTES:
                 raise ClientError("The program at this address is not a Kafka broker.")

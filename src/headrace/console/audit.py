@@ -17,6 +17,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from headrace.private_files import FILE_MODE, private_folder
+
 log = logging.getLogger("headrace.console.audit")
 
 LARGEST_FILE_BYTES = 8 << 20
@@ -68,10 +70,10 @@ class Audit:
 
     def _write(self, path: Path, line: str) -> None:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            private_folder(path.parent)
             if path.exists() and path.stat().st_size > LARGEST_FILE_BYTES:
                 path.replace(path.with_suffix(".jsonl.1"))
-            number = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            number = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, FILE_MODE)
             with os.fdopen(number, "a", encoding="utf-8") as file:
                 file.write(line + "\n")
             self.problem = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import signal
 import socket
 import ssl
@@ -28,6 +29,23 @@ LONGEST_STOP_S = 2.0
 LONGEST_ADDRESS = 128 << 10  # a link keeps the whole state of a page, an Avro schema with it
 PORTS_TRIED = 100
 PORT_TAKEN = (errno.EADDRINUSE, errno.EACCES)
+
+
+class DepartedReaders(logging.Filter):
+    """Turns the traceback of a reader that left into one line; those of bugs stay."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        fault = record.exc_info[1] if record.exc_info else None
+        if isinstance(fault, (ConnectionError, TimeoutError, web.RequestPayloadError)):
+            record.msg, record.args = f"{record.getMessage()}: {str(fault)[:200]}", None
+            record.exc_info = record.exc_text = None
+            record.levelno, record.levelname = logging.INFO, "INFO"
+        return True
+
+
+# aiohttp tells of each reader that leaves during an answer with a traceback.
+CONNECTIONS = logging.getLogger("headrace.console.connections")
+CONNECTIONS.addFilter(DepartedReaders())
 
 
 class CannotServe(Exception):
@@ -90,6 +108,7 @@ class Site:
         self._runner = web.AppRunner(
             application(self.console),
             access_log=None,
+            logger=CONNECTIONS,
             keepalive_timeout=KEEP_ALIVE_S,
             shutdown_timeout=LONGEST_STOP_S,
             max_line_size=LONGEST_ADDRESS,

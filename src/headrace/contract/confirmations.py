@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 
+from headrace.contract.own_records import UnreadableRecord, json_object
+
 TOPIC = "headrace.outbox.confirmations"
 PARTITIONS = 4
 # An outbox whose relay stands still for longer sends again what was confirmed.
@@ -20,15 +22,18 @@ def written(*, outbox_id: str, message_id: str, group: str) -> bytes:
     return json.dumps({"outbox": outbox_id, "id": message_id, "group": group}).encode()
 
 
+def read_confirmation(key: bytes | None, value: bytes | None) -> tuple[str, str]:
+    """The outbox and the message id; raises UnreadableRecord if it is not a confirmation."""
+    said = json_object(value)
+    outbox_id, message_id = said.get("outbox"), said.get("id")
+    if not isinstance(outbox_id, str) or not isinstance(message_id, str):
+        raise UnreadableRecord("it names no outbox and message")
+    return outbox_id, message_id
+
+
 def understood(value: bytes | None) -> tuple[str, str] | None:
     """The outbox and the message id; None if it is no confirmation: anybody may write here."""
     try:
-        said = json.loads(value or b"")
-    except (ValueError, RecursionError):
+        return read_confirmation(None, value)
+    except UnreadableRecord:
         return None
-    if not isinstance(said, dict):
-        return None
-    outbox_id, message_id = said.get("outbox"), said.get("id")
-    if not isinstance(outbox_id, str) or not isinstance(message_id, str):
-        return None
-    return outbox_id, message_id

@@ -11,6 +11,8 @@ import json
 import re
 from dataclasses import dataclass
 
+from headrace.contract.own_records import json_object, key_text, moment_ms
+
 COMPANION_SUFFIX = ".delay"
 REJECTED_SUFFIX = ".delay.rejected"
 OUTCOMES_SUFFIX = ".delay.outcomes"
@@ -91,13 +93,11 @@ def register(target: str, enabled_at_ms: int) -> Registration:
     return Registration(target, companion_of(target), enabled_at_ms)
 
 
-def read_registration(key: bytes | None, value: bytes) -> Registration:
+def read_registration(key: bytes | None, value: bytes | None) -> Registration:
     """Unknown fields are for later versions and ignored. Raises ValueError for anything else."""
-    target = (key or b"").decode()
+    target = key_text(key)
     require_target_name(target)
-    entry = json.loads(value)
-    if not isinstance(entry, dict) or type(entry.get("enabled_at_ms")) is not int:
-        raise ValueError(f"the registration of '{target}' is not understood: {value[:200]!r}")
+    entry = json_object(value)
     if entry.get("companion") != companion_of(target):
         raise ValueError(f"the companion of '{target}' is '{companion_of(target)}' and no other")
-    return Registration(target, companion_of(target), entry["enabled_at_ms"])
+    return Registration(target, companion_of(target), moment_ms(entry.get("enabled_at_ms")))

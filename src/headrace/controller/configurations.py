@@ -27,6 +27,7 @@ from headrace.metadata.config_definitions import (
 )
 from headrace.metadata.config_definitions.definition import BadValue, ConfigType, Definition
 from headrace.metadata.config_validation import (
+    refuse_groups_that_are_not_served,
     validate_broker_configs,
     validate_client_metrics_configs,
     validate_group_configs,
@@ -421,6 +422,8 @@ def _require_group(
     if not resource.name:
         raise _bad_request("There are no settings of all groups; set those of the broker.")
     validate_group_configs(wanted, broker_values(given, image.configs))
+    now = image.config(ResourceType.GROUP, resource.name)
+    refuse_groups_that_are_not_served(n for n, value in wanted.items() if now.get(n) != value)
 
 
 def _require_client_metrics(

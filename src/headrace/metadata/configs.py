@@ -40,6 +40,8 @@ Configs = Mapping[tuple[int, str], Mapping[str, str]]
 
 _NOTHING: Mapping[str, str] = {}
 _ABSENT = object()
+# Few of some hundred settings are given: the values of a broker begin with these.
+_BROKER_DEFAULTS = {name: definition.default for name, definition in BROKER_SETTINGS.items()}
 
 
 class ResourceType(IntEnum):
@@ -89,10 +91,14 @@ def layers(static: Mapping[str, str], configs: Configs) -> tuple[Layer, ...]:
 
 def broker_values(static: Mapping[str, str], configs: Configs) -> dict[str, Any]:
     """Every setting of this broker by Kafka's names, typed."""
-    found = layers(static, configs)
-    return {
-        name: _first(definition, (name,), found) for name, definition in BROKER_SETTINGS.items()
-    }
+    values = dict(_BROKER_DEFAULTS)
+    for layer in reversed(layers(static, configs)):  # the best one last: it replaces the others
+        for name, text in layer.settings.items():
+            definition = BROKER_SETTINGS.get(name)
+            value = _ABSENT if definition is None else _readable(definition, text)
+            if value is not _ABSENT:
+                values[name] = value
+    return values
 
 
 def topic_defaults(static: Mapping[str, str], configs: Configs) -> dict[str, Any]:
@@ -194,17 +200,6 @@ def describe_topic(
         elif not definition.internal:
             value = definition.format(_inherited(definition, found))
             yield TopicSetting(name, value, _source_of_inherited(definition, found))
-
-
-def _first(definition: Definition, names: tuple[str, ...], found: tuple[Layer, ...]) -> Any:
-    for layer in found:
-        for name in names:
-            text = layer.settings.get(name)
-            if text is not None:
-                value = _readable(definition, text)
-                if value is not _ABSENT:
-                    return value
-    return definition.default
 
 
 def _inherited(definition: Definition, found: tuple[Layer, ...]) -> Any:

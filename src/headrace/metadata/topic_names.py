@@ -15,6 +15,10 @@ LONGEST_NAME = 249
 METADATA_TOPIC = "__cluster_metadata"
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
+# The topics of our own services (`contract/companions.py`, the HTTP door's keys, the audit): they
+# need settings and partitions of their own, so nobody makes them by asking for them.
+OF_SERVICES = ("headrace.", "headrace-http-keys")
+
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -37,6 +41,11 @@ def _fault_of(name: str) -> str | None:
     if _LEGAL.fullmatch(name) is None:
         return f"'{name}' has other characters than letters, digits, '.', '_' and '-'"
     return None
+
+
+def is_of_services(name: str) -> bool:
+    """Whether one of our own services makes this topic, with its settings."""
+    return name.startswith(OF_SERVICES)
 
 
 def unified(name: str) -> str:

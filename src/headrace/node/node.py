@@ -201,7 +201,7 @@ class Node:
         self.audit = AuditTrail(self.auditor, self.broker, to_topic=to_topic)
         self.cleaner = self._open_cleaner(compaction)
         self.scrubber = self._open_scrubber(scrub)
-        routes = [route for api in self._apis() for route in self._routes(api)]
+        routes = [route for api in self._apis() for route in self._routes(self._audited(api))]
         self.dispatch = Dispatch(
             routes,
             self.purgatory,
@@ -260,24 +260,26 @@ class Node:
         """A slice of what takes long, until `is_over`; whether more is left."""
         changes, loads = self.broker.changes, self.broker.loads
         answers = self.dispatch.long_answers
-        may_answer = not self.dispatch.holds_back
         self._answers_first = not self._answers_first  # what comes second may get one step only
-        if answers and may_answer and self._answers_first:
+        if answers and self._answers_first:
             answers.run(is_over)
         if changes:
             changes.run(is_over)
             self.controller.files_are_made()
         if loads:
             loads.run(is_over)
-        if answers and may_answer and not self._answers_first:
+        if answers and not self._answers_first:
             answers.run(is_over)
+        chores = self.broker.chores
+        if chores:
+            chores.run(is_over)
         replicated = self.broker.replica_fetching.answers
         if replicated:
             replicated.run(is_over)
         if self.links is not None:
             self.links.see_what_is_applied()
-        is_busy = bool(changes) or bool(loads) or bool(replicated)
-        return is_busy or (may_answer and bool(answers))
+        is_busy = bool(changes) or bool(loads) or bool(chores) or bool(replicated)
+        return is_busy or not answers.waits
 
     def end_turn(self) -> bool:
         """Before replies leave. False: the disk has refused something; some replies may promise it
@@ -362,7 +364,7 @@ class Node:
                 else api
                 for api in served
             ]
-        return [self._audited(api) for api in served]
+        return served
 
     def _audited(self, api: Api) -> Api:
         details = AUDITED.get(api.messages.API_KEY)

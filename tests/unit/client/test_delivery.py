@@ -58,7 +58,7 @@ def test_waiting_for_one_is_not_ended_by_another() -> None:
 
 def test_the_standard_library_waits_for_them() -> None:
     shared = waiting()
-    deliveries = [Delivery(shared) for _ in range(3)]
+    deliveries: list[Any] = [Delivery(shared) for _ in range(3)]
     deliveries[1](None, arrived(1))
     done, _ = wait(deliveries, timeout=60, return_when=FIRST_COMPLETED)
     assert done == {deliveries[1]}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,7 +29,7 @@ def test_sticky_stays_and_then_moves_on() -> None:
     chosen = [choose("a", None, 4) for _ in range(300)]
     runs = [chosen[n : n + 3] for n in range(0, 300, 3)]
     assert all(len(set(run)) == 1 for run in runs)
-    assert all(one[0] != other[0] for one, other in zip(runs, runs[1:], strict=False))
+    assert all(one[0] != other[0] for one, other in itertools.pairwise(runs))
     assert set(chosen) == {0, 1, 2, 3}
     assert [choose("a", None, 1) for _ in range(5)] == [0] * 5, "fewer partitions than it knew"
 

@@ -41,7 +41,7 @@ times = st.one_of(st.none(), st.integers(min_value=0, max_value=20))
 
 
 @given(st.lists(st.lists(times, max_size=12), min_size=1, max_size=4), st.randoms())
-def test_whatever_the_order_of_arrival_the_answer_is_one_merge(partitions, chance) -> None:  # type: ignore[no-untyped-def]
+def test_whatever_the_order_of_arrival_the_answer_is_one_merge(partitions, chance) -> None:
     """Judged by a plain sort on the latest time so far of each partition."""
     logs = [
         [record(p, at, ms) for at, ms in enumerate(stamps)] for p, stamps in enumerate(partitions)

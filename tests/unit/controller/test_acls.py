@@ -45,7 +45,7 @@ def create(rig: Rig, *wanted: AclCreation, version: int = 3) -> list[Any]:
     return results
 
 
-ANY = {
+ANY: dict[str, Any] = {
     "resource_type_filter": ResourceType.ANY,
     "resource_name_filter": None,
     "pattern_type_filter": PatternType.ANY,

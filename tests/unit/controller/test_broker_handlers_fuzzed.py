@@ -30,6 +30,7 @@ from headrace.protocol.messages import (
     unregister_broker,
 )
 from headrace.serving.session import Session
+from tests.effort import examples
 from tests.unit.broker.cluster.remote_controller import LISTENER, RemoteBroker, RemoteController
 
 NODES = st.sampled_from([-1, 0, 1, 2, 3, 9, 2**31 - 1])
@@ -176,7 +177,7 @@ def controller(tmp_path: Path) -> RemoteController:
 
 
 @settings(
-    max_examples=60,
+    max_examples=examples(60),
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # a story of eight is short enough
     suppress_health_check=[HealthCheck.function_scoped_fixture],

@@ -6,6 +6,7 @@ Codes were seen at Apache Kafka 4.3.1, asked with the same requests.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,9 @@ def answer_of(decided: Alterations) -> tuple[int, dict[str, str | None]]:
         ((GROUP, "g", ("consumer.session.timeout.ms", SET, "5")), INVALID_CONFIG),
         ((GROUP, "g", ("consumer.session.timeout.ms", APPEND, "5")), INVALID_CONFIG),
         ((GROUP, "g", ("foo", DELETE, None)), NONE),
+        ((GROUP, "g", ("share.auto.offset.reset", SET, "earliest")), INVALID_CONFIG),
+        ((GROUP, "g", ("streams.num.standby.replicas", SET, "1")), INVALID_CONFIG),
+        ((GROUP, "g", ("share.auto.offset.reset", DELETE, None)), NONE),
         ((GROUP, "", ("consumer.session.timeout.ms", SET, "50000")), INVALID_REQUEST),
         ((METRICS, "m", ("interval.ms", SET, "100")), NONE),
         ((METRICS, "m", ("interval.ms", SET, "99")), INVALID_REQUEST),
@@ -345,6 +349,10 @@ def of_three_brokers() -> MetadataImage:
 
 def test_the_controller_changes_settings_of_any_broker_that_is_registered() -> None:
     asked_to_judge = []
+
+    def judge(name: str, settings: Any) -> None:
+        asked_to_judge.append(name)
+
     for name, code in (("1", NONE), ("3", NONE), ("4", INVALID_REQUEST)):
         wanted = Resource(BROKER, name, [Alteration("log.cleaner.backoff.ms", SET, "16000")])
         decided = alter_incrementally(
@@ -352,7 +360,7 @@ def test_the_controller_changes_settings_of_any_broker_that_is_registered() -> N
             GIVEN,
             [wanted],
             validate_only=False,
-            require_usable=lambda settings, name=name: asked_to_judge.append(name),
+            require_usable=partial(judge, name),
         )
         assert [outcome.code for outcome in decided.outcomes] == [code]
         assert [record.resource_name for record in decided.records] == ([name] if not code else [])

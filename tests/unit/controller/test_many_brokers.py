@@ -193,7 +193,7 @@ class Beating:
         self.now_ms = 0
         self.sessions.begin(image, 0)
 
-    def beat(self, broker_id: int, *, offset: int | None = None, **wants: bool) -> Any:
+    def beat(self, broker_id: int, *, offset: int | None = None, **wants: Any) -> Any:
         request = BrokerHeartbeatRequest(
             broker_id,
             self.image.brokers[broker_id].epoch,

@@ -131,7 +131,7 @@ def test_our_defaults_differ_from_kafkas_where_it_is_said() -> None:
 
 def test_a_node_of_one_can_create_its_internal_topics() -> None:
     for name, definition in BROKER_SETTINGS.items():
-        if name.endswith("replication.factor") or name.endswith("min.isr"):
+        if name.endswith(("replication.factor", "min.isr")):
             assert definition.default == 1, name
 
 

@@ -102,7 +102,7 @@ def run(
         return
     if since is not None or from_offset is not None:
         raise typer.BadParameter("Only a --shadow begins in the past.")
-    if workers == 1 and not reload or PARENT in os.environ:
+    if (workers == 1 and not reload) or PARENT in os.environ:
         _run_here(which, metrics, drain=drain)
         return
     from headrace.cli.applications.workers import Workers
@@ -192,7 +192,7 @@ def load(which: str) -> App:
         if missing.name is not None and module_name.startswith(missing.name):
             raise Failure(f"There is no module {missing.name} here or installed.") from None
         raise Failure(f"{module_name} needs {missing.name}, which is not installed.") from None
-    except Exception as failure:  # noqa: BLE001 - whatever the person's own program raises
+    except Exception as failure:  # whatever the person's own program raises
         raise Failure(f"{module_name} cannot be loaded: {_fault(failure)}") from failure
     found: Any = module
     for part in name.split("."):

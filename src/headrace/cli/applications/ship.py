@@ -23,6 +23,7 @@ from headrace.cli.options.listen_address import address_of
 from headrace.contract import logs as log_contract
 from headrace.contract import metrics as metric_contract
 from headrace.installation import command_to_add
+from headrace.private_files import state_folder
 
 if TYPE_CHECKING:
     from headrace.services.shipping.shipper import Shipper
@@ -278,9 +279,11 @@ def _progress(standing: Callable[[], str]) -> Iterator[None]:
 
 def _state_folder(bootstrap: str, topic: str, patterns: list[str]) -> Path:
     """One for each cluster, topic and set of patterns."""
-    base = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    base = state_folder()
+    if base is None:
+        raise Failure("This user has no home folder: name a state folder with --state.")
     about = "\n".join([bootstrap, topic, *sorted(patterns)]).encode()
-    return base / "headrace" / f"ship-logs-{hashlib.blake2b(about, digest_size=6).hexdigest()}"
+    return base / f"ship-logs-{hashlib.blake2b(about, digest_size=6).hexdigest()}"
 
 
 def _stdin() -> int:

@@ -17,6 +17,7 @@ from headrace.cli.options.listen_address import Names, TlsCertificate, TlsKey, a
 from headrace.cli.options.log_level import LogLevel
 from headrace.installation import command_to_add
 from headrace.log_lines import log_to_stderr
+from headrace.private_files import keep_new_files_private, state_folder
 
 app = typer.Typer(add_completion=False, **output.LOOK)
 
@@ -91,6 +92,7 @@ def console(
     from headrace.console.main import CannotServe, Settings, run
 
     log_to_stderr(level=log_level, as_json=as_json)
+    keep_new_files_private()
     host, port = address_of(listen or USUAL, "--listen", USUAL)
     settings = Settings(
         host,
@@ -119,9 +121,5 @@ def console(
 
 
 def _usual_state() -> Path | None:
-    """By the XDG base directories; None for a user without a home."""
-    try:
-        base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    except RuntimeError:
-        return None
-    return Path(base) / "headrace" / "console"
+    folder = state_folder()
+    return None if folder is None else folder / "console"

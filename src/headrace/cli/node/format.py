@@ -101,8 +101,9 @@ def format_(
                 settings,
                 cluster_id=cluster_id,
                 standalone=standalone,
-                controllers=initial
-                and initial_controllers(initial, settings.cluster.controller_listener)
+                controllers=(
+                    initial and initial_controllers(initial, settings.cluster.controller_listener)
+                )
                 or None,
                 levels=levels_of(key_values(feature, option="--feature")),
                 randomness=os.urandom,

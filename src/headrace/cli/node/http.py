@@ -15,6 +15,7 @@ from headrace.cli.options.cluster_options import At, cluster_options
 from headrace.cli.options.listen_address import Names, TlsCertificate, TlsKey, address_of, teller
 from headrace.cli.options.log_level import LogLevel
 from headrace.log_lines import log_to_stderr
+from headrace.private_files import keep_new_files_private
 
 app = typer.Typer(add_completion=False, **output.LOOK)
 
@@ -74,6 +75,7 @@ def http(
     if tls_key is not None and tls_cert is None:
         raise Failure("--tls-key needs --tls-cert.")
     log_to_stderr(level=log_level, as_json=as_json)
+    keep_new_files_private()
     host, port = address_of(listen, "--listen", USUAL)
     settings = Settings(
         host=host,

@@ -21,6 +21,7 @@ import headrace
 from headrace.cli import output
 from headrace.cli.failure import Failure
 from headrace.cli.options.key_values import key_values
+from headrace.private_files import keep_new_files_private
 from headrace.server import main as server_main
 from headrace.server.folders.real_disk import RealDisk
 from headrace.server.local_cluster.plan import lives_in, read_plan
@@ -120,6 +121,7 @@ def start(
     ] = False,
 ) -> None:
     """Start a node, a Kafka cluster of one, or with --brokers a cluster of several."""
+    keep_new_files_private()
     opened: Opened | None = None
     watched = sys.stdout.isatty() and not as_json
     if console_park_to is not None and (no_console or (console is None and not watched)):

@@ -31,6 +31,7 @@ from headrace.client.producer.producer import Producer
 from headrace.contract import headers as contract_headers
 from headrace.contract.delay_topics import GROUP
 from headrace.installation import command_to_add
+from headrace.private_files import keep_new_files_private
 
 app = typer.Typer(
     help="Delayed messages: enable them for topics, list, show, cancel, reschedule.",
@@ -326,6 +327,7 @@ def serve(
             output.write_json_line({**said, "pid": os.getpid()})
             sys.stdout.flush()
 
+    keep_new_files_private()
     with at.connection() as cluster:
         try:
             from headrace.services.delay.main import serve as run

@@ -232,7 +232,7 @@ def create(
                     settings=settings,
                 )
         if delayed:
-            DelayedTopics(cluster).enable(name)
+            DelayedTopics(cluster).enable(name, is_new=is_new)
     said = f"Created topic {name}." if is_new else f"Topic {name} exists already."
     fact: dict[str, object] = {"topic": name, "created": is_new}
     if delayed:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 
 from confluent_kafka import KafkaError
 
+from headrace.client.admin.own_topics import OwnTopic, ensure_own
 from headrace.client.admin.topics import TopicDescription, Topics
 from headrace.client.connection import ClientSettings, connected
 from headrace.client.delay.cancellation import Cancelled, Cancelling
@@ -61,12 +62,17 @@ class DelayedTopics:
                 return pair
         raise not_delayed(topic)
 
-    def enable(self, topic: str) -> Registration:
-        """From now on `topic` takes delayed messages; well if it does already."""
+    def enable(self, topic: str, *, is_new: bool = False) -> Registration:
+        """From now on `topic` takes delayed messages; well if it does already.
+
+        `is_new`: the caller has just created the topic, so its brokers may not show it yet.
+        """
         try:
             new = delay_topics.register(topic, int(self._wall_s() * 1000))
         except ValueError as failure:
             raise ClientError(sentence(str(failure))) from failure
+        if is_new:
+            self._wait_for(topic)
         topics = Topics(self.connection)
         if topic not in topics.cluster.topics:
             raise no_topic_to_delay(topic)
@@ -81,6 +87,7 @@ class DelayedTopics:
         if delay_topics.REGISTRY not in topics.cluster.topics:
             _make(topics, delay_topics.REGISTRY, target, REGISTRY_SETTINGS, partitions=1)
             self._wait_for(delay_topics.REGISTRY)
+        ensure_own(topics, OwnTopic(delay_topics.REGISTRY, 1, REGISTRY_SETTINGS))
         for pair in self.all():
             if pair.target == topic:
                 return pair

@@ -19,6 +19,7 @@ from urllib.parse import urlencode
 from headrace.client.admin.groups import Groups, Member, NoSuchGroup
 from headrace.client.connection import ClientSettings, reach
 from headrace.client.delay.registry import registrations
+from headrace.client.delay.window_token import token_for
 from headrace.client.errors import ClientError
 from headrace.contract.delay_topics import GROUP
 
@@ -128,7 +129,8 @@ class DelayInstances:
         if instance.address is None:
             raise NoDelayService(f"Instance {instance.name} has no window to ask at.")
         try:
-            status, answer = _get(instance.address, path, self.connection.timeout_s)
+            token = token_for(instance.address)
+            status, answer = _get(instance.address, path, token, self.connection.timeout_s)
         except (OSError, http.client.HTTPException, ValueError) as failure:
             raise NotAnswering(
                 f"Instance {instance.name} of the delay service does not answer at "
@@ -150,11 +152,14 @@ def _instance(member: Member) -> Instance:
     )
 
 
-def _get(address: str, path: str, timeout_s: float) -> tuple[int, dict[str, Any]]:
+def _get(
+    address: str, path: str, token: str | None, timeout_s: float
+) -> tuple[int, dict[str, Any]]:
     """Directly: no proxy of the environment stands between us and loopback."""
     asked = http.client.HTTPConnection(address, timeout=timeout_s)
     try:
-        asked.request("GET", path)
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        asked.request("GET", path, headers=headers)
         answer = asked.getresponse()
         body = answer.read(LARGEST_ANSWER_BYTES + 1)
     finally:

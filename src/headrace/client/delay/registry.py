@@ -7,6 +7,7 @@ companions are served. `delayed_topics.py` writes it.
 
 from __future__ import annotations
 
+import logging
 import time
 
 from headrace.client.connection import ClientSettings, reach
@@ -14,6 +15,9 @@ from headrace.client.errors import ClientError, NoSuchTopic
 from headrace.client.lookup.record_reader import RecordReader
 from headrace.contract import delay_topics
 from headrace.contract.delay_topics import Registration
+from headrace.contract.own_records import OwnRecords
+
+log = logging.getLogger(__name__)
 
 # A producer believes this long that a companion is still registered, like its partition counts.
 BELIEVED_S = 300.0
@@ -41,16 +45,22 @@ def registrations(connection: ClientSettings) -> list[Registration]:
     if delay_topics.REGISTRY not in reach(connection.admin(), connection).topics:
         return []
     reader = RecordReader(connection, delay_topics.REGISTRY)
+    own = OwnRecords(delay_topics.REGISTRY, log)
     found: dict[bytes | None, Registration] = {}
     try:
         for record in reader.records():
             found.pop(record.key, None)
             if record.value is None:
                 continue
-            try:
-                found[record.key] = delay_topics.read_registration(record.key, record.value)
-            except ValueError:
-                continue  # the service does not serve it either, and says so in its log
+            entry = own.read(
+                delay_topics.read_registration,
+                record.key,
+                record.value,
+                partition=record.partition,
+                offset=record.offset,
+            )
+            if entry is not None:
+                found[record.key] = entry
     finally:
         reader.close()
     return sorted(found.values(), key=lambda pair: pair.target)

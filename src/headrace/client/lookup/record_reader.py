@@ -39,6 +39,10 @@ MESSAGES_PER_CALL = 500
 # How much further back the last records of a partition are looked for, if there were too few.
 FURTHER_BACK = 4
 LOOK_AGAIN_S = 0.05
+# A partition whose last offsets hold no record (a transaction marker, a compacted record) has been
+# read when a fetch comes back empty. librdkafka lets the broker hold back such an answer for 0.5 s.
+BOUNDED_FETCH_WAIT_MS = 5
+FOLLOWING_FETCH_WAIT_MS = 500  # librdkafka's own
 
 
 @dataclass(slots=True, frozen=True)
@@ -87,6 +91,7 @@ class RecordReader:
             enable_auto_commit=False,
             enable_partition_eof=True,
             auto_offset_reset="earliest",
+            fetch_wait_max_ms=FOLLOWING_FETCH_WAIT_MS if follow else BOUNDED_FETCH_WAIT_MS,
         )
         count = wait_for_topic(self._consumer, connection, topic)
         chosen = range(count) if partitions is None else partitions

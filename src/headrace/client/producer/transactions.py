@@ -45,7 +45,8 @@ def take_over(producer: Producer, refusals: Refusals, within_s: float) -> None:
     deadline = time.monotonic() + within_s
     while (left_s := deadline - time.monotonic()) > LOOK_S:
         try:
-            return producer.init_transactions(LOOK_S)
+            producer.init_transactions(LOOK_S)
+            return
         except KafkaException as failure:
             # The cause of librdkafka's wait may also be the reason of the error: a coordinator that
             # loads.

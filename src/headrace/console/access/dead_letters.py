@@ -16,7 +16,7 @@ from headrace.client.errors import NoSuchTopic
 from headrace.client.lookup.record_pages import Bounds, Browser, Seen
 from headrace.services.redrive.letters import DeadLetter, Selection, dead_letter
 from headrace.services.redrive.service import DEAD_SUFFIX, DeadLetters, Step
-from headrace.services.redrive.settled import SETTLED_TOPIC, Settled, read_settled
+from headrace.services.redrive.settled import SETTLED_TOPIC, Settled, settled_by_letter
 
 ON_ONE_PAGE = 25
 LETTERS_ON_ONE_PAGE = 50
@@ -85,10 +85,7 @@ def _settled(connection: ClientSettings, is_there: bool) -> SettledEntries:
             accepts=_is_data,
             bounds=SETTLED_BOUNDS,
         )
-    read = (read_settled(seen.record.key, seen.record.value) for seen in page.found)
-    return SettledEntries(
-        {entry.letter: entry for entry in read if entry is not None}, page.at_the_end
-    )
+    return SettledEntries(settled_by_letter(seen.record for seen in page.found), page.at_the_end)
 
 
 @dataclass(slots=True)

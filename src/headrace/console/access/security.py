@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
 from headrace.client.lookup.record_pages import Browser, Seen
 from headrace.console.access.parts import Part, part
+from headrace.contract.own_records import UnreadableRecord, json_object
 
 
 class NotAllowed(ClientError):
@@ -54,11 +54,9 @@ def _audit(connection: ClientSettings) -> list[dict[str, Any]] | None:
     found = []
     for seen in page.found:
         try:
-            line = json.loads(seen.record.value or b"")
-        except (ValueError, RecursionError):
+            found.append(json_object(seen.record.value))
+        except UnreadableRecord:
             continue
-        if isinstance(line, dict):
-            found.append(line)
     return found
 
 

@@ -117,7 +117,7 @@ def create_topic(
 ) -> None:
     Topics(connection).create(name, partitions=partitions or BROKER_DECIDES, settings=settings)
     if delayed:
-        DelayedTopics(connection).enable(name)
+        DelayedTopics(connection).enable(name, is_new=True)
 
 
 def change_settings(

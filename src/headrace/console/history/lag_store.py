@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.client.admin.group_lags import GroupLag, TopicLag
+from headrace.private_files import private_folder
 
 MOST_SERIES = 1_000
 IN_MEMORY = ":memory:"
@@ -56,7 +57,7 @@ class LagStore:
     def __init__(self, path: Path | str = IN_MEMORY) -> None:
         self.is_kept = str(path) != IN_MEMORY
         if self.is_kept:
-            Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            private_folder(Path(path).parent)
         self._lock = threading.Lock()
         self._db = sqlite3.connect(path, timeout=BUSY_S, check_same_thread=False)
         self._db.execute(

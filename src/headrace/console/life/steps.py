@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 
 from headrace.app import headers as app_headers
@@ -11,6 +10,7 @@ from headrace.console.life.identity import texts
 from headrace.console.views import words
 from headrace.contract import confirmations, headers
 from headrace.contract.delay_topics import COMPANION_SUFFIX, OUTCOMES_SUFFIX, REJECTED_SUFFIX
+from headrace.contract.own_records import FAULTS, UnreadableRecord, json_object
 from headrace.services.redrive.settled import REDRIVEN, SETTLED_TOPIC, read_settled
 
 RETRY_SUFFIX, DEAD_SUFFIX = ".retry", ".dead"
@@ -54,8 +54,9 @@ def step_of(record: Record) -> Step:
 
 
 def _settled(record: Record) -> Step:
-    entry = read_settled(record.key, record.value)
-    if entry is None:
+    try:
+        entry = read_settled(record.key, record.value)
+    except FAULTS:
         return Step(record.timestamp_ms, PLAIN, "An entry that cannot be read", [], record)
     driven = entry.action == REDRIVEN
     details = [f"by {entry.by}"] if entry.by else []
@@ -71,8 +72,8 @@ def _settled(record: Record) -> Step:
 
 def _confirmed(record: Record) -> Step:
     try:
-        group = str(json.loads(record.value or b"").get("group", ""))
-    except (ValueError, AttributeError, RecursionError):
+        group = str(json_object(record.value).get("group", ""))
+    except UnreadableRecord:
         group = ""
     said = [f"by group {group}"] if group else []
     return Step(record.timestamp_ms, GOOD, "Handled and confirmed", said, record)

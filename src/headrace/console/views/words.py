@@ -33,7 +33,7 @@ def size(given: int | None) -> str:
     if given is None:
         return NOTHING
     amount, unit = float(given), "B"
-    for unit in ("B", "KB", "MB", "GB", "TB"):  # noqa: B007
+    for unit in ("B", "KB", "MB", "GB", "TB"):
         if amount < 1024 or unit == "TB":
             break
         amount /= 1024

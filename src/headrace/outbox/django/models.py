@@ -14,8 +14,8 @@ class OutboxRow(models.Model):  # type: ignore[misc]
     topic = models.CharField(max_length=249)
     message_key = models.BinaryField(null=True)
     payload = models.BinaryField(null=True)
-    headers = models.TextField(null=True)  # noqa: DJ001 - null is "none", as in the contract
-    message_id = models.CharField(max_length=512, null=True)  # noqa: DJ001
+    headers = models.TextField(null=True)  # null is "none", as in the contract
+    message_id = models.CharField(max_length=512, null=True)
     created_at = models.BigIntegerField()  # milliseconds since 1970
 
     class Meta:

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import logging
 import os
-import stat
 
 from headrace.consensus.first_files import METADATA_FOLDER
 from headrace.consensus.snapshots import BOOTSTRAP_FILE
-from headrace.server.folders.real_disk import FOLDER_MODE
+from headrace.private_files import FOLDER_MODE, OTHERS
 from headrace.storage import checkpoints
 from headrace.storage.log_folder import DELETE, FUTURE, STRAY, partition_of
 
 log = logging.getLogger(__name__)
 
-OPEN_TO_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 OWN_FILES = {
     ".lock",
     ".cluster-lock",
@@ -65,7 +63,7 @@ def is_own_folder(name: str) -> bool:
 
 
 def _is_open(folder: str) -> bool:
-    return bool(os.stat(folder).st_mode & OPEN_TO_OTHERS)
+    return bool(os.stat(folder).st_mode & OTHERS)
 
 
 def _close(folder: str) -> bool:

@@ -16,16 +16,15 @@ import resource
 import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from typing import ClassVar
 
 from headrace.environment import Buffer
+from headrace.private_files import FILE_MODE as FILE_MODE
+from headrace.private_files import FOLDER_MODE as FOLDER_MODE
 from headrace.storage.durability.folder_failures import raised_in
 
 # macOS has no fdatasync; fsync does more than is asked for.
 _flush_data = getattr(os, "fdatasync", os.fsync)
-
-# Records are their owner's, and the hashes of passwords lie in the metadata log.
-FOLDER_MODE = 0o700
-FILE_MODE = 0o600
 
 # Several pieces that are larger in all go to the file without being joined; at most 1,024 at once.
 JOIN_BELOW = 16 * 1024
@@ -201,7 +200,7 @@ class FolderLock:
 
     __slots__ = ("_fd", "_held")
 
-    held_here: set[str] = set()
+    held_here: ClassVar[set[str]] = set()
 
     def __init__(self, folder: str, name: str = ".lock") -> None:
         path = os.path.join(folder, name)

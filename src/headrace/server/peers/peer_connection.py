@@ -71,6 +71,7 @@ class PeerConnection:
         "is_open",
         "is_closed",
         "was_refused",
+        "was_idle",
         "waiting",
         "_loop",
         "_client_id",
@@ -104,6 +105,7 @@ class PeerConnection:
         self.is_open = False  # greeted; what is asked leaves with this turn
         self.is_closed = False
         self.was_refused = False  # by the other host: nobody listens there
+        self.was_idle = False  # when it was closed: open, and nothing was asked
         self.waiting: list[Question] = []  # until it is open
         self._loop = loop
         self._client_id = client_id
@@ -166,6 +168,7 @@ class PeerConnection:
     def close(self, why: str) -> None:
         if self.is_closed:
             return
+        self.was_idle = self.is_open and self.is_idle
         self.is_closed, self.is_open = True, False
         if self._socket is not None:
             if self._watched:
@@ -272,7 +275,7 @@ class PeerConnection:
         frame = encode_request(
             question.messages, version, self._number, self._client_id, question.request
         )
-        self._stream.put(frame)  # type: ignore[arg-type]
+        self._stream.put(frame)
         self._asked.append(question)
 
     def _receive(self) -> None:
@@ -324,5 +327,5 @@ def _nobody(answer: Any) -> None:
 def _tell(question: Question, answer: Any) -> None:
     try:
         question.answered(answer)
-    except Exception:  # noqa: BLE001 - one answer's bug must not end the node
+    except Exception:  # one answer's bug must not end the node
         log.exception("an answer to %s failed here", question.messages.NAME)

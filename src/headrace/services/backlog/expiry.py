@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -68,7 +68,7 @@ class Expiry:
                 ends[record.partition] = record.offset + 1
         return {p: (first, ends[p]) for p, (first, _) in plan.spans.items()}
 
-    def expire(self, plan: ExpiryPlan, *, by: str) -> Iterator[CopyEntry]:
+    def expire(self, plan: ExpiryPlan, *, by: str) -> Generator[CopyEntry, None, None]:
         """Yields how far it is; at the end the group stands behind what expired."""
         park = plan.park
         widenings.require_none(self._connection, park.group, [park.topic])

@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 
 from headrace.app.names import retry_topic
 from headrace.client.records import Record
+from headrace.private_files import FOLDER_MODE, private_folder
 from headrace.services.backlog.parked import (
     Owner,
     ParkedSpan,
@@ -65,11 +66,11 @@ class ParkedFiles:
 
     def prepare(self) -> None:
         with _in_words():
-            self._home.mkdir(parents=True, exist_ok=True)
+            private_folder(self._home)
 
     def begin(self, run: ParkingRun) -> None:
         with _in_words():
-            (self._home / run.name).mkdir()
+            (self._home / run.name).mkdir(FOLDER_MODE)
             self._write(run, records=0)
             self._writer = _Writer(self._home / run.name)
 

@@ -12,7 +12,7 @@ import hashlib
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from enum import Enum
@@ -115,7 +115,9 @@ class Parking:
         starts = {p: committed[topic, p] for p in spans}
         return ParkPlan(topic, topic_id, group, spans, left_alone, members, starts)
 
-    def park(self, plan: ParkPlan, to: str, *, by: str, reason: str = "") -> Iterator[ParkStatus]:
+    def park(
+        self, plan: ParkPlan, to: str, *, by: str, reason: str = ""
+    ) -> Generator[ParkStatus, None, None]:
         """Until the group stands behind what is parked; stop it anywhere, and run it again."""
         if plan.most == 0:
             raise CannotPark(f"Group {plan.group} has no backlog in {plan.topic}.")
@@ -124,7 +126,7 @@ class Parking:
 
     def _park(
         self, plan: ParkPlan, store: ParkedStore, *, by: str, reason: str
-    ) -> Iterator[ParkStatus]:
+    ) -> Generator[ParkStatus, None, None]:
         store.prepare()
         self._require_not_returning(plan)
         self._note_known_moves(store, plan.topic, plan.group)
@@ -219,7 +221,7 @@ class Parking:
 
     def bring_back(
         self, store: ParkedStore, plan: CopyPlan, group: str, pace: Pace
-    ) -> Iterator[CopyEntry]:
+    ) -> Generator[CopyEntry, None, None]:
         if plan.entry is not None:
             _mark_sent(store, plan.entry)  # those of a transaction after which it was killed
         copying = Copying(self._connection, self._connection, sleep=self._sleep)

@@ -205,7 +205,7 @@ class Widening:
 
     # ---- all steps
 
-    def run(self, plan: WidenPlan, *, by: str) -> Iterator[WidenStatus]:
+    def run(self, plan: WidenPlan, *, by: str) -> Generator[WidenStatus, None, None]:
         """Until the group is handed back; stop it anywhere, and run it again."""
         if plan.is_lost:
             raise _lost(plan)

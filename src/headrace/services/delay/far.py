@@ -27,6 +27,7 @@ from confluent_kafka.admin import AdminClient
 from headrace.client.connection import ClientSettings, made, program_settings
 from headrace.client.errors import kafka_error
 from headrace.contract.delay_topics import FAR
+from headrace.contract.own_records import OwnRecords
 from headrace.services.delay.intake import FETCHED_KIB, RECONNECT, Place, headers_of
 from headrace.services.delay.partitions.owned import Owned
 from headrace.services.delay.timeline.far_records import record_id_of
@@ -67,6 +68,7 @@ class FarReader:
         self._consumer = made(lambda: Consumer(settings))
         self._ends: dict[int, int] | None = None
         self._told: set[str] = set()
+        self._own = OwnRecords(FAR, log)
 
     def read(self) -> bool:
         """Some more; whether that was all."""
@@ -82,7 +84,7 @@ class FarReader:
             if error is not None:
                 self._reached(message, error)
             elif key is not None:
-                self._give(key, message.value(), headers_of(message))
+                self._give(key, message)
         return not self._ends
 
     def close(self) -> None:
@@ -103,16 +105,22 @@ class FarReader:
         self._consumer.assign([TopicPartition(FAR, p, OFFSET_BEGINNING) for p in ends])
         return ends
 
-    def _give(self, key: bytes, value: bytes | None, headers: Headers | None) -> None:
-        try:
-            topic, partition, offset = record_id_of(key)
-        except ValueError:
-            log.warning("the far topic has a record that is not ours: %r", key[:100])
+    def _give(self, key: bytes, message: Message) -> None:
+        value = message.value()
+        said = self._own.read(
+            _record_id,
+            key,
+            value,
+            partition=message.partition() or 0,
+            offset=message.offset() or 0,
+        )
+        if said is None:
             return
+        topic, partition, offset = said
         timeline = self.timelines.get((topic, partition))
         if timeline is None:
             return
-        fault = timeline.load_far(key, value, headers or [])
+        fault = timeline.load_far(key, value, headers_of(message) or [])
         if fault is not None:
             log.warning("%s-%d: offset %d is rejected: %s", topic, partition, offset, fault)
 
@@ -130,6 +138,10 @@ class FarReader:
         if why not in self._told:
             self._told.add(why)
             log.warning("the far topic cannot be read yet: %s", why)
+
+
+def _record_id(key: bytes | None, value: bytes | None) -> tuple[str, int, int]:
+    return record_id_of(key or b"")
 
 
 class FarLoading:

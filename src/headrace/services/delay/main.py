@@ -19,11 +19,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from headrace.client.connection import ClientSettings, connection
+from headrace.client.delay import window_token
 from headrace.client.errors import ClientError
 from headrace.contract import delay_login
 from headrace.contract.delay_topics import GROUP
 from headrace.foreign_text import escaped
 from headrace.log_lines import log_to_stderr
+from headrace.private_files import keep_new_files_private
 from headrace.services.delay.admin.admin_http import DEFAULT_PORT, AdminHttp
 from headrace.services.delay.intake import Fenced
 from headrace.services.delay.partitions.departure import leave_former_address
@@ -68,7 +70,13 @@ def serve(
     queries = DelayQueries(service.store, service.status, service.store_taken)
     remembered = folder / ADMIN_PORT_FILE
     former = _former_port(remembered)
-    admin = AdminHttp(queries, host=admin_host, port=admin_port, former=former)
+    admin = AdminHttp(
+        queries,
+        host=admin_host,
+        port=admin_port,
+        former=former,
+        token_of=window_token.new_token if at.is_secured else None,
+    )
     service.client_id = client_id_at(admin.host, admin.port)
     if former in (None, admin.port) or leave_former_address(
         at, group, service.instance, client_id_at(admin.host, former)
@@ -92,6 +100,7 @@ def serve(
         ) from fenced
     finally:
         admin.close()
+        window_token.forget(admin.address)
 
 
 def client_id_at(host: str, port: int) -> str:
@@ -140,6 +149,7 @@ def main(words: Sequence[str] | None = None, environment: Mapping[str, str] = os
     parser.add_argument("--log-level", default="INFO", choices=("INFO", "WARNING", "ERROR"))
     parser.add_argument("-X", dest="settings", action="append", default=[], metavar="KEY=VALUE")
     given = parser.parse_args(words)
+    keep_new_files_private()
     password = environment.get(delay_login.PASSWORD_VARIABLE)
     overrides = {} if password is None else delay_login.client_settings(password)
     overrides |= json.loads(environment.get(delay_login.SETTINGS_VARIABLE, "{}"))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.contract.delay_topics import companion_of, target_of
+from headrace.contract.own_records import skipped_families
 from headrace.prometheus_text import Family, render
 from headrace.services.delay.admin.admin_http import Cursor, Search
 from headrace.services.delay.admin.metrics import LATENESS_MS, Counters, counter_families
@@ -171,7 +172,8 @@ class DelayQueries:
 
     def metrics(self) -> str:
         now = self._status()
-        return render([*counter_families(now.counters), *self._gauges(now)])
+        families = [*counter_families(now.counters), *self._gauges(now), *skipped_families()]
+        return render(families)
 
     def _gauges(self, now: ServiceStatus) -> Iterator[Family]:
         topics = [self._topic(companion, now) for companion in _companions(now)]

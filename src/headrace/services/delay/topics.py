@@ -31,6 +31,7 @@ from headrace.client.connection import ClientSettings, addresses, made, program_
 from headrace.client.errors import ClientError, kafka_error
 from headrace.client.wire import Wire
 from headrace.contract import delay_topics
+from headrace.contract.own_records import OwnRecords
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import metadata
 from headrace.protocol.uuids import to_text
@@ -42,6 +43,7 @@ REGISTRY_WAIT_S = 0.2
 METADATA_EVERY_S = 1.0
 FIRST_LOOKS_EVERY_S = 0.2  # until there is a delayed topic: somebody waits for the first one
 LIMITS_EVERY_S = 15.0
+AFTER_A_BUG_S = 1.0
 ANSWER_WITHIN_S = 10.0
 # Kafka's default of max.message.bytes.
 DEFAULT_LARGEST_BYTES = 1_048_588
@@ -94,6 +96,7 @@ class Topics:
     ) -> None:
         self.current = Catalog()
         self.problem: str | None = None  # why it cannot be said what the cluster has
+        self.registrations = OwnRecords(delay_topics.REGISTRY, log)
         self._connection = connection
         self._only = only
         self._admin = connection.admin()
@@ -148,6 +151,12 @@ class Topics:
                     log.warning("the cluster's topics cannot be asked for: %s", failure)
                 self.problem = str(failure)
                 self._stopping.wait(REGISTRY_WAIT_S)
+            except Exception as bug:  # without this thread nothing new would be served, in silence
+                said = f"a bug in the watch over topics, which goes on: {bug!r}"[:300]
+                if self.problem != said:
+                    log.exception("a bug in the watch over topics; it goes on")
+                self.problem = said
+                self._stopping.wait(AFTER_A_BUG_S)
         if self._registry is not None:
             self._registry.close()
 
@@ -174,20 +183,23 @@ class Topics:
         for message in messages:
             error = message.error()
             if error is None:
-                changed = self._register(message.key(), message.value()) or changed
+                place = message.partition() or 0, message.offset() or 0
+                changed = self._register(message.key(), message.value(), *place) or changed
             elif error.code() == KafkaError._PARTITION_EOF:
                 partition = message.partition()
                 changed = changed or partition in self._unread
                 self._unread.discard(-1 if partition is None else partition)
         return changed
 
-    def _register(self, key: bytes | None, value: bytes | None) -> bool:
+    def _register(
+        self, key: bytes | None, value: bytes | None, partition: int, offset: int
+    ) -> bool:
         if value is None:
             return self._registered.pop((key or b"").decode(errors="replace"), None) is not None
-        try:
-            entry = delay_topics.read_registration(key, value)
-        except ValueError as fault:
-            log.warning("the registry has a record that is passed over: %s", fault)
+        entry = self.registrations.read(
+            delay_topics.read_registration, key, value, partition=partition, offset=offset
+        )
+        if entry is None:
             return False
         if not self._only(entry.target) or entry.target in self._registered:
             return False

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from headrace.contract.own_records import skipped_families
 from headrace.prometheus_text import Family
 
 
@@ -49,3 +50,4 @@ def door_families(counters: Counters, gauges: Mapping[str, tuple[str, float]]) -
         yield Family(f"headrace_http_{name}_total", "counter", explanation, [({}, value)])
     for name, (explanation, number) in gauges.items():
         yield Family(f"headrace_http_{name}", "gauge", explanation, [({}, number)])
+    yield from skipped_families()

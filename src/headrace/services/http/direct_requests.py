@@ -29,6 +29,7 @@ from headrace.services.http.quick_answer import QuickAnswer
 from headrace.services.http.refusal import Refusal
 from headrace.services.http.routes import match
 from headrace.services.http.users.user_access import UserAccess, outcome_of
+from headrace.services.http.writes.own_topic import refuse_own_topic
 from headrace.services.http.writes.writes import Write
 
 if TYPE_CHECKING:
@@ -138,8 +139,11 @@ class _Direct:
         return True
 
     def _write(self, topic: str, writes: list[Write]) -> None:
+        refuse_own_topic(topic)
         if any(each.when is not None for each in writes):
-            asyncio.ensure_future(self._write_later(topic, writes))
+            writing = asyncio.ensure_future(self._write_later(topic, writes))
+            self._door.delayed_writes.add(writing)
+            writing.add_done_callback(self._door.delayed_writes.discard)
             return
         outgoing: list[Outgoing[bytes, bytes]] = [
             Outgoing(topic, each.value, each.key, each.headers, each.partition, each.timestamp_ms)

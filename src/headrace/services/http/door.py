@@ -89,6 +89,8 @@ class Door:
         )
         self.streams = 0
         self.unread_bytes = 0  # of answers; connections keep count
+        # Held here until they end: asyncio itself refers to a task only weakly.
+        self.delayed_writes: set[asyncio.Future[None]] = set()
         self._ending: list[TopicFeed] = []  # failed, and replaced
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:

@@ -16,10 +16,12 @@ from time import monotonic
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from sqlalchemy.exc import SQLAlchemyError
 
+from headrace.client.admin.own_topics import OwnTopic, ensure_own
 from headrace.client.admin.topics import Topics
 from headrace.client.connection import ClientSettings, wait_for_topic
 from headrace.client.errors import ClientError, explained
 from headrace.contract import confirmations as contract
+from headrace.contract.own_records import OwnRecords
 from headrace.services.outbox.confirmations import Confirmations, Due
 
 log = logging.getLogger("headrace.outbox")
@@ -47,6 +49,7 @@ class ConfirmationWatch:
         self._is_mine, self._stopping = is_mine, stopping
         self._outbox_id = ""
         self._consumer: Consumer | None = None
+        self._own = OwnRecords(contract.TOPIC, log)
         self._reached: dict[int, int] = {}  # partition: the offset up to which was read
         self._problem: str | None = None
 
@@ -127,7 +130,13 @@ class ConfirmationWatch:
             error = message.error()
             if error is None:
                 reached[partition] = offset + 1
-                said = contract.understood(message.value())
+                said = self._own.read(
+                    contract.read_confirmation,
+                    message.key(),
+                    message.value(),
+                    partition=partition,
+                    offset=offset,
+                )
                 if said is not None and said[0] == self._outbox_id:
                     confirmed.append(said[1])
             elif error.code() == KafkaError._PARTITION_EOF:
@@ -141,9 +150,8 @@ class ConfirmationWatch:
     def _opened(self) -> Consumer:
         """A consumer of all partitions, also of those that were added."""
         if self._consumer is None:
-            Topics(self._at).ensure(
-                contract.TOPIC, partitions=contract.PARTITIONS, settings=contract.SETTINGS
-            )
+            own = OwnTopic(contract.TOPIC, contract.PARTITIONS, contract.SETTINGS)
+            ensure_own(Topics(self._at), own)
             self._consumer = self._at.consumer(
                 group_id=f"headrace-outbox-{self._outbox_id}",
                 isolation_level="read_committed",

@@ -21,6 +21,7 @@ from headrace.client.admin.transactional_ids import OpenTransaction, Place, Tran
 from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
 from headrace.client.lookup.raw_log import LARGEST_BATCH_BYTES, RawLog
+from headrace.contract.own_records import FAULTS, reason_of
 from headrace.protocol.record_batch import Record, walk
 from headrace.services.outbox import positions
 from headrace.services.outbox.rows import NotARecord, OutboxRecord, Row, record_of
@@ -88,7 +89,12 @@ def _pending(
             raise ClientError("A later producer of the same id has gone on in it.")
         for record in walk(batch, LARGEST_BATCH_BYTES):
             if record.key == key and record.value is not None:
-                pending = positions.understood(record.value)
+                try:
+                    pending = positions.understood(record.value)
+                except FAULTS as fault:
+                    raise ClientError(
+                        f"Its position cannot be read: {reason_of(fault)}."
+                    ) from fault
     return pending
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from headrace.contract.own_records import skipped_families
 from headrace.prometheus_text import Family
 
 
@@ -160,3 +161,4 @@ def relay_families(
         ),
     ):
         yield Family(f"headrace_outbox_{name}", kind, explanation, [({}, value)])
+    yield from skipped_families()

@@ -14,9 +14,11 @@ from zlib import crc32
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from headrace.client.admin.own_topics import OwnTopic, ensure_own
 from headrace.client.admin.topics import Topics
 from headrace.client.connection import ClientSettings, wait_for_topic
-from headrace.client.errors import ClientError, NoSuchTopic, explained
+from headrace.client.errors import ClientError, explained
+from headrace.contract.own_records import OwnRecords, json_object, whole_number
 from headrace.services.outbox.shard import Position
 
 log = logging.getLogger("headrace.outbox")
@@ -29,12 +31,10 @@ SETTINGS = {
     "segment.bytes": str(4 << 20),  # what is not compacted is read at each take-over
     "retention.ms": "-1",
 }
-FORBIDDEN = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED")
 # Readers of committed records wait for open transactions of other shards, which are short.
 HELD_BACK_S = 5.0
 # On a busy machine the first answer may take long. Nothing is known of open transactions then.
 LONGEST_READ_S = 90.0
-LOOK_AGAIN_S = 0.05
 
 
 class HeldBack(ClientError):
@@ -55,31 +55,10 @@ class HeldBack(ClientError):
 def ensure(at: ClientSettings) -> None:
     """The topic is there and keeps the last position of each shard for good.
 
-    A cluster that creates topics by itself makes one whose records are deleted after a week. A
-    relay without the right to look at settings leaves that to whoever made the topic.
+    A cluster that creates topics by itself makes one whose records are deleted after a week. Its
+    partitions stay as they are: positions were written by their number.
     """
-    topics = Topics(at)
-    topics.ensure(TOPIC, partitions=PARTITIONS, settings=SETTINGS)
-    try:
-        policy = _cleanup_policy(topics, time.monotonic() + at.timeout_s)
-    except ClientError as failure:
-        if failure.code in FORBIDDEN:
-            return
-        raise
-    if policy != "compact":
-        log.warning("%s is not compacted, so positions would be deleted: it is now", TOPIC)
-        topics.change_settings(TOPIC, to=SETTINGS)
-
-
-def _cleanup_policy(topics: Topics, deadline: float) -> str:
-    """A broker may not know yet what another relay has just created at the controller."""
-    while True:
-        try:
-            return topics.settings_of(TOPIC)["cleanup.policy"].value
-        except NoSuchTopic:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(LOOK_AGAIN_S)
+    ensure_own(Topics(at), OwnTopic(TOPIC, PARTITIONS, SETTINGS))
 
 
 def key_of(outbox_id: str, shard: int) -> bytes:
@@ -97,9 +76,11 @@ def written(position: Position) -> bytes:
     return json.dumps(said).encode()
 
 
-def understood(value: bytes) -> Position:
-    said = json.loads(value)
-    return Position(int(said["row"]), int(said["checksum"]), tuple(said.get("retried", ())))
+def understood(value: bytes | None) -> Position:
+    """Raises one of `own_records.FAULTS` for a record that no relay has written."""
+    said = json_object(value)
+    retried = tuple(whole_number(row_id) for row_id in said.get("retried", ()))
+    return Position(whole_number(said["row"]), whole_number(said["checksum"]), retried)
 
 
 def read(at: ClientSettings, key: bytes) -> Position | None:
@@ -135,8 +116,26 @@ def _read(at: ClientSettings, key: bytes) -> Position | None:
         reading.close()
 
 
+def _read_one(own: OwnRecords, value: bytes | None, partition: int, offset: int) -> Position | None:
+    def parse(key: bytes | None, value: bytes | None) -> Position:
+        return understood(value)
+
+    return own.read(parse, None, value, partition=partition, offset=offset)
+
+
+def _require_one(found: Position | None, own: OwnRecords, key: bytes) -> None:
+    """Without a readable position all rows would be sent once more, and silently."""
+    if found is None and own.skipped:
+        raise ClientError(
+            f"No position of {key.decode(errors='replace')} in {TOPIC} can be read, although there "
+            "are records of that key; somebody else wrote them. Delete the key there (a tombstone) "
+            "to send all rows of the table again."
+        )
+
+
 def _last(reading: Consumer, key: bytes, high: int) -> Position | None:
     found: Position | None = None
+    own = OwnRecords(TOPIC, log)
     end, ended_at = -1, 0.0  # where committed records ended last, below the end of the log
     deadline = time.monotonic() + LONGEST_READ_S
     while True:
@@ -144,9 +143,11 @@ def _last(reading: Consumer, key: bytes, high: int) -> Position | None:
             error = message.error()
             if error is None:
                 if message.key() == key and message.value() is not None:
-                    found = understood(message.value() or b"")
+                    place = message.partition() or 0, message.offset() or 0
+                    found = _read_one(own, message.value(), *place) or found
             elif error.code() == KafkaError._PARTITION_EOF:
                 if (message.offset() or 0) >= high:
+                    _require_one(found, own, key)
                     return found
                 end, ended_at = message.offset() or 0, time.monotonic()
             elif not error.retriable() and error.code() != KafkaError._TRANSPORT:

@@ -13,9 +13,10 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from headrace.app.names import escaped
+from headrace.client.admin.own_topics import OwnTopic, ensure_own
 from headrace.client.admin.topics import Topics
 from headrace.client.connection import ClientSettings
-from headrace.client.errors import ClientError, NoSuchTopic
+from headrace.client.errors import NoSuchTopic
 from headrace.client.lookup.record_reader import RecordReader
 from headrace.client.producer.producer import Producer
 from headrace.client.records import Outgoing
@@ -27,7 +28,7 @@ from headrace.services.redrive.settled import (
     SETTLED_SETTINGS,
     SETTLED_TOPIC,
     Settled,
-    read_settled,
+    settled_by_letter,
 )
 
 DEAD_SUFFIX = ".dead"
@@ -125,8 +126,7 @@ class DeadLetters:
         if not self._there(SETTLED_TOPIC):
             return {}
         with closing(RecordReader(self._connection, SETTLED_TOPIC)) as reader:
-            entries = (read_settled(record.key, record.value) for record in reader.records())
-            return {entry.letter: entry for entry in entries if entry is not None}
+            return settled_by_letter(reader.records())
 
     # ---- doing
 
@@ -208,14 +208,7 @@ class DeadLetters:
                     self._sleep(len(batch) / rate)
 
     def _require_settled_topic(self) -> None:
-        topics = Topics(self._connection)
-        if self._there(SETTLED_TOPIC):
-            return
-        try:
-            topics.create(SETTLED_TOPIC, partitions=1, settings=SETTLED_SETTINGS)
-        except ClientError:  # somebody else made it at the same moment
-            if not self._there(SETTLED_TOPIC):
-                raise
+        ensure_own(Topics(self._connection), OwnTopic(SETTLED_TOPIC, 1, SETTLED_SETTINGS))
 
     def _there(self, topic: str) -> bool:
         return any(each.name == topic for each in Topics(self._connection).all())

@@ -11,7 +11,14 @@ offsets, with other letters.
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from headrace.client.records import Record
+from headrace.contract.own_records import OwnRecords, json_object, key_text, moment_ms
+
+log = logging.getLogger(__name__)
 
 SETTLED_TOPIC = "headrace.dead-letters.settled"
 SETTLED_SETTINGS = {"cleanup.policy": "compact,delete", "retention.ms": str(90 * 86_400_000)}
@@ -52,20 +59,34 @@ class Settled:
         ).encode()
 
 
-def read_settled(key: bytes | None, value: bytes | None) -> Settled | None:
-    """None for what is not an entry; fields that a later version may add are ignored."""
-    try:
-        letter = (key or b"").decode()
-        entry = json.loads(value or b"")
-        return Settled(
-            letter=letter,
-            parked_at_ms=entry.get("parked_at_ms"),
-            action=str(entry["action"]),
-            by=str(entry.get("by", "")),
-            at_ms=int(entry.get("at_ms", 0)),
-            reason=str(entry.get("reason", "")),
-            sent_to=str(entry.get("sent_to", "")),
-            edited=bool(entry.get("edited", False)),
+def read_settled(key: bytes | None, value: bytes | None) -> Settled:
+    """Raises one of `own_records.FAULTS` for a record that is not an entry; fields that a later
+    version may add are ignored."""
+    letter = key_text(key)
+    entry = json_object(value)
+    parked_at_ms = entry.get("parked_at_ms")
+    return Settled(
+        letter=letter,
+        parked_at_ms=None if parked_at_ms is None else moment_ms(parked_at_ms),
+        action=str(entry["action"]),
+        by=str(entry.get("by", "")),
+        at_ms=moment_ms(entry.get("at_ms", 0)),
+        reason=str(entry.get("reason", "")),
+        sent_to=str(entry.get("sent_to", "")),
+        edited=bool(entry.get("edited", False)),
+    )
+
+
+def settled_by_letter(records: Iterable[Record[bytes, bytes]]) -> dict[str, Settled]:
+    """The last entry of each letter; records that cannot be read are skipped and logged."""
+    own = OwnRecords(SETTLED_TOPIC, log)
+    found = {}
+    for each in records:
+        if each.value is None:
+            continue
+        entry = own.read(
+            read_settled, each.key, each.value, partition=each.partition, offset=each.offset
         )
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None
+        if entry is not None:
+            found[entry.letter] = entry
+    return found

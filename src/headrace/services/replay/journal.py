@@ -9,14 +9,26 @@ Unknown fields, which a later version may add, are ignored.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
+from headrace.client.admin.own_topics import OwnTopic, ensure_own
 from headrace.client.admin.topics import Topics
 from headrace.client.connection import ClientSettings
 from headrace.client.lookup.record_reader import RecordReader
+from headrace.contract.own_records import (
+    LONGEST_NUMBER,
+    OwnRecords,
+    json_object,
+    key_text,
+    moment_ms,
+    whole_number,
+)
+
+log = logging.getLogger(__name__)
 
 JOURNAL_TOPIC = "headrace.replay"
 JOURNAL_SETTINGS = {"cleanup.policy": "compact,delete", "retention.ms": str(90 * 86_400_000)}
@@ -89,27 +101,33 @@ class Journal:
         names = [e.name for e in self.copies.values() if e.to_topic == to_topic]
         names += [e.reason.rpartition(" ")[2] for e in self.moves]
         ends = [name.rpartition("/")[2] for name in names if name.startswith(prefix)]
-        return 1 + max((int(end) for end in ends if end.isdecimal()), default=-1)
+        return 1 + max(
+            (int(end) for end in ends if end.isdecimal() and len(end) < LONGEST_NUMBER), default=-1
+        )
 
 
 def ensure_journal(connection: ClientSettings) -> None:
-    Topics(connection).ensure(JOURNAL_TOPIC, partitions=1, settings=JOURNAL_SETTINGS)
+    ensure_own(Topics(connection), OwnTopic(JOURNAL_TOPIC, 1, JOURNAL_SETTINGS))
 
 
 def read_journal(connection: ClientSettings) -> Journal:
     journal = Journal()
     moves: dict[bytes, GroupEntry] = {}
+    own = OwnRecords(JOURNAL_TOPIC, log)
     if JOURNAL_TOPIC not in Topics(connection).cluster.topics:
         return journal
     with closing(RecordReader(connection, JOURNAL_TOPIC)) as reader:
         for record in reader.records():
-            entry = parsed(record.key, record.value)
+            if record.value is None:
+                moves.pop(record.key or b"", None)  # a move that was refused after all
+                continue
+            entry = own.read(
+                parsed, record.key, record.value, partition=record.partition, offset=record.offset
+            )
             if isinstance(entry, CopyEntry):
                 journal.copies[entry.name] = entry
             elif entry is not None:
                 moves[entry.key] = entry
-            elif record.value is None:
-                moves.pop(record.key or b"", None)  # a move that was refused after all
     journal.moves = list(moves.values())  # as they were written: clocks of two machines differ
     return journal
 
@@ -124,49 +142,50 @@ def written(entry: CopyEntry | GroupEntry) -> bytes:
     return json.dumps(fields).encode()
 
 
-def parsed(key: bytes | None, value: bytes | None) -> CopyEntry | GroupEntry | None:
-    """None for what is no entry: anybody who may write to the topic may have written it."""
-    try:
-        kind, _, name = (key or b"").decode().partition("/")
-        fields = json.loads(value or b"")
-        if kind == "copy":
-            return CopyEntry(
-                name=name,
-                topic=str(fields["topic"]),
-                topic_id=str(fields["topic_id"]),
-                to_topic=str(fields["to_topic"]),
-                asked=dict(fields["asked"]),
-                next={int(p): int(offset) for p, offset in fields["next"].items()},
-                ends={int(p): int(offset) for p, offset in fields["ends"].items()},
-                by=str(fields["by"]),
-                began_at_ms=int(fields["began_at_ms"]),
-                at_ms=int(fields["at_ms"]),
-                state=str(fields["state"]),
-                copied=int(fields["copied"]),
-                passed_over=int(fields["passed_over"]),
-                looped=int(fields["looped"]),
-                deleted=int(fields.get("deleted", 0)),
-                to_topic_id=str(fields.get("to_topic_id", "")),
-            )
-        if kind == "group":
-            return GroupEntry(
-                group=name.partition("/")[2],
-                action=str(fields["action"]),
-                former=_places(fields["former"]),
-                given=_places(fields["given"]),
-                by=str(fields["by"]),
-                at_ms=int(fields["at_ms"]),
-                reason=str(fields.get("reason", "")),
-                topic_ids={str(t): str(i) for t, i in dict(fields.get("topic_ids", {})).items()},
-                parking=str(fields.get("parking", "")),
-            )
-    except (ValueError, KeyError, TypeError, AttributeError):
-        pass
-    return None
+def parsed(key: bytes | None, value: bytes | None) -> CopyEntry | GroupEntry:
+    """Raises one of `own_records.FAULTS` for a record that is not an entry."""
+    kind, _, name = key_text(key).partition("/")
+    fields = json_object(value)
+    if kind == "copy":
+        return CopyEntry(
+            name=name,
+            topic=str(fields["topic"]),
+            topic_id=str(fields["topic_id"]),
+            to_topic=str(fields["to_topic"]),
+            asked=dict(fields["asked"]),
+            next=_offsets(fields["next"]),
+            ends=_offsets(fields["ends"]),
+            by=str(fields["by"]),
+            began_at_ms=moment_ms(fields["began_at_ms"]),
+            at_ms=moment_ms(fields["at_ms"]),
+            state=str(fields["state"]),
+            copied=whole_number(fields["copied"]),
+            passed_over=whole_number(fields["passed_over"]),
+            looped=whole_number(fields["looped"]),
+            deleted=whole_number(fields.get("deleted", 0)),
+            to_topic_id=str(fields.get("to_topic_id", "")),
+        )
+    if kind == "group":
+        return GroupEntry(
+            group=name.partition("/")[2],
+            action=str(fields["action"]),
+            former=_places(fields["former"]),
+            given=_places(fields["given"]),
+            by=str(fields["by"]),
+            at_ms=moment_ms(fields["at_ms"]),
+            reason=str(fields.get("reason", "")),
+            topic_ids={str(t): str(i) for t, i in dict(fields.get("topic_ids", {})).items()},
+            parking=str(fields.get("parking", "")),
+        )
+    raise ValueError("its key begins with neither copy/ nor group/")
+
+
+def _offsets(given: dict[str, Any]) -> dict[int, int]:
+    return {int(p[:LONGEST_NUMBER]): whole_number(offset) for p, offset in given.items()}
 
 
 def _places(given: list[Any]) -> list[tuple[str, int, int | None]]:
     return [
-        (str(topic), int(partition), None if offset is None else int(offset))
+        (str(topic), whole_number(partition), None if offset is None else whole_number(offset))
         for topic, partition, offset in given
     ]

@@ -10,7 +10,7 @@ that retention has deleted before a copy came to them are counted.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -166,7 +166,7 @@ class Copying:
         on_written: OnWritten | None = None,
         goes_on: bool = False,
         begin: Callable[[], None] | None = None,
-    ) -> Iterator[CopyEntry]:
+    ) -> Generator[CopyEntry, None, None]:
         """Yields how far it is after each transaction; the last one is done.
 
         `read` gives the records, if they are not in the topic; `on_written` is told after each

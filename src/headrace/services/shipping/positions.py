@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 
+from headrace.private_files import FILE_MODE, private_folder
 from headrace.services.shipping.followed import Position, position_of
 
 FILE, LOCK, VERSION = "positions.json", "lock", 1
@@ -31,8 +32,8 @@ class StateFolder:
     def __init__(self, path: Path, target: Target | None = None, *, adopts: bool = False) -> None:
         self.path, self.target, self._adopts = path, target or {}, adopts
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            private_folder(path)
+            self._lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         except OSError as failure:
             raise StateError(
                 f"The state folder {path} cannot be used: {failure.strerror}. Name another one "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from pathlib import Path
 
@@ -23,7 +24,7 @@ def test_stretches_hold_what_was_added(spans: list[tuple[int, int]]) -> None:
     held = {offset for first, end in spans for offset in range(first, end)}
     assert {offset for offset in range(40) if stretches.holds(0, offset)} == held
     found = stretches.by_partition.get(0, [])
-    assert all(one[1] < other[0] for one, other in zip(found, found[1:], strict=False))
+    assert all(one[1] < other[0] for one, other in itertools.pairwise(found))
 
 
 @given(st.tuples(st.integers(0, 30), st.integers(0, 30)), SPANS)

@@ -42,7 +42,7 @@ class Instance:
             for due_ms, offset, id, key in rows
         ]
         ids = {id: (due_ms, offset) for due_ms, offset, id, _ in rows if id is not None}
-        kept.apply(Changes(100, (0, 0), 0, [], len(put), put, ids=ids))  # type: ignore[arg-type]
+        kept.apply(Changes(100, (0, 0), 0, [], len(put), put, ids=ids))
         self.status.partitions.append(
             PartitionStatus(f"{topic}.delay", partition, DELIVERING, 100, 90)
         )

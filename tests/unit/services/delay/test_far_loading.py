@@ -19,6 +19,7 @@ from headrace.services.delay.timeline.rows import Row, row_of
 from headrace.services.delay.timeline.store import Store
 from headrace.services.delay.timeline.timeline import Timeline, resume
 from headrace.services.delay.timeline.transaction_plan import FarRecord
+from tests.effort import examples
 from tests.unit.services.delay.in_memory import InMemoryPending
 
 NOW_MS = 1_800_000_000_000
@@ -153,7 +154,7 @@ def test_large_records_fill_a_portion_by_their_size(pending: Pending) -> None:
         assert timeline.overlay.weight <= 1_500
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     overlay=st.integers(1, 4),
     steps=st.lists(

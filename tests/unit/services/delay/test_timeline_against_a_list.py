@@ -25,11 +25,12 @@ from hypothesis.stateful import (
 from headrace.contract import headers as names
 from headrace.services.delay.timeline.limits import DelayLimits
 from headrace.services.delay.timeline.store import RocksPending, Store
+from tests.effort import examples
 from tests.unit.services.delay.a_world import MINUTE_MS, TOPIC, World
 from tests.unit.services.delay.in_memory import InMemoryPending
 
 # `make test` stays short; a longer look: EXAMPLES=1000 and this file alone.
-EXAMPLES = int(os.environ.get("EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("EXAMPLES", examples(60)))
 YEAR_MS = 365 * 24 * 60 * MINUTE_MS
 IDS = st.sampled_from(["a", "b", "ü"])
 DELAYS = st.one_of(
@@ -255,4 +256,6 @@ class TimelinesOnDisk(Timelines):
 TestInMemory = TimelinesInMemory.TestCase
 TestInMemory.settings = settings(max_examples=EXAMPLES, stateful_step_count=40, deadline=None)
 TestOnDisk = TimelinesOnDisk.TestCase
-TestOnDisk.settings = settings(max_examples=EXAMPLES // 5, stateful_step_count=40, deadline=None)
+TestOnDisk.settings = settings(
+    max_examples=max(5, EXAMPLES // 5), stateful_step_count=40, deadline=None
+)

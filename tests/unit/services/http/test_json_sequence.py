@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -25,7 +26,7 @@ def test_documents_are_found_however_the_body_is_cut(
     body = between.join(json.dumps(each) for each in documents).encode()
     at = sorted({min(cut, len(body)) for cut in cuts} | {0, len(body)})
     sequence, found = JsonSequence(10_000), []
-    for start, end in zip(at, at[1:], strict=False):
+    for start, end in itertools.pairwise(at):
         found += sequence.feed(body[start:end])
     sequence.finish()
     assert found == documents

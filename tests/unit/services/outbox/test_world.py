@@ -5,18 +5,29 @@ And the ways of reading an outbox that people write first: the same checks find 
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
+from tests.effort import IS_FULL
 from tests.unit.services.outbox.world import Flaws, World
 
 STEPS = 1500
+SEEDS = range(12) if IS_FULL else range(6)
+
+
+@cache
+def world_of(seed: int, *, blocks: bool) -> World:
+    """After all its steps; tests that share it look and change nothing."""
+    world = World(seed, blocks=blocks)
+    world.run(STEPS)
+    return world
 
 
 @pytest.mark.parametrize("blocks", [False, True])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_whatever_happens_each_row_arrives_once_and_in_order(seed: int, blocks: bool) -> None:
-    world = World(seed, blocks=blocks)
-    world.run(STEPS)
+    world = world_of(seed, blocks=blocks)
     assert world.halted == []
     assert len(world.cluster.log) > 5, "something was sent at all"
     assert (world.lost(), world.doubled(), world.swapped()) == ([], [], [])
@@ -24,9 +35,8 @@ def test_whatever_happens_each_row_arrives_once_and_in_order(seed: int, blocks: 
 
 def test_rows_that_cannot_be_sent_are_parked_and_only_those() -> None:
     parked = 0
-    for seed in range(10):
-        world = World(seed)
-        world.run(STEPS)
+    for seed in SEEDS:
+        world = world_of(seed, blocks=False)
         for row, state, _ in world.database.parked.values():
             assert (row.topic, state) in {("refused", "poison"), ("not a topic", "poison")}
             parked += 1
@@ -35,9 +45,8 @@ def test_rows_that_cannot_be_sent_are_parked_and_only_those() -> None:
 
 def test_with_waiting_nothing_of_a_key_passes_its_parked_row() -> None:
     waited = 0
-    for seed in range(10):
-        world = World(seed, blocks=True)
-        world.run(STEPS)
+    for seed in SEEDS:
+        world = world_of(seed, blocks=True)
         first = {}
         for id_, (row, _, _) in sorted(world.database.parked.items()):
             first.setdefault(row.key, id_)
@@ -48,7 +57,7 @@ def test_with_waiting_nothing_of_a_key_passes_its_parked_row() -> None:
 
 
 def test_parked_rows_that_a_person_sends_again_go_before_those_that_wait() -> None:
-    for seed in range(10):
+    for seed in SEEDS[:10]:
         world = World(seed, blocks=True)
         world.run(STEPS)
         for id_, (row, state, reason) in list(world.database.parked.items()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.contract.own_records import FAULTS
 from headrace.services.replay.journal import (
     MOVED,
     CopyEntry,
@@ -28,7 +29,8 @@ def test_entries_are_read_as_they_were_written() -> None:
 @pytest.mark.parametrize("key", [None, b"", b"copy/x", b"group/1/x", b"\xff", b"other/x"])
 @pytest.mark.parametrize("value", [None, b"", b"[]", b"{}", b"7", b'{"topic": 5}', b"\xff"])
 def test_what_somebody_else_wrote_is_no_entry(key: bytes | None, value: bytes | None) -> None:
-    assert parsed(key, value) is None
+    with pytest.raises(FAULTS):
+        parsed(key, value)
 
 
 def test_the_last_move_of_a_group_is_the_one_to_undo() -> None:

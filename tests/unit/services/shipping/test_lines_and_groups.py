@@ -1,6 +1,8 @@
 """Bytes become lines, lines become groups: the same ones however the bytes came."""
 
+import itertools
 from random import Random
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from headrace.services.shipping.followed import Followed, Position
 from headrace.services.shipping.line_groups import MOST_BYTES, MOST_LINES, Joiner
 from headrace.services.shipping.lines import Line, Splitter
+from tests.effort import examples
 
 
 def lines_of(*chunks, most=10):
@@ -161,11 +164,12 @@ def _mid(position, data):
     return position.offset > 0 and data[position.offset - 1 : position.offset] != b"\n"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.sampled_from(PARTS), min_size=1, max_size=12), st.integers())
 def test_a_file_that_is_read_again_gives_the_same_groups_under_the_same_ids(parts, seed):
     data, chance = b"".join(parts), Random(seed)
-    kept, there = [0, []], [0]
+    kept: list[Any] = [0, []]
+    there = [0]
     seen = {}
     ended = False
     while not ended:
@@ -175,4 +179,4 @@ def test_a_file_that_is_read_again_gives_the_same_groups_under_the_same_ids(part
             assert seen.setdefault(start, what) == what
     places = sorted((start, end) for start, (end, _) in seen.items())
     assert places[0][0] == 0 and places[-1][1] == len(data)
-    assert all(a[1] == b[0] for a, b in zip(places, places[1:], strict=False))  # none lost
+    assert all(a[1] == b[0] for a, b in itertools.pairwise(places))  # none lost

@@ -1,5 +1,6 @@
 """The shipper's quick way makes of any bytes what the plain way makes, byte for byte."""
 
+import itertools
 import json
 from datetime import UTC
 from zoneinfo import ZoneInfo
@@ -13,6 +14,7 @@ from headrace.services.shipping.formats import FORMATS
 from headrace.services.shipping.line_groups import NEVER_GOES_ON, Group, continues
 from headrace.services.shipping.moments import moment_ms
 from headrace.services.shipping.records import Origin, RecordMaker
+from tests.effort import examples
 from tests.unit.services.shipping import plain_way
 
 READ_MS = 1_790_000_000_000  # 2026-09-21
@@ -135,7 +137,7 @@ def plain(data, joins, path, origin):
     ]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(
     st.lists(st.tuples(LINES, ENDS), max_size=6),
     st.lists(st.integers(0, 400), max_size=4),
@@ -146,14 +148,14 @@ def plain(data, joins, path, origin):
 def test_records_of_any_bytes_are_those_of_the_plain_way(lines, cuts, form, zone, path):
     data = b"".join(line + end for line, end in lines)
     places = [0, *sorted(min(one, len(data)) for one in cuts), len(data)]
-    chunks = [data[a:b] for a, b in zip(places, places[1:], strict=False)]
+    chunks = [data[a:b] for a, b in itertools.pairwise(places)]
     origin = Origin(host='h"', form=form, zone=zone)
     joins = form in ("auto", "text")
     assert quick(chunks, joins, path, origin) == plain(data, joins, path, origin)
 
 
 @pytest.mark.parametrize("form", FORMATS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(TEXTS)
 @example('{"a": 123456789012345678901234, "b": -0, "c": 1.0, "d": NaN, "a": 1, "level": true}')
 @example('{"msg": "\\ud800", "level": "info"}')
@@ -169,7 +171,7 @@ def test_a_line_in_each_format_says_what_it_says_in_the_plain_way(form, text):
     )
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(TIMES | SCALARS)
 def test_a_moment_is_that_of_the_plain_way(given_one):
     for _ in range(2):  # the second is remembered

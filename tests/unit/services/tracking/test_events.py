@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.contract.tracking import KINDS, time_text
 from headrace.services.tracking.events import OLDEST_MS, TooMany, Unreadable, read
+from tests.effort import examples
 
 NOW_MS = 1_800_000_000_000  # 2027-01-15T08:00:00Z
 VIEW = {"kind": "page-view", "visitor": "v1", "page": "/"}
@@ -124,7 +125,7 @@ JSON = st.one_of(
 NAMES = sorted({one.name for kind in KINDS.values() for one in kind.fields} | {"kind", "age_ms"})
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.dictionaries(st.sampled_from(NAMES), JSON, max_size=8), max_size=4))
 def test_whatever_is_in_an_event_it_is_taken_or_its_fault_named(events):
     try:

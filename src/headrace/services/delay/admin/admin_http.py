@@ -3,8 +3,9 @@
 `/health`, `/stats`, `/metrics`, and
 `/pending?topic=&partition=&id=&key=&from=&to=&values=&limit=&after=`. Nothing can be changed here:
 cancelling and rescheduling are records like any other. It listens on loopback and answers only to
-loopback names, so that a web page cannot read it through a name of its own (DNS rebinding). When
-the port is taken the next free one is used. Every answer is bounded; so are threads and waits.
+loopback names, so that a web page cannot read it through a name of its own (DNS rebinding). With a
+token, `/pending` and `/stats` answer only to those who present it. When the port is taken the next
+free one is used. Every answer is bounded; so are threads and waits.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from __future__ import annotations
 import base64
 import binascii
 import errno
+import hmac
 import json
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Protocol
@@ -32,7 +34,8 @@ LOOK_FOR_THE_END_S = 0.1
 MOST_ASKERS = 16
 LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 # The HTTP status of a refused request (RFC 9110).
-BAD_REQUEST, MISDIRECTED, NOT_FOUND, NOT_ALLOWED, BUSY, FAILED = 400, 421, 404, 405, 503, 500
+BAD_REQUEST, UNAUTHORIZED, MISDIRECTED, NOT_FOUND = 400, 401, 421, 404
+NOT_ALLOWED, BUSY, FAILED = 405, 503, 500
 
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 JSON_TEXT = "application/json; charset=utf-8"
@@ -112,12 +115,15 @@ class AdminHttp:
         host: str = "127.0.0.1",
         port: int = DEFAULT_PORT,
         former: int | None = None,
+        token_of: Callable[[str], str] | None = None,
     ):
         """`former` is the port of this instance's last run, tried before the others: the group
-        keeps the address that a static member had when it first joined."""
+        keeps the address that a static member had when it first joined. `token_of` makes the token
+        for an address; None: everybody may ask."""
         self._server = _bound(queries, host, port, former)
         bound_to = self._server.server_address
         self.host, self.port = str(bound_to[0]), int(bound_to[1])
+        self._server.token = None if token_of is None else token_of(self.address)
         self._thread = threading.Thread(
             target=self._server.serve_forever,
             args=(LOOK_FOR_THE_END_S,),
@@ -142,6 +148,7 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], queries: Queries) -> None:
         self.queries = queries
+        self.token: str | None = None
         self.room = threading.BoundedSemaphore(MOST_ASKERS)
         super().__init__(address, _Asked)
 
@@ -193,6 +200,8 @@ class _Asked(BaseHTTPRequestHandler):
             raise _Refused(MISDIRECTED, "Ask for 127.0.0.1 or localhost.")
         asked = urlsplit(self.path)
         queries = self.server.queries
+        if asked.path.strip("/") in ("stats", "pending"):
+            self._require_token()
         match [unquote(part) for part in asked.path.strip("/").split("/")]:
             case ["health"]:
                 health = queries.health()
@@ -204,6 +213,16 @@ class _Asked(BaseHTTPRequestHandler):
             case ["pending"]:
                 return 200, JSON_TEXT, _json(queries.pending(search_of(asked.query)))
         raise _Refused(NOT_FOUND, "There are /health, /stats, /metrics and /pending.")
+
+    def _require_token(self) -> None:
+        token = self.server.token
+        given = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        if token is not None and not hmac.compare_digest(given.encode(), token.encode()):
+            raise _Refused(
+                UNAUTHORIZED,
+                "The cluster has logins, so this service shows messages only to the user of the "
+                "machine who runs it. Ask as that user, or use the console.",
+            )
 
     def _answer(self, status: int, kind: str, body: bytes) -> None:
         self.send_response(status)

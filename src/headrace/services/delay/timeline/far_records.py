@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from headrace.contract import headers as names
 from headrace.contract.delay_instructions import RecordFields, Schedule, read_instruction
+from headrace.contract.own_records import moment_ms
 from headrace.services.delay.timeline.rows import Row, row_of
 from headrace.services.delay.timeline.transaction_plan import FarRecord
 
@@ -75,7 +76,7 @@ def read(key: bytes, value: bytes, headers: Headers) -> Row:
     own = {name: content for name, content in headers if name in _OWN}
     rest = [header for header in headers if header[0] not in _OWN]
     try:
-        appended_ms = int(own.get(names.FAR_APPENDED_AT) or b"")
+        appended_ms = moment_ms(int(own.get(names.FAR_APPENDED_AT) or b""))
     except ValueError as fault:
         raise ValueError(f"the far record {key!r} does not say when it was taken") from fault
     record: RecordFields = (

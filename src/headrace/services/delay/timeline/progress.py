@@ -13,6 +13,8 @@ import json
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from headrace.contract.own_records import json_object, whole_number
+
 # (due_ms, offset): the order of delivery within a partition.
 DueKey = tuple[int, int]
 BEFORE_ALL: DueKey = (-1, -1)
@@ -68,11 +70,11 @@ def from_commit(offset: int, metadata: str | None) -> Commit:
     try:
         if not text.startswith(_VERSION):
             raise ValueError("it has another beginning")
-        fields = json.loads(text.removeprefix(_VERSION))
-        watermark = int(fields["due"]), int(fields["offset"])
+        fields = json_object(text.removeprefix(_VERSION))
+        watermark = whole_number(fields["due"]), whole_number(fields["offset"])
         named = fields.get("topic")
         return Commit(
-            IntakeProgress(offset, watermark, int(fields["far"])),
+            IntakeProgress(offset, watermark, whole_number(fields["far"])),
             str(fields["by"]),
             None if named is None else str(named),
         )

@@ -25,6 +25,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from headrace.installation import command_to_add
+from headrace.private_files import private_folder
 from headrace.services.delay.timeline import pending_search
 from headrace.services.delay.timeline.pending import Changes, Sample
 from headrace.services.delay.timeline.pending import Pending as Pending
@@ -335,14 +336,14 @@ def _open(folder: Path) -> Rdict:
         from rocksdict import Rdict
     except ImportError as error:  # pragma: no cover
         raise ImportError(f"Delayed messages need rocksdict: {command_to_add()}") from error
-    folder.mkdir(parents=True, exist_ok=True)
+    private_folder(folder)
     try:
         return Rdict(str(folder), _options())
-    except Exception as error:  # noqa: BLE001 - rocksdict raises nothing more special
+    except Exception as error:  # rocksdict raises nothing more special
         if "lock" in str(error).lower():
             raise StoreInUse(f"another process uses {folder}: {error}") from error
         shutil.rmtree(folder)
-        folder.mkdir(parents=True)
+        private_folder(folder)
         return Rdict(str(folder), _options())
 
 

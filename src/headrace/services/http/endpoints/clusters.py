@@ -11,6 +11,7 @@ from headrace.services.http.dialects import v3
 from headrace.services.http.dialects.v2 import is_name
 from headrace.services.http.exchange import Exchange, answer, nothing
 from headrace.services.http.refusal import Refusal, bad_payload, partition_not_found
+from headrace.services.http.writes.own_topic import refuse_own_topic
 from headrace.services.http.writes.writes import read_json, require_known, require_object
 
 MOST_PARTITIONS, MOST_REPLICAS = 100_000, 10_000  # librdkafka asks for no more
@@ -62,6 +63,7 @@ async def create_topic(exchange: Exchange) -> web.StreamResponse:
     replication = given.get("replication_factor", -1)
     if not is_name(name):
         raise bad_payload("topic_name is a text.")
+    refuse_own_topic(name)
     for what, count, most in (
         ("partitions_count", partitions, MOST_PARTITIONS),
         ("replication_factor", replication, MOST_REPLICAS),

@@ -22,6 +22,7 @@ from headrace.services.http.cluster_refusals import unwritten
 from headrace.services.http.dialects.v2 import Outcome, Written
 from headrace.services.http.limits import HttpLimits
 from headrace.services.http.questions import Questions
+from headrace.services.http.writes.own_topic import refuse_own_topic
 from headrace.services.http.writes.writes import Write
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ class UserAccess:
         self._limits = limits
         self._questions = questions
         self._producer: AsyncProducer[bytes, bytes] | None = None
+        # Held until they end: asyncio itself refers to a task only weakly.
+        self._closing: set[asyncio.Future[None]] = set()
         self._admin: Admin | None = None
         self._making = threading.Lock()
         self._cluster_id: str | None = None
@@ -77,7 +80,9 @@ class UserAccess:
     @property
     def producer(self) -> AsyncProducer[bytes, bytes]:
         if self._producer is not None and self._producer.failed_for_good:
-            asyncio.ensure_future(self._producer.close(0))
+            closing = asyncio.ensure_future(self._producer.close(0))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
             self._producer = None
         if self._producer is None:
             self._producer = AsyncProducer(
@@ -129,6 +134,7 @@ class UserAccess:
 async def outgoing_of(
     producer: AsyncProducer[bytes, bytes], topic: str, write: Write
 ) -> Outgoing[bytes, bytes]:
+    refuse_own_topic(topic)
     record: Outgoing[bytes, bytes] = Outgoing(
         topic, write.value, write.key, write.headers, write.partition, write.timestamp_ms
     )

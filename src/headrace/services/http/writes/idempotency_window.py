@@ -13,6 +13,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from headrace.contract.own_records import json_object, whole_number
 from headrace.services.http.dialects.v2 import Written
 from headrace.services.http.refusal import BAD_REQUEST, Refusal
 from headrace.services.http.writes.writes import Write
@@ -104,7 +105,8 @@ class Entry:
     def read(value: bytes | None) -> Entry:
         """Raises ValueError for what no door has written."""
         try:
-            found = json.loads(value or b"")
-            return Entry(str(found["request"]), [Written(*each) for each in found["written"]])
+            found = json_object(value)
+            written = [[whole_number(number) for number in each] for each in found["written"]]
+            return Entry(str(found["request"]), [Written(*each) for each in written])
         except (LookupError, TypeError) as failure:
             raise ValueError("no entry of a key") from failure

@@ -33,6 +33,7 @@ from headrace.client.errors import (
 from headrace.client.lookup.record_pages import Bounds, Browser
 from headrace.client.producer.async_producer import AsyncProducer
 from headrace.client.records import Outgoing, Sent
+from headrace.contract.own_records import OwnRecords
 from headrace.services.http.cluster_refusals import refusal_of, unwritten
 from headrace.services.http.dialects.v2 import Outcome, Unwritten, Written
 from headrace.services.http.limits import HttpLimits
@@ -103,6 +104,7 @@ class KeySlot:
         wall_ms: Callable[[], int] = lambda: int(time.time() * 1000),
     ) -> None:
         self._connection, self._topic, self._index = connection, topic, index
+        self._own = OwnRecords(topic, log)
         self._limits, self._questions = limits, questions
         self._wall_ms = wall_ms
         self.window = Window(most=most, lasts_ms=limits.key_s * 1000)
@@ -318,10 +320,8 @@ class KeySlot:
 
     async def _replay(self, request: Keyed, offset: int) -> None:
         value = await self._questions.ask(lambda: self._value_at(offset))
-        try:
-            entry = Entry.read(value)
-        except ValueError:
-            log.warning("%s-%d at %d is no entry of a key", self._topic, self._index, offset)
+        entry = self._own.read(_entry_of, None, value, partition=self._index, offset=offset)
+        if entry is None:
             said = "What is written under this Idempotency-Key cannot be read; use another key."
             request.answer.set_exception(Refusal(UNPROCESSABLE, said))
             return
@@ -363,6 +363,10 @@ def _split(flat: list[Sent | ClientError], counts: list[int]) -> list[list[Sent 
         found.append(flat[at : at + count])
         at += count
     return found
+
+
+def _entry_of(key: bytes | None, value: bytes | None) -> Entry:
+    return Entry.read(value)
 
 
 def _written(ends: list[Sent | ClientError]) -> list[Written]:

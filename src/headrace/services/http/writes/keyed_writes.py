@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Sequence
 
+from headrace.client.admin.own_topics import OwnTopic, WrongTopic, ensure_own
 from headrace.client.admin.topics import Topics
 from headrace.contract.delay_topics import STAMPED_BY_THE_BROKER
 from headrace.services.http.limits import HttpLimits
@@ -21,9 +22,9 @@ from headrace.services.http.refusal import AWAY, TOO_LARGE, Refusal
 from headrace.services.http.users.user_access import UserAccess
 from headrace.services.http.writes.idempotency_window import digest_of, fingerprint, slot_of
 from headrace.services.http.writes.key_slot import Answered, Keyed, KeySlot
+from headrace.services.http.writes.own_topic import KEYS_TOPIC, refuse_own_topic
 from headrace.services.http.writes.writes import Write
 
-KEYS_TOPIC = "headrace-http-keys"
 # Fixed for ever: with another number a key would be looked for in another place.
 SLOTS = 16
 IDLE_S = 30.0
@@ -61,6 +62,7 @@ class KeyedWrites:
     async def write(self, key: str, topic: str, writes: Sequence[Write]) -> Answered:
         if len(writes) > MOST_RECORDS:
             raise Refusal(TOO_LARGE, f"At most {MOST_RECORDS} records have one Idempotency-Key.")
+        refuse_own_topic(topic)
         digest = digest_of(key)
         if not self._has_topic:
             await self._user.ask_topics(self._require_topic)
@@ -69,12 +71,11 @@ class KeyedWrites:
         return await self._slot(slot_of(digest, SLOTS)).write(request)
 
     def _require_topic(self, topics: Topics) -> None:
-        found = {each.name: each.partitions for each in topics.all()}
-        if self.topic not in found:
-            topics.ensure(self.topic, partitions=SLOTS, settings=settings_of(self._limits))
-        elif found[self.topic] != SLOTS:
-            said = f"{found[self.topic]} partitions, and must have {SLOTS}"
-            raise Refusal(AWAY, f"The topic {self.topic} has {said}.")
+        own = OwnTopic(self.topic, SLOTS, settings_of(self._limits), is_exact=True)
+        try:
+            ensure_own(topics, own)
+        except WrongTopic as wrong:
+            raise Refusal(AWAY, str(wrong)) from wrong
 
     def _slot(self, index: int) -> KeySlot:
         if index not in self._slots:

@@ -1,0 +1,90 @@
+"""Topics that Headrace keeps for itself: created right, repaired where possible, else refused.
+
+A cluster that creates topics by being asked, or a person, may have made such a topic first, with
+other partitions or with records that are deleted after a week. Every service calls `ensure_own`
+before it uses a topic of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from headrace.client.admin.topics import Topics
+from headrace.client.errors import ClientError, NoSuchTopic
+
+log = logging.getLogger(__name__)
+
+FORBIDDEN = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED")
+POLICY = "cleanup.policy"
+LOOK_AGAIN_S = 0.05
+
+
+class OwnTopic(NamedTuple):
+    """A topic of a service as it must be."""
+
+    name: str
+    partitions: int
+    settings: Mapping[str, str]
+    # A record is looked for in a partition that is computed with this number; all others are wrong.
+    is_exact: bool = False
+
+
+class WrongTopic(ClientError):
+    """A topic of ours cannot be used and cannot be repaired; the text says what to do."""
+
+
+def ensure_own(topics: Topics, own: OwnTopic) -> None:
+    """The topic is there, and as it must be. Raises WrongTopic if it has too many partitions.
+
+    A program without the right to look at settings, or to change them, leaves them as they are.
+    """
+    topics.ensure(own.name, partitions=own.partitions, settings=own.settings)
+    deadline = time.monotonic() + topics.connection.timeout_s
+    if own.is_exact:
+        _require_partitions(topics, own)
+    try:
+        policy = _policy_of(topics, own.name, deadline)
+        if sorted(policy.split(",")) == sorted(own.settings[POLICY].split(",")):
+            return
+        log.warning(
+            "%s has %s=%s, so records would be lost or kept too long: it gets the right settings",
+            own.name, POLICY, policy,
+        )  # fmt: skip
+        topics.change_settings(own.name, to=own.settings)
+    except ClientError as failure:
+        if failure.code not in FORBIDDEN:
+            raise
+        log.debug("the settings of %s cannot be looked at: %s", own.name, failure)
+
+
+def _require_partitions(topics: Topics, own: OwnTopic) -> None:
+    """Nothing was written to it with another number, so more partitions lose nothing."""
+    found = {each.name: each.partitions for each in topics.all()}
+    count = found.get(own.name, own.partitions)
+    if count > own.partitions:
+        raise WrongTopic(
+            f"The topic {own.name} has {count} partitions and must have {own.partitions}: somebody "
+            f"else created it. Delete it (`headrace topics delete {own.name}`); the next request "
+            "that needs it creates it again."
+        )
+    if count < own.partitions:
+        log.warning("%s has %d partitions: it gets %d", own.name, count, own.partitions)
+        try:
+            topics.grow(own.name, partitions=own.partitions)
+        except ClientError as failure:
+            if failure.code != "INVALID_PARTITIONS":  # another program did it at the same moment
+                raise
+
+
+def _policy_of(topics: Topics, name: str, deadline: float) -> str:
+    """A broker may not know yet what another program has just created at the controller."""
+    while True:
+        try:
+            return topics.settings_of(name)[POLICY].value
+        except NoSuchTopic:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(LOOK_AGAIN_S)
