@@ -74,7 +74,7 @@ def _message(subscription: Subscription) -> dict[str, Any]:
 def _schema(hint: Any) -> dict[str, Any]:
     if hint is None:
         return {}
-    plain, optional = without_none(hint)
+    plain, _ = without_none(hint)
     if plain is bytes:
         return {"type": "string", "format": "binary"}
     if plain is str:

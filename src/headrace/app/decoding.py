@@ -53,7 +53,7 @@ def decoder(hint: Any, *, topic: str = "", codec: Codec | None = None) -> Decode
             return decode(raw)
         except Undecodable:
             raise
-        except Exception as failure:  # noqa: BLE001 - whatever a decoder raises, it could not decode
+        except Exception as failure:  # whatever a decoder raises, it could not decode
             raise Undecodable(f"This is no {described(hint)}: {_why(failure)}") from failure
 
     if plain is bytes and codec is None and optional:

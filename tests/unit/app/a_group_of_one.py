@@ -27,10 +27,11 @@ from headrace.app.retries.copies import copy_to_move, copy_to_write
 from headrace.app.retries.failure_fate import Fate
 from headrace.app.retry import Retry, TryLater
 from headrace.app.subscription import Subscription
+from headrace.client.consumer.fetched import headers_of
 from headrace.client.records import Outgoing
 from headrace.contract.headers import DELIVER_AT
 
-TOPIC, GROUP = "orders", "billing"
+TOPIC, GROUP, WORKER = "orders", "billing", "host/1"
 MOST_OUT = 4  # slots
 MOST_WAITING, CHUNK = 6, 3  # per partition
 MOST_BLOCKED, MOST_IN_MEMORY = 4, 2
@@ -52,9 +53,8 @@ class Written:
 
     def native(self, topic: str, partition: int) -> NativeMessage:
         value = b"%d" % self.number
-        return NativeMessage(  # type: ignore[call-arg]
-            topic, partition, self.offset, self.key, value, headers=self.headers or None
-        )
+        headers: Any = self.headers or None
+        return NativeMessage(topic, partition, self.offset, self.key, value, headers=headers)
 
 
 @dataclass
@@ -145,7 +145,12 @@ class World:
             self.assign(partition)
 
     def assign(self, partition: Partition) -> None:
-        owned = OwnedPartition(TOPIC, partition.number, retry_topic=f"{TOPIC}.{GROUP}.retry")
+        owned = OwnedPartition(
+            TOPIC,
+            partition.number,
+            retry_topic=f"{TOPIC}.{GROUP}.retry",
+            headers_of=headers_of,
+        )
         owned.blocked = BlockedKeys(MOST_BLOCKED)
         for stream in owned.streams:
             at = partition.committed[stream.retry]
@@ -372,7 +377,7 @@ class World:
             return
         self.made[number] = made if later else made + 1
         wait_ms = failure.verdict.wait_ms
-        gives_up = isinstance(error, KeyError | Undecodable) or made + 1 == ATTEMPTS and not later
+        gives_up = isinstance(error, KeyError | Undecodable) or (made + 1 == ATTEMPTS and not later)
         assert (wait_ms is None) == gives_up, "given up too early, or tried too often"
         if wait_ms is not None:
             self.due_ms[number] = self.now_ms + wait_ms
@@ -425,7 +430,7 @@ class World:
             for outgoing in move.results or ():
                 self._store(number_of(move.record), owned.partition, outgoing)
             if move.results is None:
-                outgoing = copy_to_move(move, self.now_ms)
+                outgoing = copy_to_move(move, self.now_ms, worker=WORKER)
                 log = self.partitions[owned.partition].retry
                 number = number_of(move.record)
                 copies.append((owned, move, log.append(number, outgoing.key, outgoing.headers)))
@@ -548,7 +553,7 @@ def number_of(record: RecordInHand) -> int:
 
 
 def _copy(write: Write) -> Outgoing[Any, Any]:
-    return write.outgoing or copy_to_write(write, group=GROUP, more=[])
+    return write.outgoing or copy_to_write(write, group=GROUP, worker=WORKER, more=[])
 
 
 def _result(record: RecordInHand, topic: str) -> Outgoing[Any, Any]:

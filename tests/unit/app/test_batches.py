@@ -59,9 +59,7 @@ class World:
     def send(self, *values: bytes) -> None:
         records = []
         for value in values:
-            records.append(
-                NativeMessage("orders", 0, self._sent, None, value)  # type: ignore[call-arg]
-            )
+            records.append(NativeMessage("orders", 0, self._sent, None, value))
             self._sent += 1
         self.runner.read(self.owned, records)
 

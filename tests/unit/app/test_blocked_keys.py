@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.app.dispatch.blocked_keys import BlockedKeys
+from tests.effort import examples
 
 
 @dataclass
@@ -50,7 +51,7 @@ def test_it_is_full_at_its_bound() -> None:
     assert blocked.full
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.data())
 def test_each_key_is_handled_in_its_original_order_whatever_fails(data: st.DataObject) -> None:
     blocked: BlockedKeys[Copy] = BlockedKeys()

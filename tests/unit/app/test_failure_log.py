@@ -91,10 +91,9 @@ def test_an_error_is_one_line_of_printable_text() -> None:
 
 
 def test_an_error_of_a_library_is_placed_where_the_program_called_it() -> None:
-    try:
+    with pytest.raises(ValueError) as caught:
         Order.model_validate_json(b"{")
-    except ValueError as error:
-        assert "(test_failure_log.py:" in in_a_line(error)
+    assert "(test_failure_log.py:" in in_a_line(caught.value)
 
 
 def test_waits_as_people_say_them() -> None:

@@ -62,7 +62,7 @@ def test_batches_take_lists() -> None:
     assert [part for _, part in planned.parts] == ["value", "message"]
 
 
-def unhinted(order) -> None: ...  # type: ignore[no-untyped-def]
+def unhinted(order) -> None: ...
 
 
 def two_values(a: str, b: str) -> None: ...

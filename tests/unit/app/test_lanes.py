@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.app.dispatch.lanes import Lanes, OrderBy, Run
+from tests.effort import examples
 
 
 @dataclass
@@ -105,7 +106,7 @@ def test_what_waits_behind_a_failure_can_be_taken_elsewhere() -> None:
     assert lanes.waiting == 1
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.data(), st.sampled_from(["key", "partition", None]))
 def test_nothing_overtakes_within_its_lane_and_nothing_is_lost(
     data: st.DataObject, order_by: OrderBy

@@ -77,7 +77,7 @@ class World:
     def __init__(
         self, handler: Any, write: Any = None, observers: Sequence[Observer] = (), **options: Any
     ) -> None:
-        chosen = {"retry": Retry(jitter=0), "order_by": "key"} | options
+        chosen: dict[str, Any] = {"retry": Retry(jitter=0), "order_by": "key"} | options
         self.subscription = Subscription(("orders",), plan(handler), publish="out", **chosen)
         self.runner = SubscriptionRunner(
             self.subscription,
@@ -99,7 +99,7 @@ class World:
 
 
 def _record(offset: int) -> NativeMessage:
-    return NativeMessage("orders", 0, offset, b"a", b"%d" % offset)  # type: ignore[call-arg]
+    return NativeMessage("orders", 0, offset, b"a", b"%d" % offset)
 
 
 @pytest.mark.parametrize("handler", [of_value, of_message])
@@ -181,7 +181,7 @@ def test_what_is_written_counts_before_the_run_has_ended(
         return result(value)
 
     write = Writes()
-    write.tried.append(None)  # type: ignore[arg-type]  # none fails
+    write.tried.append(None)  # none fails
     world = World(result_with_message if with_message else result, write, order_by="partition")
     world.handle()
     assert positions == [0, 1, 2]
@@ -220,7 +220,7 @@ class Careless(Observer):
         self._raises = raises
 
     @contextmanager
-    def around(self, subscription: Any, message: Message) -> Iterator[None]:  # type: ignore[override]
+    def around(self, subscription: Any, message: Message) -> Iterator[None]:
         try:
             yield
         except OSError:

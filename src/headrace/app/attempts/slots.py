@@ -169,7 +169,7 @@ class ThreadSlots(Handling):
         future.result()
 
     async def _rest(self, seconds: float) -> None:
-        time.sleep(seconds)
+        time.sleep(seconds)  # noqa: ASYNC251 - driven to its end on a thread, without a loop
 
     def interrupt_late(self) -> None:
         """Called often: ends attempts that are over their time limit."""

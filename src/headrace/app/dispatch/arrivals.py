@@ -15,22 +15,31 @@ leader of the new one gives out its records already.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-
-from confluent_kafka import Message
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 from headrace.app.dispatch.owned_partition import OwnedPartition
-from headrace.app.worker.topic_ids import TopicIds
+from headrace.app.dispatch.record_in_hand import FetchedRecord
 
 # How long to poll for records while some wait here.
 POLL_S = 0.0005
 
 
+class AskedTopicIds(Protocol):
+    """Questions for the ids of topics, which are numbered in the order in which they are asked."""
+
+    @property
+    def next_question(self) -> int: ...
+    def answered(self, topic: str) -> int:
+        """The last question that was answered with the id that is known for this topic."""
+        ...
+
+
 class Arrivals:
-    def __init__(self, ids: TopicIds) -> None:
+    def __init__(self, ids: AskedTopicIds) -> None:
         self._ids = ids
         # Of each partition, in order: the number of the question that is due, and the records.
-        self._waiting: dict[OwnedPartition, deque[tuple[int, list[Message]]]] = {}
+        self._waiting: dict[OwnedPartition, deque[tuple[int, Sequence[FetchedRecord]]]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -39,11 +48,11 @@ class Arrivals:
     def topics(self) -> set[str]:
         return {owned.topic for owned in self._waiting}
 
-    def add(self, owned: OwnedPartition, read: list[Message]) -> None:
+    def add(self, owned: OwnedPartition, read: Sequence[FetchedRecord]) -> None:
         self._waiting.setdefault(owned, deque()).append((self._ids.next_question, read))
         owned.arriving += len(read)
 
-    def certain(self) -> Iterator[tuple[OwnedPartition, list[Message]]]:
+    def certain(self) -> Iterator[tuple[OwnedPartition, Sequence[FetchedRecord]]]:
         """The records that may be handled, in the order in which they were read."""
         for owned, waiting in list(self._waiting.items()):
             answered = self._ids.answered(owned.topic)

@@ -26,12 +26,11 @@ from collections.abc import Hashable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
-from confluent_kafka import Message as NativeMessage
-
 from headrace.app.dispatch.effects import Failure, HeldLane, Move, Transacted, Write, ended_by
 from headrace.app.dispatch.lanes import Lanes, Run
 from headrace.app.dispatch.owned_partition import OwnedPartition, Stream
 from headrace.app.dispatch.record_in_hand import (
+    FetchedRecord,
     RecordInHand,
     lane_alone,
     lane_of_key,
@@ -106,7 +105,7 @@ class Dispatcher:
 
     # ---- records come
 
-    def read(self, owned: OwnedPartition, natives: Iterable[NativeMessage]) -> int:
+    def read(self, owned: OwnedPartition, natives: Iterable[FetchedRecord]) -> int:
         """Records of the source partition, in order."""
         if owned.closing:
             return 0
@@ -139,7 +138,7 @@ class Dispatcher:
         self.lanes.add(new)
         return self.lanes.ready if new else 0
 
-    def read_retries(self, owned: OwnedPartition, natives: Iterable[NativeMessage]) -> int:
+    def read_retries(self, owned: OwnedPartition, natives: Iterable[FetchedRecord]) -> int:
         """Records of the retry partition, in order."""
         if owned.closing:
             return 0
@@ -153,7 +152,7 @@ class Dispatcher:
                 self.stats.received += 1
         return self._let_out(owned)
 
-    def _lane_of_retry(self, owned: OwnedPartition, native: NativeMessage, offset: int) -> Hashable:
+    def _lane_of_retry(self, owned: OwnedPartition, native: FetchedRecord, offset: int) -> Hashable:
         match self.subscription.order_by:
             case "key":
                 return lane_of_key(owned, native, -1 - offset)

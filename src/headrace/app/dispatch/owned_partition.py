@@ -5,23 +5,28 @@ The two belong together: the owner of the source also owns its retry partition.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from headrace.app.dispatch.blocked_keys import BlockedKeys
 from headrace.app.dispatch.completion import Completion
-from headrace.client.records import TopicPartition
+from headrace.client.records import HeaderList, TopicPartition
 
 if TYPE_CHECKING:
     from headrace.app.dispatch.effects import Move
     from headrace.app.dispatch.record_in_hand import RecordInHand
     from headrace.app.worker.subscription_runner import SubscriptionRunner
 
+# Reads the headers of a record as the client fetched it; any bytes may have been written there.
+HeadersOf = Callable[[Any], HeaderList]
+
 
 class Stream:
     """One partition that is read: the source or its retry partition."""
 
     __slots__ = (
-        "carries", "completion", "owned", "partition", "read_to", "retry", "topic", "committed",
+        "carries", "completion", "headers_of", "owned", "partition", "read_to", "retry", "topic",
+        "committed",
     )  # fmt: skip
 
     def __init__(self, owned: OwnedPartition, topic: str, *, retry: bool, carries: bool) -> None:
@@ -32,6 +37,7 @@ class Stream:
         # Whether records are copies that carry their first place and id in headers: in a topic
         # that anybody writes to such headers mean nothing.
         self.carries = carries
+        self.headers_of = owned.headers_of
         self.completion = Completion(0)
         self.committed: tuple[int, str] | None = None  # what the group's offset says
         self.read_to = 0  # where its end was when all of it had been read
@@ -62,8 +68,8 @@ class OwnedPartition:
     """
 
     __slots__ = (
-        "arriving", "blocked", "closing", "gone", "loading_to", "moves", "moving", "partition",
-        "paused", "retry", "runner", "running", "source", "topic", "topic_id",
+        "arriving", "blocked", "closing", "gone", "headers_of", "loading_to", "moves", "moving",
+        "partition", "paused", "retry", "runner", "running", "source", "topic", "topic_id",
     )  # fmt: skip
     runner: SubscriptionRunner  # the polling thread's: who performs what is decided about it
 
@@ -73,6 +79,7 @@ class OwnedPartition:
         partition: int,
         *,
         retry_topic: str,
+        headers_of: HeadersOf,
         topic_id: str | None = None,
         carries: bool = False,
     ) -> None:
@@ -80,6 +87,7 @@ class OwnedPartition:
         self.topic = topic
         self.topic_id = topic_id  # of the source; None: the cluster has no topic ids
         self.partition = partition
+        self.headers_of = headers_of
         self.source = Stream(self, topic, retry=False, carries=carries)
         self.retry = Stream(self, retry_topic, retry=True, carries=True)
         self.blocked: BlockedKeys[RecordInHand] = BlockedKeys()

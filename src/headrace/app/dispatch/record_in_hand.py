@@ -6,22 +6,31 @@ records nothing is parsed.
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any
-
-from confluent_kafka import Message as NativeMessage
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.app import headers as names
 from headrace.app.message import Message
 from headrace.app.once.message_ids import place_id, sent_id
 from headrace.app.retries.carried_headers import Carried, carried_by, is_ours, is_replaced
-from headrace.client.consumer.fetched import headers_of
 from headrace.client.records import HeaderList, Outgoing
 
 if TYPE_CHECKING:
     from headrace.app.dispatch.owned_partition import OwnedPartition, Stream
+
+
+class FetchedRecord(Protocol):
+    """A record as the client fetched it: the part of librdkafka's message that is used here.
+
+    Its headers are read by `headers_of` of its stream.
+    """
+
+    def offset(self) -> int | None: ...
+    def key(self) -> bytes | None: ...
+    def value(self) -> bytes | None: ...
+    def timestamp(self) -> tuple[int, int]:
+        """The type of the timestamp, 0 if there is none, and its milliseconds."""
+        ...
 
 
 class RecordInHand:
@@ -30,7 +39,7 @@ class RecordInHand:
     __slots__ = ("native", "stream", "offset", "lane", "made", "came", "_carried")
     came: int  # its number among all that came; kept by the lanes
 
-    def __init__(self, native: NativeMessage, stream: Stream, offset: int, lane: Hashable) -> None:
+    def __init__(self, native: FetchedRecord, stream: Stream, offset: int, lane: Hashable) -> None:
         self.native = native
         self.stream = stream
         self.offset = offset
@@ -55,7 +64,10 @@ class RecordInHand:
     @property
     def carried(self) -> Carried:
         if self._carried is None:
-            self._carried = carried_by(_headers(self.native)) if self.stream.carries else Carried()
+            stream = self.stream
+            self._carried = (
+                carried_by(stream.headers_of(self.native)) if stream.carries else Carried()
+            )
         return self._carried
 
     def message(self) -> Message:
@@ -64,7 +76,8 @@ class RecordInHand:
         timestamp_ms = native.timestamp()[1]
         place = self.stream.place
         origin = carried.origin or (place.topic, place.partition, self.offset)
-        plain = [pair for pair in _headers(native) if not is_ours(pair[0])]
+        headers = self.stream.headers_of(native)
+        plain = [pair for pair in headers if not is_ours(pair[0])]
         return Message(
             topic=origin[0],
             partition=origin[1],
@@ -73,7 +86,7 @@ class RecordInHand:
             value=_bytes(native.value()),
             headers=plain,
             timestamp_ms=carried.origin_at_ms if carried.origin else (timestamp_ms or None),
-            id=self.message_id,
+            id=self._id_by(headers),
             attempt=self.made + 1,
             read_from=place,
             read_offset=self.offset,
@@ -83,10 +96,13 @@ class RecordInHand:
     @property
     def message_id(self) -> str:
         """The same through delay, retry and redrive."""
+        return self._id_by(self.stream.headers_of(self.native))
+
+    def _id_by(self, headers: HeaderList) -> str:
         carried = self.carried
         if carried.message_id is not None:
             return carried.message_id
-        given = sent_id(_headers(self.native))
+        given = sent_id(headers)
         if given is not None:
             return given
         topic, partition, offset = carried.origin or (*self.stream.place, self.offset)
@@ -108,30 +124,28 @@ class RecordInHand:
         return timestamp_ms if kind else None
 
     def copy_for(
-        self, topic: str, *, made: int, first_failed_ms: int, more: HeaderList
+        self, topic: str, *, made: int, first_failed_ms: int, worker: str, more: HeaderList
     ) -> Outgoing[Any, Any]:
-        """The whole record again, for its retry topic or its dead letters."""
+        """The whole record again, for its retry topic or its dead letters.
+
+        `worker` names the process that made the attempt, for people who look for its log.
+        """
         native, carried = self.native, self.carried
         at, at_ms = carried.origin or (*self.stream.place, self.offset), self.written_at_ms
-        kept = [pair for pair in _headers(native) if not is_replaced(pair[0])]
+        kept = [pair for pair in self.stream.headers_of(native) if not is_replaced(pair[0])]
         kept.append((names.ATTEMPT, b"%d" % made))
         kept.append((names.FIRST_FAILED_AT, b"%d" % (carried.first_failed_ms or first_failed_ms)))
         kept.append((names.ORIGIN, f"{at[0]}/{at[1]}/{at[2]}".encode()))
         if at_ms is not None:
             kept.append((names.ORIGIN_AT, b"%d" % at_ms))
         kept.append((names.CARRIED_ID, self.message_id.encode()))
-        kept.append((names.WORKER, worker_name().encode("utf-8", "replace")))
+        kept.append((names.WORKER, worker.encode("utf-8", "replace")))
         return Outgoing(
             topic, native.value(), native.key(), kept + more, self.stream.partition, None
         )
 
 
-def worker_name() -> str:
-    """host/process: who made an attempt, for people who look for its log."""
-    return f"{socket.gethostname()}/{os.getpid()}"
-
-
-def lane_of_key(owned: OwnedPartition, native: NativeMessage, unkeyed: int) -> Hashable:
+def lane_of_key(owned: OwnedPartition, native: FetchedRecord, unkeyed: int) -> Hashable:
     """The lane of a record; a record without a key is alone, by a number of its own."""
     key = native.key()
     return (owned, key) if key is not None else (owned, unkeyed)
@@ -143,15 +157,12 @@ def lane_alone(record: RecordInHand) -> Hashable:
 
 
 def retried_record(
-    native: NativeMessage, stream: Stream, offset: int, lane: Hashable
+    native: FetchedRecord, stream: Stream, offset: int, lane: Hashable
 ) -> RecordInHand:
     """A record of a retry partition."""
     record = RecordInHand(native, stream, offset, lane)
     record.made = record.carried.made
     return record
-
-
-_headers = headers_of
 
 
 def _bytes(given: Any) -> bytes | None:

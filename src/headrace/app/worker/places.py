@@ -56,7 +56,7 @@ class ResumeOffsets:
         earliest, latest = list[Stream](), list[Stream]()
         for stream in streams:
             offset, said = found[stream.place]
-            all_of_it = anew and not stream.retry or _is_of_former_topic(stream, offset, said)
+            all_of_it = (anew and not stream.retry) or _is_of_former_topic(stream, offset, said)
             if offset >= 0 and not all_of_it:
                 stream.completion = Completion(offset, decode(offset, said), stream.topic_id)
                 stream.committed = (offset, said or "")

@@ -9,19 +9,19 @@ the log, and the lease, until which this worker may believe that its partitions 
 from __future__ import annotations
 
 import logging
+import os
 import random
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from confluent_kafka import Message as NativeMessage
-
 from headrace.app.dispatch.dispatcher import Dispatcher, Offsets
 from headrace.app.dispatch.effects import Failure, Move, Transacted, Write
 from headrace.app.dispatch.lanes import Run
 from headrace.app.dispatch.owned_partition import OwnedPartition
-from headrace.app.dispatch.record_in_hand import RecordInHand
+from headrace.app.dispatch.record_in_hand import FetchedRecord, RecordInHand
 from headrace.app.names import dead_topic, retry_topic
 from headrace.app.observation.bounded_log import BoundedLog
 from headrace.app.observation.failure_log import FailureLog
@@ -31,6 +31,7 @@ from headrace.app.retries.failure_fate import Fate
 from headrace.app.retry import TryLater
 from headrace.app.subscription import Subscription
 from headrace.app.worker.timers import WallClock
+from headrace.client.consumer.fetched import headers_of
 from headrace.client.records import HeaderList, Outgoing
 
 log = logging.getLogger("headrace.app")
@@ -97,6 +98,7 @@ class SubscriptionRunner:
             topic,
             partition,
             retry_topic=retry_topic(topic, self.group),
+            headers_of=headers_of,
             topic_id=topic_id,
             carries=topic in self.subscription.drained,
         )
@@ -123,14 +125,14 @@ class SubscriptionRunner:
 
     # ---- the polling thread: records and time
 
-    def read(self, owned: OwnedPartition, natives: Iterable[NativeMessage]) -> None:
+    def read(self, owned: OwnedPartition, natives: Iterable[FetchedRecord]) -> None:
         """Records of the source partition, in order."""
         with self._lock:
             ready = self.dispatcher.read(owned, natives)
         if ready:
             self.wake(ready)
 
-    def read_retries(self, owned: OwnedPartition, natives: Iterable[NativeMessage]) -> None:
+    def read_retries(self, owned: OwnedPartition, natives: Iterable[FetchedRecord]) -> None:
         """Records of the retry partition, in order."""
         with self._lock:
             ready = self.dispatcher.read_retries(owned, natives)
@@ -161,7 +163,7 @@ class SubscriptionRunner:
             return self.dispatcher.begin_transaction(owned)
 
     def copy_to_move(self, move: Move) -> Outgoing[Any, Any]:
-        return copy_to_move(move, self.clock())
+        return copy_to_move(move, self.clock(), worker=worker_name())
 
     def results_refused(self, move: Move, error: BaseException) -> None:
         """Exactly once: no transaction will ever take the results of this record."""
@@ -172,7 +174,7 @@ class SubscriptionRunner:
             write = self.dispatcher.results_refused(move, error, now_ms)
         then = DROPPED
         if write is not None:
-            move.results = [copy_to_write(write, group=self.group, more=[])]
+            move.results = [copy_to_write(write, group=self.group, worker=worker_name(), more=[])]
             then = f"parked in {dead_topic(record.owned.topic, self.group)}"
         self.said.given_up(record, error, made=record.made + 1, then=then)
 
@@ -289,7 +291,7 @@ class SubscriptionRunner:
 
     def _make_copies(self, failure: Failure, more: HeaderList) -> None:
         for write in failure.writes:
-            write.outgoing = copy_to_write(write, group=self.group, more=more)
+            write.outgoing = copy_to_write(write, group=self.group, worker=worker_name(), more=more)
 
     def _perform(self, failure: Failure) -> None:
         for write in failure.writes:
@@ -366,3 +368,8 @@ class SubscriptionRunner:
 
 def _nobody(ready: int) -> None:
     """No slots yet."""
+
+
+def worker_name() -> str:
+    """host/process, for the headers of copies and for people who look for its log."""
+    return f"{socket.gethostname()}/{os.getpid()}"

@@ -190,7 +190,7 @@ class Worker:
         try:
             self.intake.run()
             self.intake.drain(self.app.drain_ms / 1000)
-        except BaseException as failure:  # noqa: BLE001 - said to whoever waits for the worker
+        except BaseException as failure:  # said to whoever waits for the worker
             self.failure = failure
             if isinstance(failure, ClientError):
                 log.error("the worker stops: %s", failure)
@@ -227,6 +227,10 @@ class Worker:
         asyncio.set_event_loop(self._loop)
         self._watchdog.begin()
         self._loop.run_forever()
+        # A handler that blocked the loop has kept our own tasks from beginning: end them unbegun.
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        self._loop.run_until_complete(asyncio.sleep(0))
         self._loop.close()
 
     def watch_loop(self) -> None:
