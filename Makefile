@@ -17,16 +17,19 @@ ROUNDS ?= 3
 SOAK_ROUNDS := $(if $(filter file,$(origin ROUNDS)),50,$(ROUNDS))
 # Each starts a Spark.
 PIPELINE_ROUNDS := $(if $(filter file,$(origin ROUNDS)),10,$(ROUNDS))
-# Of interop, and of test: many tests wait, so there are more processes than cores. 0: one by one. A
-# file of tests stays in one process, with its broker and its JVM.
+# Of interop and integration: many tests wait, so there are more processes than cores. 0: one by one.
+# A file of tests stays in one process, with its broker and its JVM. The tests of make test do not
+# wait, and each of its processes imports everything once.
 PROCESSES ?= 3
-TEST_PROCESSES ?= 6
+INTEGRATION_PROCESSES ?= 6
+TEST_PROCESSES ?= 2
 # Of services, whose tests wait most of the time, each for processes of its own.
 SERVICE_PROCESSES ?= 5
-# Tests marked `full` run in `make full` only (which empties this).
-MARKED ?= not full
-EFFORT := $(if $(MARKED),part,full)
-PYTEST_ARGS = -m "$(MARKED)" $(ARGS)
+# Tests marked `full` run in `make full` only (which sets FULL=1).
+FULL ?=
+EFFORT := $(if $(FULL),full,part)
+NOT_HERE := not soak$(if $(FULL),, and not full)
+PYTEST_ARGS = -m "$(NOT_HERE)" $(ARGS)
 # Spark is large (0.5 GB), so it has an environment of its own.
 SPARK_BIN := .cache/pipelines-python/bin
 SPARK_STAMP := .cache/pipelines-python/.installed
@@ -88,12 +91,37 @@ archives: $(DEV_STAMP) ## build and check the source archive and the wheel of th
 changelog: $(DEV_STAMP) ## move the fragments of changelog.d into CHANGELOG.md, under Unreleased
 	@$(BIN)/python -m release.changelog
 
-# In the order of pyproject.toml: what computes or waits for long first, many short ones at the end,
-# so that no process is alone with a long file.
+# The inner ring: tests that decide by themselves. In the order of pyproject.toml: what computes for
+# long first, many short ones at the end, so that no process is alone with a long file.
 .PHONY: test
-test: $(DEV_STAMP) ## run the tests that need Python only
+test: $(DEV_STAMP) ## run the tests that need no waiting: the inner ring, two minutes
 	$(IN_TESTS_TMPDIR) EFFORT=$(EFFORT) $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile \
-	  --no-loadscope-reorder $(PYTEST_ARGS)
+	  --no-loadscope-reorder -m "not integration and $(NOT_HERE)" $(ARGS)
+
+# The middle ring: real processes, real time, kills. Everything in tests/processes is marked so.
+.PHONY: integration
+integration: $(DEV_STAMP) ## run the tests with real processes and real time, minutes
+	$(IN_TESTS_TMPDIR) EFFORT=$(EFFORT) $(BIN)/python -m pytest -n $(INTEGRATION_PROCESSES) --dist loadfile \
+	  --no-loadscope-reorder tests/processes tests/sockets -m "integration and $(NOT_HERE)" $(ARGS)
+
+COSTS := build/test-costs.jsonl
+
+.PHONY: test-costs
+test-costs: ## run make test and print the seconds of its tests by folder and file; RING=integration
+	@$(MAKE) --no-print-directory $(or $(RING),test) ARGS="--costs $(COSTS) $(ARGS)"
+	@$(BIN)/python -m tests.costs $(COSTS)
+
+# Busy processes beside every third round of make flaky.
+LOAD ?= 2
+
+.PHONY: flaky
+flaky: $(DEV_STAMP) ## run a ring many times, name each test that failed once: ROUNDS=30 LOAD=2 RING=integration
+	@$(BIN)/python -m tests.flaky --rounds $(ROUNDS) --load $(LOAD) --ring $(or $(RING),test) --args "$(ARGS)"
+
+.PHONY: coverage
+coverage: $(DEV_STAMP) ## branches that make test covers, and the twenty least covered modules
+	@$(MAKE) --no-print-directory test ARGS="-p pytest_cov --cov=headrace --cov-branch --cov-report= $(ARGS)"
+	@$(BIN)/python -m tests.coverage_report
 
 .PHONY: full
 full: ## everything that CI runs and the tests marked full; docs/reliability.md keeps the last good run
@@ -245,6 +273,8 @@ conformance: $(DEV_STAMP) programs ## only the comparison with Apache Kafka
 .PHONY: soak
 soak: $(DEV_STAMP) $(SPARK_STAMP) servers ## the long runs: kill -9 under load, 50 rounds
 	ROUNDS=$(SOAK_ROUNDS) $(BIN)/python -m pytest tests/soak --ignore tests/soak/test_pipelines.py $(ARGS)
+	$(BIN)/python -m pytest -m soak tests/interop/test_backlog.py tests/interop/test_outbox.py \
+	  tests/services/test_outbox.py tests/services/test_ship_logs.py tests/sockets/app/test_shadow.py $(ARGS)
 	ROUNDS=$(PIPELINE_ROUNDS) $(SPARK_BIN)/python -m pytest tests/soak/test_pipelines.py $(ARGS)
 	POWER_CUTS=1000 $(BIN)/python -m pytest tests/unit/power_cut $(ARGS)
 

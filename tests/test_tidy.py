@@ -381,6 +381,6 @@ def test_the_core_dependencies_are_locked() -> None:
     import tomllib
 
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text("utf-8"))["project"]
-    wanted = {re.match(r"[\w-]+", line)[0] for line in project["dependencies"]}  # type: ignore[index]
+    wanted = {re.match(r"[\w-]+", line)[0] for line in project["dependencies"]}
     assert wanted <= locked("run").keys()
     assert project["version"] == import_module("headrace").__version__

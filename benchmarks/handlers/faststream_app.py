@@ -11,7 +11,7 @@ from faststream import AckPolicy, FastStream
 from faststream.confluent import KafkaBroker
 
 sys.path.insert(0, str(Path(__file__).parent))
-from tally import Tally, naps  # noqa: E402
+from tally import Tally, naps
 
 bootstrap, topic, count, longest_ms = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
 tally, chance = Tally(count), naps(longest_ms)

@@ -10,7 +10,7 @@ from pathlib import Path
 from headrace import App, Retry
 
 sys.path.insert(0, str(Path(__file__).parent))
-from tally import Tally, naps  # noqa: E402
+from tally import Tally, naps
 
 bootstrap, topic, count, longest_ms, order = sys.argv[1:6]
 tally, chance = Tally(int(count)), naps(float(longest_ms))

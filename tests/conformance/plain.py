@@ -72,7 +72,7 @@ def plain(value: Any, about: Surroundings, name: str = "") -> Any:
 
 
 def slots(message: Message) -> tuple[str, ...]:
-    names: tuple[str, ...] = type(message).__slots__  # type: ignore[assignment]
+    names: tuple[str, ...] = type(message).__slots__
     return names
 
 

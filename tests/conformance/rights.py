@@ -140,7 +140,9 @@ def on_id(operation: Operation) -> Need:
     return ResourceType.TRANSACTIONAL_ID, TRANSACTIONAL_ID, operation
 
 
-def creation(need: Need, principal: str, permission: Permission = Permission.ALLOW) -> Message:
+def creation(
+    need: Need, principal: str, permission: Permission = Permission.ALLOW
+) -> create_acls.AclCreation:
     kind, name, operation = need
     return create_acls.AclCreation(
         kind, name, PatternType.LITERAL, principal, "*", operation, permission
@@ -303,7 +305,7 @@ def _txn_offsets(scene: Scene, version: int) -> Message:
     return txn_offset_commit.TxnOffsetCommitRequest(TRANSACTIONAL_ID, GROUP, 77, 0, topics=[topic])
 
 
-ANY_ENTRY = {
+ANY_ENTRY: dict[str, Any] = {
     "resource_type_filter": ResourceType.ANY,
     "resource_name_filter": "nothing-is-called-so",
     "pattern_type_filter": PatternType.ANY,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import Browser, Page, expect
 
@@ -75,7 +76,7 @@ def _day_of_views() -> str:
     pages = [{"at": one["at"], "m0": 12} for one in minutes]
     total = sum(int(str(one["m0"])) for one in minutes)
     facts = [{"rows": 1440, "f0": total, "f1": 132, "f2": 88}]
-    answers = iter([facts, minutes, pages])
+    answers: Iterator[Any] = iter([facts, minutes, pages])
     drawing = DRAWINGS["page-views"]
     return drawn("page-views", "views-by-minute", drawing, day, lambda _: next(answers)).html
 

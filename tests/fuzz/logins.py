@@ -170,7 +170,7 @@ class Client:
 
 def frames_of(messages: object, version: int, request: object) -> bytes:
     pieces = encode_request(messages, version, 1, "fuzz", request)
-    return b"".join(bytes(piece) for piece in pieces)  # type: ignore[arg-type]
+    return b"".join(bytes(piece) for piece in pieces)
 
 
 def speak(wanted: Dialogue, send: Callable[[bytes], bytes]) -> None:

@@ -40,7 +40,7 @@ def empty_requests(routes: list[Route]) -> Iterator[bytes]:
         for version in api.versions:
             if (api.messages.API_KEY, version) in served:
                 pieces = encode_request(api.messages, version, 1, "fuzz", request)
-                yield b"".join(bytes(piece) for piece in pieces)  # type: ignore[arg-type]
+                yield b"".join(bytes(piece) for piece in pieces)
 
 
 def seeds(routes: list[Route]) -> Iterator[bytes]:

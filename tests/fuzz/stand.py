@@ -135,7 +135,7 @@ class Stand:
         """What another connection, which may do everything, is answered; it must be."""
         session = Session("127.0.0.1", "PLAINTEXT")
         pieces = encode_request(messages, version, 1, "", request)
-        stream = bytearray(b"".join(bytes(piece) for piece in pieces))  # type: ignore[arg-type]
+        stream = bytearray(b"".join(bytes(piece) for piece in pieces))
         try:
             tally, said = self.feed(session, stream)
         except ClosesConnection as refusal:

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TextIO
+from typing import Self, TextIO
 
 from tests.interop.java_session import JavaSession
 from tests.interop.tools import java_command
@@ -98,7 +98,7 @@ class Node:
     """One broker process. Subclasses say how it is started."""
 
     name = "node"
-    start_within_s = 180.0
+    start_within_s = 400.0
     host = "127.0.0.1"
 
     def __init__(self, folder: Path, settings: dict[str, str] | None = None) -> None:
@@ -134,7 +134,7 @@ class Node:
                 raise AssertionError(f"{self.name} did not start:\n{self.log_text()[-4000:]}")
             time.sleep(0.02)
 
-    def stop(self, within_s: float = 120.0) -> None:
+    def stop(self, within_s: float = 400.0) -> None:
         """SIGTERM, and the clean exit that must follow."""
         if self.process is None:
             return
@@ -200,7 +200,7 @@ class Node:
         """Those that are whole: it may be writing the next."""
         return whole_lines(self.log_path)
 
-    def __enter__(self) -> Node:
+    def __enter__(self) -> Self:
         self.start()
         return self
 

@@ -15,6 +15,7 @@ import json
 import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,6 +23,7 @@ import aiokafka
 import confluent_kafka
 import kafka
 
+from headrace.client.consumer.fetched import headers_of
 from tests.interop.java_session import JavaSession
 from tests.interop.tools import tool
 
@@ -58,9 +60,11 @@ class Client(Protocol):
     """One way to reach a broker."""
 
     name: str
-    compressions: tuple[str, ...]
     sets_timestamps: bool
     reads: bool
+
+    @property
+    def compressions(self) -> tuple[str, ...]: ...
 
     def produce(
         self, bootstrap: str, topic: str, compression: str, records: list[Record]
@@ -108,7 +112,7 @@ class ConfluentKafka:
                 value=record.value,
                 headers=list(record.headers),
                 timestamp=record.timestamp,
-                on_delivery=lambda error, message, index=index: delivered(index, error, message),
+                on_delivery=partial(delivered, index),
             )
         assert producer.flush(TIMEOUT_S) == 0
         return [offsets[index] for index in range(len(records))]
@@ -121,7 +125,7 @@ class ConfluentKafka:
             message = consumer.poll(TIMEOUT_S)
             assert message is not None, f"{len(read)} of {count} records read"
             assert message.error() is None, message.error()
-            headers = tuple((k, v) for k, v in message.headers() or ())
+            headers = tuple(headers_of(message))
             read.append(
                 Record(
                     message.key(),

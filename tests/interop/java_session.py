@@ -7,6 +7,7 @@ import subprocess
 import threading
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from tests.interop.tools import HERE, compiled_java, java_command, kafka_jars
 
@@ -67,7 +68,7 @@ class JavaSession:
             self._process.wait()
             self._process = None
 
-    def __enter__(self) -> JavaSession:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

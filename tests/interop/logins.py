@@ -181,7 +181,7 @@ def by_librdkafka(node: SecuredNode, topic: str, shown: Credentials) -> dict[str
     given = librdkafka_settings(node, shown) | {"reconnect.backoff.max.ms": 300}
     producer = confluent_kafka.Producer(given | {"error_cb": errors.append})
     producer.produce(topic, b"x" * 200_000, partition=0)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 400
     while len(producer) and not telling(errors) and time.monotonic() < deadline:
         producer.poll(0.1)
         if errors:

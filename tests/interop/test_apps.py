@@ -1,6 +1,7 @@
-"""The same app on Headrace and on Apache Kafka: retries, order, dead letters, once, kill -9.
+"""The same app on Apache Kafka: retries, order, dead letters, once, kill -9.
 
-The database of `once=` is a real PostgreSQL, which `make servers` brings.
+`tests/services` has the same on Headrace, so here that is a part of `make full`. The database of
+`once=` is a real PostgreSQL, which `make servers` brings.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ __all__ = ["postgres"]
 RECORDS = 600
 
 
-@pytest.fixture(scope="module", params=["headrace", "apache"])
+@pytest.fixture(scope="module", params=[pytest.param("headrace", marks=pytest.mark.full), "apache"])
 def running(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Node]:
@@ -133,7 +134,7 @@ def test_each_effect_is_in_the_database_once_and_in_order_over_kills(
     words = ["--database", postgres.async_url, "--slow-ms", "60"]
     with BillingWorkers(node.bootstrap, tmp_path, *words) as workers:
         killed = rounds(node, workers, ledger, fed, kills=3, every_s=3, most=3, seed=34)
-        until_done(node.bootstrap, workers, ledger, fed, within_s=150)
+        until_done(node.bootstrap, workers, ledger, fed, within_s=400)
     assert killed == (2, 1)
     assert ledger.wrong(fed) == []
     assert set(dead(node.bootstrap)) == fed.parked()
@@ -157,6 +158,6 @@ def test_a_worker_that_stands_still_past_its_session_has_no_second_effect(
         workers.until(lambda: workers.taken() > taken)  # the other one has them all
         workers.until(lambda: ledger.count() == len(fed.handled()))
         halted.send_signal(signal.SIGCONT)
-        until_done(node.bootstrap, workers, ledger, fed, within_s=150)
+        until_done(node.bootstrap, workers, ledger, fed, within_s=400)
     assert ledger.wrong(fed) == []
     assert set(dead(node.bootstrap)) == fed.parked()

@@ -361,7 +361,7 @@ def test_entries_are_handed_on_between_apache_and_headrace(
             if len(expected) == 2:
                 acls("--remove", "--topic", "by-apache-0", "--force")
                 expected.discard("by-apache-0")
-                until(lambda: "by-apache-0" not in acls("--list"))  # noqa: B023
+                until(lambda: "by-apache-0" not in acls("--list"))
             name = f"by-{kind}-{step}"
             acls("--add", "--allow-principal", "User:a", "--operation", "Read", "--topic", name)
             expected.add(name)

@@ -130,12 +130,17 @@ def test_members_share_partitions_and_go_on_where_others_stopped(at: str, protoc
 def test_a_seek_inside_on_assigned_is_where_reading_begins(at: str, protocol: str) -> None:
     topic = new_topic(at, records=10)
     place = TopicPartition(topic, 0)
+
+    def to_the_seventh(places: list[TopicPartition]) -> None:
+        for one in places:
+            consumer.seek(one, 7)
+
     consumer: Consumer = Consumer(
         at,
         topics=[topic],
         group=next(_names),
         settings=PROTOCOLS[protocol],
-        on_assigned=lambda places: [consumer.seek(p, 7) for p in places] and None,
+        on_assigned=to_the_seventh,
     )
     with consumer:
         assert next(consumer).offset == 7

@@ -24,7 +24,7 @@ from tests.soak.three_nodes import ThreeNodes, wait_until
 
 PARTITIONS = 6
 ENOUGH = 200  # records that each client writes between two restarts, at least
-END_WITHIN_S = 180.0
+END_WITHIN_S = 400.0
 
 
 @pytest.fixture(scope="module")

@@ -62,7 +62,7 @@ def every(kind: Any) -> list[Any]:
 def enclosed(messages: Any, request: Any, **fields: Any) -> Any:
     version = messages.VERSIONS[-1]
     pieces = encode_request(messages, version, 7, "client", request)
-    frame = b"".join(bytes(piece) for piece in pieces)[4:]  # type: ignore[arg-type]
+    frame = b"".join(bytes(piece) for piece in pieces)[4:]
     session = Session("10.0.0.1", "PLAINTEXT")
     found = enclose(Call(Now(0, 0), version, memoryview(frame), session, 7))
     for name, value in fields.items():

@@ -106,6 +106,10 @@ def test_deaths_lose_and_double_nothing(target: str, tmp_path: Path) -> None:
     assert survived.verdict.delivered > 50 * ROUNDS
 
 
+# On Headrace tests/services/test_delay.py has both, one after the other.
+@pytest.mark.parametrize(
+    "node", [pytest.param("headrace", marks=pytest.mark.full), "apache"], indirect=True
+)
 def test_an_instance_sleeps_past_its_session_while_the_other_loses_its_store(
     node: Node, tmp_path: Path
 ) -> None:

@@ -26,7 +26,7 @@ from tests.interop.brokers import Node, make_node
 from tests.services.delay_checker import Ledger, Watcher, judge, make_delayed_topic
 from tests.services.delay_process import DelayProcess
 
-WITHIN_S = 120.0
+WITHIN_S = 400.0
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",

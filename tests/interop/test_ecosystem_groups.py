@@ -72,7 +72,7 @@ def fill(broker: Node, topic: str, counts: tuple[int, ...] = COUNTS) -> None:
 
 def commit(broker: Node, group: str, places: list[TopicPartition]) -> None:
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 400
     while True:
         try:
             consumer.commit(offsets=places, asynchronous=False)
@@ -184,7 +184,7 @@ def members(broker: Node, group: str, topic: str, count: int, protocol: str) -> 
     try:
         for consumer in consumers:
             consumer.subscribe([topic])
-        deadline = time.monotonic() + 180
+        deadline = time.monotonic() + 400
         share = max(1, len(COUNTS) // count)
         shares = [share] * min(count, len(COUNTS))
         while (

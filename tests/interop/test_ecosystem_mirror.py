@@ -30,6 +30,7 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 
+from headrace.client.consumer.fetched import headers_of
 from tests.interop.brokers import Node, free_port, make_node
 from tests.interop.ecosystem import ecosystem_java, properties, running, wait_until
 from tests.patience import until
@@ -119,7 +120,7 @@ class Cluster:
             begin = [max(place, 0) for place in self.committed(group, topic)]
         seen: list[Record] = []
         ended: set[int] = set()
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 400
         with self.consumer("reads-by-hand") as consumer:
             consumer.assign([TopicPartition(topic, number, begin[number]) for number in numbers])
             while len(ended) < len(numbers):
@@ -138,7 +139,7 @@ class Cluster:
             places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
             for place in places:
                 place.offset = consumer.get_watermark_offsets(place, timeout=60)[1]
-            until(lambda: is_committed(consumer, places), within_s=120)
+            until(lambda: is_committed(consumer, places), within_s=400)
 
     def committed(self, group: str, topic: str) -> list[int]:
         with self.consumer(group) as consumer:
@@ -167,7 +168,7 @@ def is_committed(consumer: Consumer, places: list[TopicPartition]) -> bool:
 
 
 def as_record(message: Message) -> Record:
-    headers = tuple(message.headers() or ())
+    headers = tuple(headers_of(message))
     return message.partition(), message.key(), message.value(), headers, message.timestamp()[1]
 
 

@@ -59,7 +59,7 @@ class Spark:
             assert self._process.stdin is not None
             self._process.stdin.close()
             try:
-                self._process.wait(120)
+                self._process.wait(400)
             finally:
                 self._process.kill()
             self._process = None

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import aiokafka
@@ -39,7 +38,7 @@ FEW_PARTITIONS = {
 @pytest.fixture(scope="module", params=["stopped", "killed"])
 def written(
     target: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Iterator[Path]:
+) -> Path:
     """The data folder of a broker that has ended, by SIGTERM or (after a restart) by kill -9."""
     node = make_node(target, tmp_path_factory.mktemp(f"files-{request.param}"), FEW_PARTITIONS)
     node.start()
@@ -56,7 +55,7 @@ def written(
         node.kill()
         node.start()  # indexes are rebuilt where they were not whole
     node.stop()
-    yield node.data
+    return node.data
 
 
 async def fill(node: Node, topic: str, compression: str) -> None:

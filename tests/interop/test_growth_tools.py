@@ -47,7 +47,7 @@ def test_tools_see_three_voters_and_the_same_metadata_everywhere(
     for nodes in (["1"], ["1", "2"], ["1", "2", "3"]):
         sets = [re.findall(r'"voterId":(\d+)', line) for line in dumps[0] if "Voters" in line]
         named = [sorted(found) for found in sets]
-        assert nodes in named or nodes == ["1", "2"] and ["1", "3"] in named, records
+        assert nodes in named or (nodes == ["1", "2"] and ["1", "3"] in named), records
 
 
 def dumped(java: JavaSession, folder: Path) -> list[str]:

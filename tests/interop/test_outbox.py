@@ -15,11 +15,11 @@ def test_kills_leave_each_change_told_once_and_in_order(tmp_path: Path) -> None:
     shop = Shop(f"sqlite:///{tmp_path / 'shop.db'}", shards=2)
     with ApacheNode(tmp_path / "node") as node:
         Admin(node.bootstrap).topics.create(TOPIC, partitions=3)
-        told_once_and_in_order(shop, node, None, tmp_path, rows=1000, relays_at_once=2)
+        told_once_and_in_order(shop, node, None, tmp_path, rows=400, relays_at_once=2)
     shop.engine.dispose()
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.timeout(3000)
 def test_a_hundred_thousand_rows_under_kills(tmp_path: Path) -> None:
     shop = Shop(f"sqlite:///{tmp_path / 'shop.db'}")

@@ -102,7 +102,7 @@ def write_mixed_transactions(node: Node, topic: str, part: int) -> None:
     """Two producers whose transactions overlap, every third aborted, with tombstones; and one of a
     name of its own, which never comes back after its first."""
     producers = [transactional(node, f"{topic}-{name}") for name in ("one", "two", f"once-{part}")]
-    for number in range(24):
+    for number in range(12):
         open_ones = producers[:2] if number else producers
         for producer in open_ones:
             producer.begin_transaction()

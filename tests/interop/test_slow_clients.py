@@ -92,7 +92,7 @@ def test_half_open_connections_end_by_themselves(target: str, tmp_path: Path) ->
 
 
 def wait_until_gone(wanted: int, *crowds: Crowd) -> int:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 400
     gone = 0
     while gone < wanted and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -125,6 +125,7 @@ def test_handshakes_and_logins_that_never_end(tmp_path: Path) -> None:
 
 
 @OURS
+@pytest.mark.full  # test_all_of_them_together has as many, 7,000 of them idle
 def test_10_000_connections(tmp_path: Path) -> None:
     """Ten thousand are let in and stay, one more is served, and the companion goes on."""
     raise_open_files(12_000)
@@ -155,7 +156,7 @@ def test_a_storm_of_reconnects(target: str, tmp_path: Path) -> None:
 
 
 def go_on_for(companion: Companion, rounds: int) -> None:
-    wait_for_rounds(companion, len(companion.latencies_s) + rounds, within_s=180)
+    wait_for_rounds(companion, len(companion.latencies_s) + rounds, within_s=400)
 
 
 @OURS

@@ -18,7 +18,7 @@ from tests import patience
 from tests.interop.brokers import HeadraceNode
 from tests.interop.small_disk import fill, small_disk
 
-WITHIN_S = 180.0
+WITHIN_S = 400.0
 FULL_S = 3.0
 TIMES_FULL = 3
 RECORDS = 8  # of a transaction

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Self
 
 from headrace.pipelines.stream.folder import Folder
 from tests.pipelines.orders import MASTER, QUICK
@@ -132,7 +133,7 @@ class Driver:
         self.process = None
         return code
 
-    def __enter__(self) -> Driver:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -24,6 +24,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from headrace.client.connection import ClientSettings
+from headrace.client.consumer.fetched import headers_of
 from tests.interop.brokers import Node
 from tests.pipelines.driver import START_WITHIN_S, Driver
 from tests.pipelines.orders import BEGAN_MS, HOUR_MS, SCHEMA, new_topic, order
@@ -326,7 +327,7 @@ def rounds(
     # If this fails it is the broker that lost or doubled something, not the pipeline.
     assert sum(1 for _ in everything(node.bootstrap, NAME)) == killed.orders + count
     letters = [
-        dict(one.headers() or [])["headrace-message-id"] for one in everything(node.bootstrap, DEAD)
+        dict(headers_of(one))["headrace-message-id"] for one in everything(node.bootstrap, DEAD)
     ]
     killed.letters = len(letters)
     places = {one.decode().partition("@")[0] for one in letters}

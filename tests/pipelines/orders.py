@@ -17,9 +17,12 @@ from headrace.pipelines.declaration import Pipeline, Sink
 from headrace.pipelines.stream.folder import Folder
 
 # It runs for seconds on tables of a few rows: compiling well costs more than it gives, and so does
-# looking again at each class of Spark's own (3 of 23 s of processor time of a small run).
+# looking again at each class of Spark's own (3 of 23 s of processor time of a small run). Java that
+# compiles quickly only has 48 MB for what it compiled: a session of many tests fills them, and then
+# throws code away and compiles it again, a fifth of its processor time (24 of 105 s at its end).
 JAVA = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    " -XX:ReservedCodeCacheSize=256m -XX:-UseCodeCacheFlushing"
     " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 )
 QUICK = {
@@ -27,6 +30,7 @@ QUICK = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "1",
 }
 MASTER = "local[2]"
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
@@ -31,8 +31,9 @@ AT_ONCE = 3
 class Unattended(Runner):
     """On a thread, where no signal can be heard."""
 
-    def _stopped_by_signals(self) -> AbstractContextManager[None]:
-        return nullcontext()
+    @contextmanager
+    def _stopped_by_signals(self) -> Iterator[None]:
+        yield
 
 
 class Site:

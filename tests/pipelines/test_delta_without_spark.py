@@ -68,7 +68,7 @@ def test_its_past_is_shown_too(spark: SparkSession, tmp_path: Path) -> None:
     versions = without_spark(place).versions()
     assert [(one.version, one.operation) for one in versions] == [(0, "write"), (1, "write")]
     for given in ({"version": 0}, {"at": versions[0].time}):
-        _, cells, _ = without_spark(place).rows(limit=100, order=[], **given)  # type: ignore[arg-type]
+        _, cells, _ = without_spark(place).rows(limit=100, order=[], **given)
         assert len(cells) == 6
     with pytest.raises(PipelineError, match="its first version is of"):
         without_spark(place).rows(limit=1, order=[], at="2001-01-01")

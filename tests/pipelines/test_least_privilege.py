@@ -20,7 +20,7 @@ from headrace.pipelines.shipped.topic_to_lake import Lake
 from tests.interop.secured import secured_node
 from tests.pipelines import lakes
 from tests.pipelines.conftest import Run
-from tests.services.test_least_privilege import USERS, Guarded
+from tests.services.a_guarded_node import USERS, Guarded
 
 pytestmark = pytest.mark.timeout(1200)
 

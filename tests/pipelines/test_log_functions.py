@@ -86,7 +86,7 @@ def test_a_service_that_is_no_folders_name_gets_another_one(
 ) -> None:
     """A file system takes 255 bytes and no zero; Delta takes an empty one for none."""
     services = ["shop", "", "s" * 300, "\0zero\0", "\U0001f600" * 300, "a/b=c%d:e *'\"\\", "."]
-    lines = [
+    lines: list[dict[str, Any]] = [
         {"id": str(n), "time": "2026-01-01T00:00:00Z", "service": service, "message": "m"}
         for n, service in enumerate(services)
     ]

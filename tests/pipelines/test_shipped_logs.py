@@ -26,7 +26,7 @@ from headrace.pipelines.stream.span import parse
 from headrace.testing import Broker
 from tests.pipelines import plain_logs as plain
 from tests.pipelines.orders import MASTER, QUICK
-from tests.pipelines.plain_tracking import HOUR_MS, MINUTE_MS
+from tests.pipelines.plain_tracking import HOUR_MS, MINUTE_MS, at_ms, day_of
 from tests.pipelines.site import BEGIN_MS, Unattended, in_plain_python
 from tests.pipelines.watched_hosts import log_lines, samples, time_text, told
 
@@ -110,10 +110,10 @@ def test_each_line_is_once_in_the_table_of_its_day_and_service(watched: Watched)
     expected = [
         (
             one["id"],
-            plain.at_ms(one),
+            at_ms(one),
             one["service"],
             one["message"],
-            plain.day_of(plain.at_ms(one)),
+            day_of(at_ms(one)),
         )
         for one in plain.once(watched.lines)
     ]

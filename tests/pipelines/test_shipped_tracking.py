@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -226,7 +226,7 @@ def test_what_comes_too_late_is_counted_and_the_offline_run_puts_it_right(
         assert site.table("page-views") == as_rows(plain.statistics(views_of(site), 60_000))
 
 
-def as_rows(numbers: dict[int, tuple[int, ...]]) -> list[tuple[int, ...]]:
+def as_rows(numbers: Mapping[int, tuple[int, ...]]) -> list[tuple[int, ...]]:
     return sorted((start, *rest) for start, rest in numbers.items())
 
 

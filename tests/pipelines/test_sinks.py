@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from headrace.client.admin.topics import Topics
 from headrace.client.connection import ClientSettings
+from headrace.client.consumer.fetched import headers_of
 from headrace.pipelines import Jdbc, Table, Topic, pipeline
 from headrace.pipelines.declaration import Pipeline, Sink
 from headrace.pipelines.failure import PipelineError
@@ -43,7 +44,7 @@ def url_of(server: Postgres) -> str:
 
 def in_database(server: Postgres, what: str) -> list[tuple[Any, ...]]:
     with psycopg.connect(f"postgresql://headrace@{server.place}") as connection:
-        return sorted(connection.execute(what).fetchall())  # type: ignore[arg-type]
+        return sorted(connection.execute(what).fetchall())
 
 
 @pytest.mark.parametrize("form", ["delta", "iceberg", "parquet"])
@@ -208,7 +209,7 @@ def read_all(connection: ClientSettings, topic: str, count: int) -> list[dict[st
         message = consumer.poll(120)
         assert message is not None and message.error() is None
         whole = {"key": message.key(), "value": message.value()}
-        found.append(dict(message.headers() or []) | whole)
+        found.append(dict(headers_of(message)) | whole)
     consumer.close()
     return found
 

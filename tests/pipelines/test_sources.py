@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -87,7 +88,7 @@ def test_a_table_whose_rows_change_is_no_stream(
         run(after).stream(once=True)
 
 
-def by_schema(topic: str, schema: str, **source: str) -> Pipeline:
+def by_schema(topic: str, schema: str, **source: Any) -> Pipeline:
     made = pipeline(source=Topic(topic, schema=schema, **source), sink=Table(topic), name=topic)
     return made(lambda rows: rows)
 

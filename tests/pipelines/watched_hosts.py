@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from tests.pipelines import plain_logs as plain
-from tests.pipelines.plain_tracking import MINUTE_MS
+from tests.pipelines.plain_tracking import MINUTE_MS, at_ms
 from tests.pipelines.site import BEGIN_MS
 
 
@@ -33,7 +33,12 @@ def log_lines(seed: int) -> list[plain.Record]:
             ]
         )
         service = chance.choice(["shop", "shop", "pay"])
-        one = {"id": f"f:{number}", "time": time_text(at), "service": service, "message": message}
+        one: dict[str, Any] = {
+            "id": f"f:{number}",
+            "time": time_text(at),
+            "service": service,
+            "message": message,
+        }
         one |= {"host": "h", "fields": {"n": str(number)}} | ({"level": level} if level else {})
         found += [one] * chance.choice([1, 1, 1, 2])
     return found
@@ -62,6 +67,5 @@ def samples(seed: int) -> list[plain.Record]:
 
 def told(alerts: list[plain.Record], *names: str) -> list[tuple[Any, ...]]:
     return [
-        tuple(plain.at_ms(one) if name == "time" else one.get(name) for name in names)
-        for one in alerts
+        tuple(at_ms(one) if name == "time" else one.get(name) for name in names) for one in alerts
     ]

@@ -34,6 +34,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setenv(name, "Tea Maker")
     for name in ("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"):
         monkeypatch.setenv(name, "tea@example.com")
+    # Nothing of the person's own settings, as to sign what is committed.
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     git(folder, "init", "--quiet", "--initial-branch", "main")
     git(folder, "add", ".")
     git(folder, "commit", "--quiet", "--message", "first")

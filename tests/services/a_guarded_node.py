@@ -40,7 +40,7 @@ FOR_NOTHING = "group headrace-cli"
 PROGRAM = str(Path(sys.executable).with_name("headrace"))
 
 # Who asked, for which operation, on what; None: on any resource of the type.
-Question = tuple[str, Operation, ResourceType, str | None]
+Question = tuple[Any, ...]  # principal, operation, kind of resource, its name
 
 
 class WatchedNode:
@@ -138,14 +138,14 @@ class Guarded:
         return str(path)
 
     def done(
-        self, user: str, *words: str, stdin: str = "", within_s: float = 120
+        self, user: str, *words: str, stdin: str = "", within_s: float = 400
     ) -> subprocess.CompletedProcess[str]:
         where = ("--bootstrap", self.node.bootstrap, "--client-config", self.config(user))
         return subprocess.run(
             [PROGRAM, *words, *where], capture_output=True, text=True, timeout=within_s, input=stdin
         )
 
-    def run(self, user: str, *words: str, stdin: str = "", within_s: float = 120) -> str:
+    def run(self, user: str, *words: str, stdin: str = "", within_s: float = 400) -> str:
         done = self.done(user, *words, stdin=stdin, within_s=within_s)
         assert done.returncode == 0, (words, done.stdout, done.stderr)
         return done.stdout
@@ -202,7 +202,7 @@ class Guarded:
             if FOR_NOTHING not in line and any(f"User:{user}" in line for user in USERS)
         ]
 
-    def values(self, topic: str, count: int, within_s: float = 120.0) -> list[bytes]:
+    def values(self, topic: str, count: int, within_s: float = 400.0) -> list[bytes]:
         deadline = time.monotonic() + within_s
         while True:
             found: list[bytes] = []
@@ -227,7 +227,7 @@ def commands_under(heading: str) -> list[str]:
 
 
 def until(
-    is_so: Callable[[], bool], within_s: float = 120.0, said: Callable[[], str] = str
+    is_so: Callable[[], bool], within_s: float = 400.0, said: Callable[[], str] = str
 ) -> None:
     patience.until(is_so, lambda: f"it never came to be {said()[-3000:]}", within_s=within_s)
 
@@ -247,7 +247,7 @@ def ended(worker: subprocess.Popen[bytes]) -> int:
     """SIGTERM; what does not end by that is killed."""
     worker.send_signal(signal.SIGTERM)
     try:
-        return worker.wait(90)
+        return worker.wait(400)
     except subprocess.TimeoutExpired:
         worker.kill()
         return worker.wait()

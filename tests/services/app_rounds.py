@@ -99,7 +99,7 @@ class Workers:
             self.until(lambda one=process: hears_sigterm(one))  # type: ignore[misc]
             process.send_signal(signal.SIGTERM)
         for process in self.running:
-            process.wait(120)
+            process.wait(400)
         codes = [process.returncode for process in self.running]
         self.running = []
         assert codes == [0] * len(codes), f"workers ended with {codes}:\n{self.log_text()[-4000:]}"
@@ -133,7 +133,7 @@ class Workers:
             line.count(f"{TOPIC}-") for line in whole_lines(self._log) if "took over" in line
         )
 
-    def until(self, true: Callable[[], bool], within_s: float = 120.0) -> None:
+    def until(self, true: Callable[[], bool], within_s: float = 400.0) -> None:
         deadline = time.monotonic() + within_s
         while not true():
             assert time.monotonic() < deadline, self.log_text()[-6000:]

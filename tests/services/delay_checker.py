@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from headrace.client.admin.topics import Topics
 from headrace.client.connection import ClientSettings
+from headrace.client.consumer.fetched import headers_of
 from headrace.client.delay.delayed_topics import DelayedTopics
 from headrace.contract import headers as names
 from headrace.contract.delay_topics import companion_of, outcomes_of, rejected_of
@@ -32,7 +33,7 @@ def make_delayed_topic(
 ) -> None:
     at = ClientSettings({"bootstrap.servers": bootstrap})
     Topics(at).create(topic, partitions=partitions, settings=settings)
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + 400
     while topic not in Topics(at).cluster.topics:
         assert time.monotonic() < deadline, f"{topic} does not appear"
         time.sleep(0.05)
@@ -102,7 +103,7 @@ class Ledger:
         to_partition: int | None = None,
         more: list[tuple[str, bytes]] | None = None,
     ) -> None:
-        given: list[tuple[str, bytes]] = list(more or ())
+        given: list[tuple[str, str | bytes | None]] = list(more or ())
         if delay_ms is not None:
             given.append((names.DELAY, str(delay_ms).encode()))
         if at_ms is not None:
@@ -124,12 +125,12 @@ class Ledger:
                     key,
                     partition,
                     message.offset(),
-                    appended,  # type: ignore[arg-type]
+                    appended,
                     delay_ms,
                     due,
                     to_partition,
                     id,
-                )  # fmt: skip
+                )
             )
 
         self.tried += 1
@@ -153,7 +154,7 @@ class Ledger:
             self.companion, None, key, partition=partition, headers=[(names.CANCEL, id.encode())]
         )
 
-    def flush(self, within_s: float = 120.0) -> None:
+    def flush(self, within_s: float = 400.0) -> None:
         left = self._producer.flush(within_s)
         assert left == 0, f"{left} records were not acknowledged"
 
@@ -169,7 +170,7 @@ class Watcher(threading.Thread):
         self._stopping = threading.Event()
         self._reads = threading.Event()
         self.start()
-        assert self._reads.wait(60), f"{topic} cannot be read"  # before anybody is killed
+        assert self._reads.wait(400), f"{topic} cannot be read"  # before anybody is killed
 
     def run(self) -> None:
         consumer = Consumer(
@@ -218,18 +219,18 @@ class Watcher(threading.Thread):
 
 
 def arrived(message: Message, seen_ms: int) -> Arrived:
-    given = {name: said for name, said in message.headers() or ()}
+    given = dict(headers_of(message))
     _, partition, offset = (given.get(names.SOURCE) or b"/-1/-1").decode().rsplit("/", 2)
     return Arrived(
-        message.value() or b"",  # type: ignore[arg-type]
-        message.key(),  # type: ignore[arg-type]
+        message.value() or b"",
+        message.key(),
         message.partition() or 0,
         message.offset() or 0,
         message.timestamp()[1],
         int(given.get(names.DUE_AT) or -1),
         (int(partition), int(offset)),
         seen_ms,
-        given,  # type: ignore[arg-type]
+        given,
     )
 
 
@@ -322,7 +323,7 @@ def read_all(bootstrap: str, topic: str) -> list[Arrived]:
     known = consumer.list_topics(topic, timeout=30).topics[topic]
     unread = set(known.partitions)
     consumer.assign([TopicPartition(topic, number, 0) for number in unread])
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 400
     while unread:
         assert time.monotonic() < deadline, f"{topic} cannot be read to its end"
         message = consumer.poll(0.1)

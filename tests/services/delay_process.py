@@ -69,7 +69,7 @@ class DelayProcess:
             self.process.wait()
             self._ended()
 
-    def stop(self, within_s: float = 90.0) -> None:
+    def stop(self, within_s: float = 400.0) -> None:
         """SIGTERM, and the clean end that must follow."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
@@ -104,7 +104,7 @@ class DelayProcess:
             return words in str(self.ask("/stats"))
         return False
 
-    def wait_for_partitions(self, topic: str, count: int, within_s: float = 120.0) -> None:
+    def wait_for_partitions(self, topic: str, count: int, within_s: float = 400.0) -> None:
         """Until so many partitions of a topic deliver here."""
         deadline = time.monotonic() + within_s
         delivering = -1
@@ -120,7 +120,7 @@ class DelayProcess:
             f"{delivering} partitions deliver, not {count}:\n{self.log_text()[-3000:]}"
         )
 
-    def wait_for_a_share(self, within_s: float = 120.0) -> None:
+    def wait_for_a_share(self, within_s: float = 400.0) -> None:
         """Until something delivers here: of which topic is the group's affair."""
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline:

@@ -118,7 +118,7 @@ class ShipperProcess:
             return (self.state / "positions.json").stat().st_mtime_ns
         return 0
 
-    def wait_until_it_keeps(self, within_s: float = 120) -> None:
+    def wait_until_it_keeps(self, within_s: float = 400) -> None:
         """Positions, since it was started."""
         deadline = time.monotonic() + within_s
         while self.kept() == self._kept_before:

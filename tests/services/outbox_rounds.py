@@ -182,7 +182,7 @@ class Relays:
         for process in self.running:
             until(lambda one=process: hears_sigterm(one), 120, self.log_text)  # type: ignore[misc]
             process.send_signal(signal.SIGTERM)
-        codes = [process.wait(120) for process in self.running]
+        codes = [process.wait(400) for process in self.running]
         self.running = []
         assert codes == [0] * len(codes), self.log_text()[-4000:]
 
@@ -216,7 +216,7 @@ def told(bootstrap: str) -> dict[str, list[int]]:
 
 def ends(bootstrap: str) -> int:
     """The end offsets of all partitions together: a measure of progress."""
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + 400
     while True:
         try:
             [found] = Admin(bootstrap).topics.describe([TOPIC])

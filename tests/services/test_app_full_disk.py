@@ -52,7 +52,7 @@ def test_retries_dead_letters_and_offsets_wait_for_room(node: HeadraceNode, tmp_
         ballast = fill(node.data.parent)
         try:
             # Once more if the broker has given a page back meanwhile: what it could not finish.
-            workers.until(lambda: fill(ballast.parent) and is_full(ballast.parent))
+            workers.until(lambda: bool(fill(ballast.parent)) and is_full(ballast.parent))
             seen = len(workers.seen())
             time.sleep(FULL_S)  # as long as a session
             assert all(process.poll() is None for process in workers.running)

@@ -9,7 +9,7 @@ taken away, and somebody is told so.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -113,7 +113,7 @@ def make(guarded: Guarded, *names: str) -> None:
         Topics(guarded.admin).create(name, partitions=1)
 
 
-def send_orders(guarded: Guarded, *orders: dict[str, object]) -> None:
+def send_orders(guarded: Guarded, *orders: Mapping[str, object]) -> None:
     with Producer(guarded.admin) as shop:
         for number, order in enumerate(orders):
             shop.send("orders", json.dumps({"number": number, **order}), key=f"{number}")

@@ -27,7 +27,7 @@ from tests.services.servers import Postgres
 from tests.soak.three_nodes import ThreeNodes
 
 PARTITIONS = 4
-WITHIN_S = 180.0
+WITHIN_S = 400.0
 pytestmark = pytest.mark.timeout(900)
 
 

@@ -71,11 +71,11 @@ def test_a_worker_that_stands_still_in_its_transaction_makes_others_come_later(e
 
     def stand_still():
         inside.set()
-        assert go_on.wait(120)
+        assert go_on.wait(400)
 
     still = threading.Thread(target=bill, args=(once, message_id, stand_still))
     still.start()
-    assert inside.wait(120)
+    assert inside.wait(400)
     with pytest.raises(TryLater):
         bill(once, message_id)
     go_on.set()

@@ -46,9 +46,9 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
 def database_of(request: pytest.FixtureRequest, shop: Shop) -> Postgres | Mariadb | None:
     match shop.engine.dialect.name:
         case "postgresql":
-            return request.getfixturevalue("postgres")  # type: ignore[no-any-return]
+            return request.getfixturevalue("postgres")
         case "mysql" | "mariadb":
-            return request.getfixturevalue("mariadb")  # type: ignore[no-any-return]
+            return request.getfixturevalue("mariadb")
     return None
 
 
@@ -60,7 +60,7 @@ def test_kills_leave_each_change_told_once_and_in_order(
     )
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.timeout(3000)
 def test_a_hundred_thousand_rows_under_kills(
     request: pytest.FixtureRequest, shop: Shop, node: HeadraceNode, tmp_path: Path

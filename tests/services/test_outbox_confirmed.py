@@ -97,7 +97,7 @@ def test_what_a_killed_consumer_did_not_confirm_is_sent_again_and_booked_once(
                 until(lambda: hears_sigterm(running), 120, relays.log_text)
             finally:
                 running.terminate()
-                assert running.wait(60) == 0
+                assert running.wait(400) == 0
             assert booked() == TRANSFERS
             relays.stop()
         with Relays(shop.url, node.bootstrap, tmp_path, "--resends", "1") as relays:

@@ -76,7 +76,7 @@ def records(bootstrap: str) -> list[Any]:
 
 
 def until_told(bootstrap: str, count: int) -> list[tuple[str, int]]:
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + 400
     while len(found := records(bootstrap)) < count:
         assert time.monotonic() < deadline, found
         time.sleep(0.05)

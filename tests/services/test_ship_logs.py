@@ -71,7 +71,7 @@ def test_no_line_is_lost_or_doubled_over_rotation_and_kills(
     killed_rounds(node, tmp_path, rounds=ROUNDS, lines=4000, files=4, seed=1)
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_a_million_lines_of_twenty_files(node: HeadraceNode, tmp_path: Path) -> None:
     lines = int(os.environ.get("RECORDS", "1000000"))

@@ -113,7 +113,10 @@ class Copier:
 
     def attempt(self, transaction: str, messages: list[Message]) -> bool:
         """True: committed. False: to be aborted, as chance says."""
-        headers = [("transaction", transaction), ("of", str(len(messages)))]
+        headers: dict[str, str | bytes | None] = {
+            "transaction": transaction,
+            "of": str(len(messages)),
+        }
         self.producer.begin_transaction()
         places: dict[int, TopicPartition] = {}
         for message in messages:

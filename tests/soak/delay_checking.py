@@ -7,6 +7,7 @@ invented, out of order, a cancel whose answer is not what happened.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 import confluent_kafka
 from confluent_kafka import TopicPartition
 
+from headrace.client.consumer.fetched import headers_of
 from headrace.contract import delay_topics, durations, headers
 
 READ_WITHIN_S = 600.0
@@ -159,7 +161,7 @@ def _check_order(
             lines[one.partition].append((one.offset, asked.due_ms, asked.offset))
     for line in lines.values():
         line.sort()
-        for before, after in zip(line, line[1:], strict=False):
+        for before, after in itertools.pairwise(line):
             if before[1:] > after[1:]:
                 verdict.blame("out of order", f"{before} before {after}")
 
@@ -279,5 +281,5 @@ def _taken(message: confluent_kafka.Message) -> Taken:
         message.timestamp()[1],
         message.key(),
         message.value(),
-        dict(message.headers() or ()),
+        dict(headers_of(message)),
     )

@@ -19,7 +19,7 @@ from confluent_kafka import KafkaException
 
 from headrace.contract import headers
 
-WITHIN_S = 120.0
+WITHIN_S = 400.0
 SETTINGS = {
     "enable.idempotence": True,
     "linger.ms": 5,
@@ -29,7 +29,7 @@ SETTINGS = {
     "metadata.recovery.strategy": "none",
     "log_level": 0,
 }
-Header = tuple[str, bytes]
+Header = tuple[str, str | bytes | None]
 
 
 class Sender(threading.Thread):
@@ -127,6 +127,7 @@ class Crowd(Sender):
         delay_of = self.chance.randrange
         for number in range(self.count):
             delay_ms = delay_of(self.within_ms)
+            said: list[Header]
             if number % 2:
                 due = time.time_ns() // 1_000_000 + delay_ms
                 said = [(headers.DELIVER_AT, b"%d" % due)]

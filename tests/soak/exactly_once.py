@@ -20,6 +20,7 @@ from pathlib import Path
 import confluent_kafka
 from confluent_kafka import TopicPartition
 
+from headrace.client.consumer.fetched import headers_of
 from tests import patience
 from tests.interop.brokers import Node
 from tests.interop.topics import create_topic
@@ -272,7 +273,7 @@ def read_back(node: Node, topic: str, isolation: Isolation = "read_committed") -
 def as_seen(message: confluent_kafka.Message) -> Seen:
     key, value, partition = message.key(), message.value(), message.partition()
     assert key is not None and value is not None and partition is not None
-    headers = dict(message.headers() or [])
+    headers = dict(headers_of(message))
     transaction = headers.get("transaction")
     return Seen(
         partition,

@@ -59,7 +59,9 @@ class Feeder(threading.Thread):
         number = len(self._sent)
         partition = self.chance.randrange(PARTITIONS)
         key, value = f"key {number % 17}", f"{self.name_of_all} {number:08}"
-        headers = [("transaction", transaction), ("of", str(of))] if transaction else None
+        headers: dict[str, str | bytes | None] | None = (
+            {"transaction": transaction, "of": str(of)} if transaction else None
+        )
         producer.produce(
             self.topic, value, key, partition=partition, headers=headers, on_delivery=self._answered
         )

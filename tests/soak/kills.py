@@ -43,10 +43,11 @@ def run_rounds(node: Node, rounds: int, seed: int) -> Outcome:
         Writer("simple", node.bootstrap, topic.name, False, "gzip"),
     ]
     maker = TopicMaker(node.bootstrap)
-    for worker in (*writers, maker):
+    workers: list[Writer | TopicMaker] = [*writers, maker]
+    for worker in workers:
         worker.start()
     slowest = kill_and_start(node, rounds, random.Random(seed))
-    for worker in (*writers, maker):
+    for worker in workers:
         worker.stop()
     logs = [read_partition(node.port, topic.id, number) for number in range(PARTITIONS)]
     check(writers, logs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -118,7 +119,7 @@ class TopicMaker:
         assert not self._thread.is_alive()
 
     def _run(self) -> None:
-        settings = {"bootstrap.servers": self.bootstrap, "log_level": 0}
+        settings: dict[str, Any] = {"bootstrap.servers": self.bootstrap, "log_level": 0}
         settings |= {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100}
         admin = AdminClient(settings)
         number = 0

@@ -41,7 +41,7 @@ SETTINGS = {
 }
 
 
-class Member:
+class Member(Node):
     """What a node of a cluster knows of itself and of the voters; mixed into both kinds."""
 
     node_id: int
@@ -50,6 +50,7 @@ class Member:
     host: str
     port: int
     bootstrap: str
+    properties: Path
     prefix: list[str]  # of the command, where it runs in a namespace of its own
 
     @property

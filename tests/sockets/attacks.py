@@ -128,7 +128,7 @@ class Attacked(SecuredServer):
 def said(client: socket.socket, messages: Any, version: int, request: Any) -> Any:
     """The answer to a request on a socket."""
     pieces = encode_request(messages, version, 1, "me", request)
-    heard = ask(client, b"".join(bytes(piece) for piece in pieces))  # type: ignore[arg-type]
+    heard = ask(client, b"".join(bytes(piece) for piece in pieces))
     return decode_response(messages, version, memoryview(heard))[1]
 
 

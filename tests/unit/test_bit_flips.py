@@ -9,10 +9,17 @@ import pytest
 from tests.unit.bit_flips import REFUSED, WRONG, build, walk
 
 
-@pytest.mark.parametrize("snapshot", [False, True], ids=["young", "with snapshots"])
-@pytest.mark.parametrize("clean", [False, True], ids=["killed", "stopped"])
+@pytest.mark.parametrize(
+    ("clean", "snapshot"),
+    [
+        pytest.param(False, True, id="killed-with snapshots"),
+        pytest.param(True, False, id="stopped-young"),
+        pytest.param(False, False, id="killed-young", marks=pytest.mark.full),
+        pytest.param(True, True, id="stopped-with snapshots", marks=pytest.mark.full),
+    ],
+)
 def test_a_start_serves_all_or_is_refused_with_a_sentence(
-    tmp_path: Path, snapshot: bool, clean: bool
+    tmp_path: Path, clean: bool, snapshot: bool
 ) -> None:
     state = build(tmp_path, snapshot=snapshot, clean=clean)
     verdicts = list(walk(state, tmp_path, step=97))

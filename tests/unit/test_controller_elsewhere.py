@@ -203,7 +203,7 @@ def test_the_controller_at_hand_is_asked_while_it_is_the_active_one() -> None:
     asked: list[str] = []
     is_active = [False]
     at_hand, elsewhere = Port("at hand", asked), Port("elsewhere", asked)
-    controller: Any = ActiveController(at_hand, elsewhere, lambda: is_active[0])  # type: ignore[arg-type]
+    controller: Any = ActiveController(at_hand, elsewhere, lambda: is_active[0])
     methods = [name for name in vars(ActiveController) if not name.startswith("_")]
     for is_active[0] in (False, True):
         for name in methods:

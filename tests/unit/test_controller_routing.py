@@ -249,7 +249,8 @@ def test_a_waiting_client_is_handed_on_as_it_came_when_the_controller_is_deposed
     answer = create_topics.CreateTopicsResponse(
         topics=[create_topics.CreatableTopicResult(name) for name in ("orders", "payments")]
     )
-    [frame_] = Route(Api(create_topics, send, range(7, 8)), 7, None).frame(7, answer)
+    handle: Any = send
+    [frame_] = Route(Api(create_topics, handle, range(7, 8)), 7, None).frame(7, answer)
     answered(envelope.EnvelopeResponse(bytes(frame_)[4:]))  # type: ignore[arg-type]
     node.purgatory.try_woken()
     node.dispatch.long_answers.run(lambda: False)

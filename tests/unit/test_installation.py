@@ -28,7 +28,7 @@ class Installed(metadata.Distribution):
     def read_text(self, filename: str) -> str | None:
         return self._files.get(filename)
 
-    def locate_file(self, path: object) -> Path:  # type: ignore[override]
+    def locate_file(self, path: object) -> Path:
         raise NotImplementedError
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.prometheus_text import Family, Histogram, render
@@ -19,7 +21,11 @@ def read(text: str) -> dict[str, float]:
 
 
 def test_numbers_and_labels_come_out_as_they_went_in() -> None:
-    samples = [({}, 3), ({"topic": HOSTILE, "partition": 0}, 0.1), ({"topic": "x"}, 2.0**60)]
+    samples: list[tuple[dict[str, Any], float]] = [
+        ({}, 3),
+        ({"topic": HOSTILE, "partition": 0}, 0.1),
+        ({"topic": "x"}, 2.0**60),
+    ]
     text = render([Family("headrace_tea", "gauge", "Cups.", samples)])
     assert text.startswith("# HELP headrace_tea Cups.\n# TYPE headrace_tea gauge\nheadrace_tea 3\n")
     assert read(text) == {

@@ -44,7 +44,7 @@ def pipelines_in(
         ) from missing
     except PipelineError:
         raise
-    except Exception as failure:  # noqa: BLE001 - the person's own file may raise anything
+    except Exception as failure:  # the person's own file may raise anything
         raise PipelineError(
             f"{path} cannot be loaded: {innermost(traceback.format_exc())}."
         ) from failure

@@ -8,8 +8,10 @@ with `advance`; sessions, requests and connections keep their deadlines in monot
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,6 +27,13 @@ if TYPE_CHECKING:
     from headrace.testing.delayed import DelayOnThread
 
 LONGEST_STOP_SECONDS = 60
+# Kafka's 50 partitions of each spread groups and transactions over many brokers. Here there is one,
+# and a test would pay for a hundred folders of files that it does not use.
+ONE_COORDINATOR_PARTITION = {
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+}
 
 
 class Broker:
@@ -47,7 +56,8 @@ class Broker:
         self.data: Path | None = None
         self._given_data = data
         self._port = port
-        self._settings = {name: str(value) for name, value in (settings or {}).items()}
+        given = {name: str(value) for name, value in (settings or {}).items()}
+        self._settings = ONE_COORDINATOR_PARTITION | given
         self._with_delay = delay
         if delay:  # nobody else joins its group, so nobody is waited for
             self._settings.setdefault("group.initial.rebalance.delay.ms", "0")
@@ -112,7 +122,7 @@ class Broker:
             server.stop()
             thread.join(LONGEST_STOP_SECONDS)
         if thread.is_alive():
-            raise RuntimeError("The broker did not stop.")
+            raise RuntimeError(f"The broker did not stop. Its thread is at:\n{_stack_of(thread)}")
         if self._given_data is None and self.data is not None:
             shutil.rmtree(self.data, ignore_errors=True)
             shutil.rmtree(self._delay_folder(), ignore_errors=True)
@@ -162,3 +172,9 @@ class Broker:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+
+def _stack_of(thread: threading.Thread) -> str:
+    """Where a thread is now, for a report; empty if it has just ended."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    return "".join(traceback.format_stack(frame)) if frame is not None else ""

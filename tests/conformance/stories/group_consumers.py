@@ -52,7 +52,8 @@ def beat(
 
 
 def joining(group: str, member: str, *topics: str, **more: Any) -> ConsumerGroupHeartbeatRequest:
-    return beat(group, member, 0, *topics, **({"timeout_ms": 30_000, "owned": {}} | more))
+    said: dict[str, Any] = {"timeout_ms": 30_000, "owned": {}}
+    return beat(group, member, 0, *topics, **(said | more))
 
 
 def ask(
@@ -127,7 +128,7 @@ def one_member(stage: Stage) -> None:
             ("stranger", {"member": "x", "generation": epoch}),
             ("nobody", {}),
         ):
-            request = commit("one-848", topic, place(1), **who)  # type: ignore[arg-type]
+            request = commit("one-848", topic, place(1), **who)
             stage.ask(f"commit v{version} {line}", offset_commit, version, request)
     for line, member, said in (("member", "m", epoch), ("old", "m", 0), ("stranger", "x", epoch)):
         group = OffsetFetchRequestGroup("one-848", member, said, None)

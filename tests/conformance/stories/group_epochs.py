@@ -118,8 +118,13 @@ def commits_in_transactions(stage: Stage) -> None:
             ("an instance of nobody", member, generation, "two"),
             ("an instance alone", "", -1, "one"),
         ):
-            who = {"member": name, "generation": said, "instance": instance}
-            send(f"classic: {line}", "txn-members", **who)
+            send(
+                f"classic: {line}",
+                "txn-members",
+                member=name,
+                generation=said,
+                instance=instance,
+            )
         send("classic: nobody", "txn-members")
         producer.end(None, BUMPS if version == 5 else 4, commit=False)
 

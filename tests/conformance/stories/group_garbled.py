@@ -204,14 +204,15 @@ def heartbeats_that_cannot_be_true(stage: Stage) -> None:
     group = "untrue-848"
     with_coordinator(stage, group)
     epoch = ask(stage, "joins", joining(group, "m", topic.name)).member_epoch
-    for line, owned in {
+    garbled: dict[str, dict[bytes, list[int]]] = {
         "a topic that is not there": {b"\x13" * 16: [0]},
         "no topic": {bytes(16): [0]},
         "partitions that are not there": {topic.id: [0, 99]},
         "a negative partition": {topic.id: [-1]},
         "a partition twice": {topic.id: [0, 0, 1]},
         "a topic without partitions": {topic.id: []},
-    }.items():
+    }
+    for line, owned in garbled.items():
         for far in (0, -1):
             request = beat(group, "m", epoch + far, owned=owned)
             ask(stage, f"{line}, {far} off", request)

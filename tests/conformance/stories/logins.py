@@ -3,6 +3,8 @@ SaslAuthenticate 0-2 on a listener where no login is due."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from headrace.protocol.messages import (
     alter_user_scram_credentials,
     describe_user_scram_credentials,
@@ -72,7 +74,7 @@ def users(stage: Stage) -> None:
 
 def knows(stage: Stage, name: str) -> bool:
     request = DescribeUserScramCredentialsRequest([UserName(name)])
-    answer = stage.connection.ask(describe_user_scram_credentials, 0, request)
+    answer: Any = stage.connection.ask(describe_user_scram_credentials, 0, request)
     return bool(answer.results[0].error_code == 0)
 
 

@@ -73,31 +73,31 @@ def limits_are_set_found_and_removed(stage: Stage) -> None:
             *parts: Any,
             version: int = version,
             strict: bool = False,
-            **limits: float,
+            limits: dict[str, float] | None = None,
         ) -> None:
             request = described(*parts, strict=strict)
-            wait_for(stage, request, set(limits.items()))
+            wait_for(stage, request, set((limits or {}).items()))
             stage.ask(f"v{version} {line}", describe_client_quotas, version, request)
 
         name = (EXACT, f"ann-{version}")
         alter("set a user", entry(ann, **{PRODUCE: 1024.0}))
-        describe("a user", ("user", *name), **{PRODUCE: 1024.0})
+        describe("a user", ("user", *name), limits={PRODUCE: 1024.0})
         alter("another limit", entry(ann, **{PRODUCE: None, CONSUME: 2048.0}))
-        describe("what is left", ("user", *name), **{CONSUME: 2048.0})
+        describe("what is left", ("user", *name), limits={CONSUME: 2048.0})
         alter("a user's client", entry([*ann, *web], **{TIME: 12.5}))
         # Of several entities the order is that of a hash table, so they are not compared.
         wait_for(stage, described(("user", *name)), {(CONSUME, 2048.0), (TIME, 12.5)})
-        describe("strictly", ("user", *name), strict=True, **{CONSUME: 2048.0})
-        describe("with a client", ("user", *name), ("client-id", ANY, None), **{TIME: 12.5})
+        describe("strictly", ("user", *name), strict=True, limits={CONSUME: 2048.0})
+        describe("with a client", ("user", *name), ("client-id", ANY, None), limits={TIME: 12.5})
         alter("a dry run", entry(ann, **{PRODUCE: 5.0}), validate_only=True)
-        describe("unchanged", ("user", *name), strict=True, **{CONSUME: 2048.0})
+        describe("unchanged", ("user", *name), strict=True, limits={CONSUME: 2048.0})
         alter("an address", entry([("ip", "10.1.2.3")], **{CONNECTIONS: 7.0}))
-        describe("addresses", ("ip", ANY, None), **{CONNECTIONS: 7.0})
+        describe("addresses", ("ip", ANY, None), limits={CONNECTIONS: 7.0})
         alter("removed", entry([("ip", "10.1.2.3")], **{CONNECTIONS: None}))
         alter("removed again", entry([("ip", "10.1.2.3")], **{CONNECTIONS: None}))
         describe("no addresses", ("ip", ANY, None))
         alter("set the default", entry([("user", None)], **{CHANGES: 1000.5}))
-        describe("the default", ("user", DEFAULT, None), **{CHANGES: 1000.5})
+        describe("the default", ("user", DEFAULT, None), limits={CHANGES: 1000.5})
         alter("no default", entry([("user", None)], **{CHANGES: None}))
         alter("one of two", entry(ann, **{CONSUME: None}))
         alter("the other", entry([*ann, *web], **{TIME: None}))
@@ -125,7 +125,7 @@ def limits_that_make_no_sense(stage: Stage) -> None:
         "too many connections": entry([("ip", "10.0.0.1")], **{CONNECTIONS: 2.0**31}),
     }.items():
         stage.ask(line, alter_client_quotas, version, altered(wrong))
-    for line, parts in {
+    filters: dict[str, list[tuple[str, int, str | None]]] = {
         "empty type": [("", EXACT, "x")],
         "twice": [("user", EXACT, "x"), ("user", ANY, None)],
         "unknown": [("group", EXACT, "x")],
@@ -134,7 +134,8 @@ def limits_that_make_no_sense(stage: Stage) -> None:
         "default with a name": [("user", DEFAULT, "x")],
         "any with a name": [("user", ANY, "x")],
         "address and user": [("ip", ANY, None), ("user", ANY, None)],
-    }.items():
+    }
+    for line, parts in filters.items():
         stage.ask(f"filter: {line}", describe_client_quotas, 1, described(*parts))
 
 

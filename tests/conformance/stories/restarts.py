@@ -205,7 +205,7 @@ def epochs_after_a_restart(stage: Stage) -> None:
         stage.answers[line] = in_words(stage.answers[line], epoch)
 
     ask("duplicate of before", produce, 13, produce_request(13, topic, old_batch()))
-    who = {"producer_id": 900, "producer_epoch": 1, "base_timestamp": now_ms()}
+    who: dict[str, Any] = {"producer_id": 900, "producer_epoch": 1, "base_timestamp": now_ms()}
     next_one = build(R(b"3"), base_sequence=2, **who)
     ask("goes on", produce, 13, produce_request(13, topic, next_one))
     active = DescribeProducersRequest([TopicRequest("restarted", [0])])

@@ -127,7 +127,8 @@ def running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         process.terminate()
         try:
-            process.wait(90)  # what it has not committed, the next one would do again
+            # What it has not committed, the next one would do again: by force only if it hangs.
+            process.wait(300)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Producer
 
 from headrace.client.connection import read_config_file
+from tests.command_in_process import run_command
 from tests.sockets.cli.conftest import CommandLine
 
 HEADRACE = [sys.executable, "-m", "headrace"]
@@ -22,12 +23,7 @@ HEADRACE = [sys.executable, "-m", "headrace"]
 @pytest.fixture(scope="module")
 def security(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("secured") / "security"
-    done = subprocess.run(
-        [*HEADRACE, "security", "init", "--folder", str(folder), "--host", "kafka.example.org"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = run_command("security", "init", "--folder", str(folder), "--host", "kafka.example.org")
     assert done.returncode == 0, done.stderr
     assert "kafka.example.org" in done.stderr and "start --secure" in done.stdout
     return folder
@@ -40,12 +36,15 @@ def address(security: Path) -> Iterator[str]:
     command += ["--listen", "127.0.0.1:0", "--data", str(security.parent / "data")]
     log = (security.parent / "log").open("w")
     with log, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as node:
-        assert node.stdout is not None
-        line = node.stdout.readline()
-        assert line, (security.parent / "log").read_text()
-        yield json.loads(line)["address"]
-        node.terminate()
-        assert node.wait(60) == 0
+        try:
+            assert node.stdout is not None
+            line = node.stdout.readline()
+            assert line, (security.parent / "log").read_text()
+            yield json.loads(line)["address"]
+            node.terminate()
+            assert node.wait(300) == 0
+        finally:
+            node.kill()
 
 
 @pytest.fixture
@@ -74,25 +73,9 @@ def test_secrets_are_for_their_owner_alone(security: Path) -> None:
 
 def test_nothing_is_overwritten(security: Path) -> None:
     before = (security / "ca.pem").read_text()
-    done = subprocess.run(
-        [*HEADRACE, "security", "init", "--folder", str(security)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = run_command("security", "init", "--folder", str(security))
     assert done.returncode == 1 and "is there already" in done.stderr
     assert (security / "ca.pem").read_text() == before
-
-
-def test_without_the_folder_a_node_does_not_start_secured(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [*HEADRACE, "start", "--secure", "--data", str(tmp_path / "data")],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 1 and "headrace security init" in done.stderr
 
 
 def test_commands_log_in_by_the_client_file(headrace: CommandLine) -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import subprocess
 import sys
 
 import pytest
 
+from headrace.client import Admin
+from headrace.client.connection import ClientSettings
+from headrace.client.lookup.record_reader import RecordReader
+from headrace.logs import Handler
 from headrace.testing import Broker
 
 PROGRAM = """
@@ -58,3 +64,25 @@ def test_a_child_makes_clients_of_its_own() -> None:
         )
     assert done.stderr == ""
     assert done.stdout == "0 [b'after', b'before', b'of the child', b'under way']\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_log_handler_in_a_child_sends_its_own_records_and_writes_them_when_it_is_closed() -> None:
+    with Broker() as broker:
+        Admin(broker.bootstrap).topics.create("logs", partitions=1)
+        handler = Handler(broker.bootstrap, service="shop")
+        logger = logging.Logger("shop.pay")
+        logger.addHandler(handler)
+        logger.info("of the parent")
+        child = os.fork()
+        if not child:
+            logger.info("of the child")
+            handler.close()
+            os._exit(0 if handler.lost + handler.dropped == 0 else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        handler.close()
+        reader = RecordReader(ClientSettings({"bootstrap.servers": broker.bootstrap}), "logs")
+        found = [json.loads(one.value) for one in reader.records()]
+        reader.close()
+    assert sorted(one["message"] for one in found) == ["of the child", "of the parent"]
+    assert len({one["id"].partition(":")[0] for one in found}) == 2

@@ -27,7 +27,7 @@ def test_the_packaged_java_is_not_asked_for_a_module_it_lacks(tmp_path: Path) ->
 def test_the_spark_of_the_run_before_is_waited_for(tmp_path: Path) -> None:
     folder = Folder(tmp_path, "p")
     folder.wait_for_old_spark(ours=1)  # there was none
-    named_so = ["sh", "-c", "echo begun; sleep 60; exit", "SparkSubmit"]
+    named_so = ["sh", "-c", "echo begun; sleep 600; exit", "SparkSubmit"]
     with subprocess.Popen(named_so, start_new_session=True, stdout=subprocess.PIPE) as spark:
         try:
             assert spark.stdout is not None

@@ -28,8 +28,8 @@ class Loop:
 
     def run(self) -> None:
         while self.watched:
-            reporting = readable(self.watched, 90)
-            assert reporting, "no report for 90 seconds"
+            reporting = readable(self.watched, 300)
+            assert reporting, "no report for five minutes"
             for sock in reporting:
                 self.watched[sock]()
 

@@ -11,14 +11,14 @@ import time
 from headrace.server.local_cluster.child import Line, Order
 
 line = Line(socket.socket(fileno=int(sys.argv[1])))
-(told,) = line.hear() or ()
+[told] = line.hear() or []
 order = Order(**told)
 how = order.overrides.get("how", "")
 print(f"hello from {order.node}", flush=True)  # noqa: T201
 ready = f"{order.data[:-1]}1.ready"
 if how == "refuses":
     while not os.path.exists(ready):  # or node 1 would be asked to stop before it can
-        os.sched_yield()
+        time.sleep(0.01)
     line.tell({"refused": "the port is taken."})
     sys.exit(3)
 ended = f"{order.data}.ended"

@@ -3,7 +3,6 @@ end. A stand-in that only waits for the end of its input is run instead of the s
 
 import os
 import sys
-import time
 
 from headrace.contract.delay_topics import REGISTRY
 from headrace.metadata.image import MetadataImage
@@ -11,10 +10,10 @@ from headrace.server.background import delay_process
 from headrace.server.background.delay_process import DelayProcess, delay_command
 from headrace.server.server import Server
 from headrace.server.settings.settings import load_settings
+from tests.patience import until
 
 WAITS = [sys.executable, "-c", "import os; os.read(0, 1)"]
 FAILS = [sys.executable, "-c", "raise SystemExit(3)"]
-WITHIN_S = 180
 
 WITHOUT = MetadataImage("cluster")
 WITH = MetadataImage("cluster", topics={REGISTRY: None})
@@ -36,10 +35,11 @@ class ANode:
         self.delay = self.server.delay = DelayProcess(self.server.loop, counted)
 
     def turn_until(self, condition):
-        deadline = time.monotonic() + WITHIN_S
-        while not condition():
-            assert time.monotonic() < deadline, "it does not come true"
+        def turn():
             self.server.loop.turn(10)
+            return condition()
+
+        until(turn, every_s=0)
 
     def __enter__(self):
         return self

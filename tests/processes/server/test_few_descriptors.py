@@ -72,7 +72,7 @@ def receive(connection, size):
 
 def test_many_new_partitions_do_not_end_a_node_with_few_descriptors(node):
     process, said = node
-    with socket.create_connection(("127.0.0.1", port_of(process)), timeout=120) as connection:
+    with socket.create_connection(("127.0.0.1", port_of(process)), timeout=300) as connection:
         wanted = [metadata.MetadataRequestTopic(name=f"asked-{n}") for n in range(NAMES)]
         request = metadata.MetadataRequest(wanted, allow_auto_topic_creation=True)
         made = ask(connection, metadata, 9, request)
@@ -84,5 +84,5 @@ def test_many_new_partitions_do_not_end_a_node_with_few_descriptors(node):
         again = ask(connection, metadata, 9, metadata.MetadataRequest(wanted))
         assert {len(topic.partitions) for topic in again.topics} == {1}
     process.send_signal(signal.SIGTERM)
-    assert process.wait(120) == 0
+    assert process.wait(300) == 0
     assert "Traceback" not in said.read_text()

@@ -1,5 +1,6 @@
 """The scrub's process: it reads segments from the disk, reports damage, and ends."""
 
+import itertools
 import os
 
 import pytest
@@ -49,7 +50,7 @@ def job_of(log):
     items = log.log.segments.items
     return [
         ClosedSegment(segment.path, segment.base_offset, behind.base_offset, segment.size)
-        for segment, behind in zip(items, items[1:], strict=False)
+        for segment, behind in itertools.pairwise(items)
     ]
 
 

@@ -22,6 +22,8 @@ from headrace.app.headers import (
 )
 from headrace.app.message import PartialFailure
 
+pytestmark = pytest.mark.usefixtures("quick_producers")
+
 QUICKLY = Retry(attempts=3, first="5ms", longest="20ms")
 
 
@@ -81,6 +83,7 @@ def test_values_come_as_the_type_hint_says(cluster: Any) -> None:
     assert cluster.committed("g")["orders", 0] == 1
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("order_by", [None, "key", "partition"])
 @pytest.mark.parametrize("kind", ["coroutine", "function"])
 def test_what_fails_is_tried_again_and_then_parked(cluster: Any, order_by: Any, kind: str) -> None:
@@ -134,6 +137,7 @@ def test_sixty_four_at_once_on_one_partition_and_keys_in_order(cluster: Any) -> 
     cluster.topic("orders")
     app = App(cluster.bootstrap, group="g")
     running = most = 0
+    all_at_once = asyncio.Event()
     seen: dict[int, list[int]] = {}
 
     @app.on("orders", concurrency=64, order_by="key")
@@ -141,7 +145,10 @@ def test_sixty_four_at_once_on_one_partition_and_keys_in_order(cluster: Any) -> 
         nonlocal running, most
         running += 1
         most = max(most, running)
-        await asyncio.sleep(0.002)
+        if most == 64:
+            all_at_once.set()
+        await all_at_once.wait()
+        await asyncio.sleep(0)
         running -= 1
         seen.setdefault(order.id % 100, []).append(order.id)
 
@@ -150,10 +157,11 @@ def test_sixty_four_at_once_on_one_partition_and_keys_in_order(cluster: Any) -> 
     app.sender.producer.flush(60)
     with app.running():
         cluster.until(lambda: sum(map(len, seen.values())) == 2000)
-    assert 30 < most <= 64
+    assert most == 64
     assert all(numbers == sorted(numbers) for numbers in seen.values())
 
 
+@pytest.mark.integration
 def test_a_hanging_record_does_not_hold_up_the_commit_of_what_is_known_beyond_it(
     cluster: Any,
 ) -> None:
@@ -268,6 +276,7 @@ def test_a_handler_may_raise_anything_and_the_worker_lives(cluster: Any) -> None
     assert len(cluster.records("orders.g.dead")) == 5
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", ["coroutine", "function", "batches"])
 def test_an_attempt_that_takes_too_long_is_ended(cluster: Any, kind: str) -> None:
     cluster.topic("orders")

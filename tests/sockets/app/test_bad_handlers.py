@@ -16,6 +16,8 @@ from headrace import App, Message, Retry
 from headrace.app.attempts import watchdog
 from headrace.app.retry import TryLater
 
+pytestmark = pytest.mark.usefixtures("quick_producers")
+
 
 def test_a_handler_that_blocks_the_loop_is_named(
     cluster: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
@@ -29,7 +31,7 @@ def test_a_handler_that_blocks_the_loop_is_named(
     async def careless(value: str) -> None:
         deadline = time.monotonic() + 180
         while "blocked the loop" not in caplog.text and time.monotonic() < deadline:
-            time.sleep(0.01)
+            time.sleep(0.01)  # noqa: ASYNC251 - what the test is about
 
     with caplog.at_level(logging.WARNING), app.running():
         app.send("orders", "x")
@@ -121,6 +123,7 @@ def test_a_result_that_cannot_be_published_is_a_failure_of_the_handler(cluster: 
     assert all(b"publish" in message for message in messages)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", ["blocks", "catches"])
 def test_a_handler_that_does_not_end_is_given_up_at_the_stop(
     cluster: Any, kind: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch

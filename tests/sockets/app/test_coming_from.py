@@ -77,6 +77,7 @@ def test_every_program_is_run_here_and_told_of_in_the_guide() -> None:
     assert all(f"coming-from/{name}" in guide for name in programs)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("program", SAYS)
 def test_a_program_does_what_the_guide_says(broker: Broker, program: str) -> None:
     said = run(broker, program)

@@ -13,6 +13,8 @@ from confluent_kafka import KafkaError, KafkaException
 from headrace import App, Message, Publish, Retry
 from headrace.client import Admin
 
+pytestmark = pytest.mark.usefixtures("quick_producers")
+
 
 @pytest.mark.parametrize(("order_by", "kind"), [(None, "coroutine"), ("partition", "function")])
 def test_every_record_leads_to_its_results_once(cluster: Any, order_by: Any, kind: str) -> None:
@@ -59,6 +61,7 @@ def test_what_it_cannot_promise_is_refused_at_once(wrong: dict[str, Any]) -> Non
         async def handle(values: list[str]) -> None: ...
 
 
+@pytest.mark.integration
 def test_no_transaction_is_begun_while_a_commit_is_unanswered(cluster: Any) -> None:
     """If that one is sent again, it may arrive after the transaction and take its places back."""
     cluster.topic("in")
@@ -86,6 +89,7 @@ def test_no_transaction_is_begun_while_a_commit_is_unanswered(cluster: Any) -> N
         assert [record.value for record in cluster.records("out")] == [b"x"]
 
 
+@pytest.mark.integration
 def test_a_partition_that_goes_leaves_when_its_results_are_written(
     cluster: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -127,6 +131,7 @@ def test_a_partition_that_goes_leaves_when_its_results_are_written(
     assert "still at work" not in caplog.text
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("dead_letters", [True, False])
 @pytest.mark.parametrize(
     "poison",

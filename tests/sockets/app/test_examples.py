@@ -13,6 +13,8 @@ from headrace.services.redrive.letters import Selection
 from headrace.services.redrive.service import DeadLetters
 from headrace.testing import Broker, TestApp
 
+pytestmark = pytest.mark.usefixtures("quick_producers")
+
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
@@ -30,6 +32,7 @@ def values(records):
     return [json.loads(record.value) for record in records]
 
 
+@pytest.mark.integration
 def test_the_order_service_bills_once_in_order_and_parks_what_cannot_be(tmp_path, monkeypatch):
     monkeypatch.setenv("DATABASE_URL", f"sqlite+aiosqlite:///{tmp_path / 'bills.db'}")
     billing = load("order-service", "billing", monkeypatch)
@@ -64,6 +67,7 @@ def test_the_order_service_bills_once_in_order_and_parks_what_cannot_be(tmp_path
         assert values(running.records("bills"))[-1] == {"order": 4, "on_account": False}
 
 
+@pytest.mark.integration
 def test_the_notifier_reminds_those_who_did_not_come_back(monkeypatch):
     monkeypatch.delenv("REDIS_URL", raising=False)
     notifier = load("notifier", "notifier", monkeypatch)

@@ -12,6 +12,8 @@ from pydantic import BaseModel
 from headrace import App, Retry
 from headrace.app.once.memory import OnceAttempt
 
+pytestmark = pytest.mark.usefixtures("quick_producers")
+
 
 @pytest.fixture
 def lines(caplog: Any) -> Any:

@@ -11,13 +11,16 @@ from headrace.client.errors import ClientError
 from headrace.client.wire import Wire
 from headrace.protocol.messages import join_group
 from headrace.testing import Broker
+from tests.sockets.fills import FILLS
+
+pytestmark = pytest.mark.integration
 
 
 def test_a_worker_that_is_fenced_ends_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     """It went on without a record, for ever: whoever watches it did not start it again."""
     with Broker(settings={"group.initial.rebalance.delay.ms": 0}) as broker:
         Admin(broker.bootstrap).topics.create("orders", partitions=1)
-        settings = {"group.instance.id": "one", "heartbeat.interval.ms": 100}
+        settings: dict[str, str | int] = {"group.instance.id": "one", "heartbeat.interval.ms": 100}
         app = App(
             broker.bootstrap, group="billing", settings=settings, delay="off", start_from="earliest"
         )
@@ -26,7 +29,7 @@ def test_a_worker_that_is_fenced_ends_and_says_so(caplog: pytest.LogCaptureFixtu
         def bill(order: bytes) -> None:
             join_once(broker.bootstrap, "billing", "one")
 
-        with Producer(broker.bootstrap) as producer:
+        with Producer(broker.bootstrap, settings=FILLS) as producer:
             producer.send_sync("orders", "1")
         with pytest.raises(ClientError, match=r"same group\.instance\.id"):
             app.run()

@@ -13,6 +13,8 @@ from headrace.app.dispatch.blocked_keys import BlockedKeys
 from headrace.testing import Broker
 from tests.sockets.app.conftest import Cluster
 
+pytestmark = pytest.mark.integration
+
 SLOWLY = Retry(attempts=4, first="1m", longest="10m", jitter=0)
 
 

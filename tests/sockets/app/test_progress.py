@@ -15,6 +15,8 @@ from headrace.app.worker import intake
 from headrace.prometheus_text import render
 from tests.sockets.picky_coordinator import Picky
 
+pytestmark = pytest.mark.usefixtures("quick_producers")
+
 KEYS, EACH, UNTIL = 40, 10, 200
 
 
@@ -41,6 +43,7 @@ def test_a_log_that_ends_before_the_committed_offset_is_read_from_its_beginning(
     assert cluster.committed("g")["orders", 0] == 2
 
 
+@pytest.mark.integration
 def test_the_committed_offset_follows_with_many_keys_at_once(cluster: Any) -> None:
     """All of a key at once, key by key, would leave it at the first record of the last key."""
     cluster.topic("orders")
@@ -66,6 +69,7 @@ def test_the_committed_offset_follows_with_many_keys_at_once(cluster: Any) -> No
         cluster.until(lambda: len(handled) == KEYS * EACH)
 
 
+@pytest.mark.integration
 def test_a_commit_that_failed_later_on_is_made_again(cluster: Any) -> None:
     cluster.topic("orders")
     app = App(cluster.bootstrap, group="g")
@@ -88,6 +92,7 @@ def test_a_commit_that_failed_later_on_is_made_again(cluster: Any) -> None:
         cluster.until(lambda: owned.source.committed_offset == 1)  # by another commit
 
 
+@pytest.mark.integration
 def test_a_commit_that_is_sent_again_never_undoes_a_later_one(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,6 +137,7 @@ class InARebalance:
         return getattr(self._real, name)
 
 
+@pytest.mark.integration
 def test_a_worker_that_ends_in_a_rebalance_commits_when_it_is_over(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,7 +157,8 @@ def test_a_worker_that_ends_in_a_rebalance_commits_when_it_is_over(
         commits = worker.intake.commits
         # Its first commit says where it begins; nobody would answer it any more.
         cluster.until(lambda: owned.source.committed_offset == 0 and not commits.unanswered)
-        group = commits._consumer = InARebalance(worker.intake.consumer)
+        group: Any = InARebalance(worker.intake.consumer)
+        commits._consumer = group
         app.send("orders", "x")
         cluster.until(lambda: owned.source.committed_offset == 1)  # it was sent
         assert cluster.committed("g").get(("orders", 0)) != 1
@@ -184,7 +191,8 @@ def test_a_worker_that_stood_still_and_wakes_in_a_rebalance_keeps_its_partitions
         assert worker is not None
         intake = worker.intake
         cluster.until(lambda: intake.owned)
-        group = intake.commits._consumer = Undecided(intake.consumer)
+        group: Any = Undecided(intake.consumer)
+        intake.commits._consumer = group
 
         def has_asked() -> bool:
             intake._polled_at -= 100  # as if it had not polled for so long

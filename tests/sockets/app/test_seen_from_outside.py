@@ -25,6 +25,8 @@ from headrace.services.redrive.service import DeadLetters
 from headrace.testing import Broker, TestApp
 from tests.patience import until
 
+pytestmark = pytest.mark.usefixtures("quick_producers")
+
 QUICK = Retry(attempts=2, first="5ms", longest="5ms")
 
 
@@ -97,6 +99,7 @@ def test_numbers_are_there_while_the_cluster_is_away():
     assert "headrace_app_received_total" in render(AppMetrics(app).families())
 
 
+@pytest.mark.integration
 def test_produce_attempts_dead_letter_and_redrive_are_one_trace(broker):
     spans = InMemorySpanExporter()
     provider = TracerProvider()
@@ -133,6 +136,7 @@ def test_produce_attempts_dead_letter_and_redrive_are_one_trace(broker):
     assert trace_id in record.header("traceparent").decode()
 
 
+@pytest.mark.integration
 def test_a_delay_and_what_a_handler_sends_belong_to_the_same_trace():
     spans = InMemorySpanExporter()
     provider = TracerProvider()

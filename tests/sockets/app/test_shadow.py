@@ -15,6 +15,9 @@ from headrace.client.producer.producer import Producer
 from headrace.services.replay.shadow_run import ShadowOutcome, ShadowRun
 from headrace.testing import Broker
 from tests.patience import until
+from tests.sockets.fills import FILLS
+
+pytestmark = pytest.mark.integration
 
 
 def billing(broker: Broker, factor: int, handled: list[int], *, safe: bool = True) -> App:
@@ -34,7 +37,7 @@ def prepared(broker: Broker, count: int) -> None:
     topics = Topics(Producer(broker.bootstrap).connection)
     topics.create("orders", partitions=2)
     topics.create("bills", partitions=2)
-    with Producer(broker.bootstrap) as producer:
+    with Producer(broker.bootstrap, settings=FILLS) as producer:
         for number in range(1, count + 1):
             producer.send("orders", b'{"n": %d}' % number, key=f"customer-{number}")
 
@@ -52,7 +55,7 @@ def shadowed(app: App, name: str) -> ShadowOutcome:
     return run.outcome(span, None)
 
 
-MANY = pytest.param(100_000, marks=[pytest.mark.full, pytest.mark.timeout(1_800)])
+MANY = pytest.param(100_000, marks=[pytest.mark.soak, pytest.mark.timeout(1_800)])
 
 
 @pytest.mark.parametrize("count", [30, MANY])
@@ -106,7 +109,7 @@ def test_once_keys_of_a_shadow_are_its_own() -> None:
         app = App(broker.bootstrap, group="once", delay="off")
 
         @app.on("orders", once=Sql(engine), replay_safe=True)
-        def bill(order: dict[str, int], db) -> None:  # type: ignore[no-untyped-def]
+        def bill(order: dict[str, int], db) -> None:
             db.execute(text("INSERT INTO bills VALUES (:n)"), {"n": order["n"]})
 
         return app

@@ -4,10 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
+
+import pytest
 
 from headrace import App, Message, Retry
 from headrace.client import Admin
+from headrace.testing import Broker
+from tests.interop.brokers import free_port
+from tests.sockets.app.conftest import Cluster
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """At a port that no other program takes while the broker restarts."""
+    with Broker(port=free_port()) as broker:
+        yield Cluster(broker)
 
 
 def make(cluster: Any, seen: list[tuple[int, str]], number: int, **options: Any) -> App:

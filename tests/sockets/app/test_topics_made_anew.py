@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -13,6 +13,8 @@ from headrace import App, Message, Retry
 from headrace.app import Sql
 from headrace.app.dispatch.completion import topic_id_in
 from headrace.app.worker import topic_ids
+
+pytestmark = pytest.mark.integration
 
 LONGER_THAN_MEMORY = Retry(attempts=3, first="2s1ms", longest="3s", jitter=0)
 
@@ -172,7 +174,7 @@ def test_exactly_once_writes_once_for_each_record_of_the_new_topic(cluster: Any)
 def test_an_offset_committed_for_the_topic_before_does_not_count(cluster: Any, caplog: Any) -> None:
     """It was under way when the topic was deleted, and reached the group after that."""
 
-    def reader(seen: list[str], start_from: str) -> App:
+    def reader(seen: list[str], start_from: Literal["earliest", "latest"]) -> App:
         app = App(cluster.bootstrap, group="g", start_from=start_from)
 
         @app.on("orders")

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
 from headrace.cli.failure import Failure
 from headrace.cli.main import app
 from headrace.testing import Broker
+from tests.restored_log import log_as_before
 
 
 class CommandLine:
@@ -22,6 +23,11 @@ class CommandLine:
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self._runner = CliRunner()
+
+    @cached_property
+    def admin(self) -> AdminClient:
+        """For what a test looks at again and again: a command would connect each time."""
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
     def __call__(self, *words: str, stdin: str | bytes = "") -> str:
         """What the command wrote to standard output; it must succeed."""
@@ -63,24 +69,12 @@ class CommandLine:
             )
 
 
-@contextmanager
-def log_as_before() -> Iterator[None]:
-    """A command that sets up the log of its process does so in ours."""
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    try:
-        yield
-    finally:
-        root.handlers[:] = handlers
-        root.setLevel(level)
-
-
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
     with Broker() as running:
         yield running
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def headrace(broker: Broker) -> CommandLine:
     return CommandLine(broker.bootstrap)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 
 from headrace import App
 from headrace.app import Message
@@ -30,7 +30,7 @@ def add(
 ) -> None:
     producer = Producer({"bootstrap.servers": headrace.bootstrap})
     for number in numbers:
-        given = {} if timestamp_ms is None else {"timestamp": timestamp_ms}
+        given: dict[str, Any] = {} if timestamp_ms is None else {"timestamp": timestamp_ms}
         producer.produce(
             topic, b"%d" % number, key=b"k%d" % (number % 7), partition=number % partitions,
             headers=list(headers or []), **given,
@@ -45,15 +45,16 @@ def commit(headrace: CommandLine, group: str, topic: str, *offsets: int) -> None
     consumer.close()
 
 
-def committed(headrace: CommandLine, group: str, topic: str) -> list[int | None]:
-    [described] = headrace.json("groups", "describe", group)
-    return [one["committed"] for one in described["partitions"] if one["topic"] == topic]
+def committed(headrace: CommandLine, group: str, topic: str) -> list[int]:
+    """By partition; empty while the group has committed nothing, or does not exist yet."""
+    asked = headrace.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+    found = asked[group].result(60).topic_partitions
+    return [p.offset for p in sorted(found, key=lambda p: p.partition) if p.topic == topic]
 
 
 def delete_before(headrace: CommandLine, topic: str, offset: int) -> None:
     """As retention does, in the topic's first partition."""
-    admin = AdminClient({"bootstrap.servers": headrace.bootstrap})
-    [asked] = admin.delete_records([TopicPartition(topic, 0, offset)]).values()
+    [asked] = headrace.admin.delete_records([TopicPartition(topic, 0, offset)]).values()
     asked.result(30)
 
 

@@ -86,6 +86,7 @@ def test_a_program_that_cannot_be_loaded_is_one_line_with_its_place(
     assert "two parameters for the value" in said["greedy"] and "(greedy.py:6)" in said["greedy"]
 
 
+@pytest.mark.integration
 def test_workers_share_the_work_and_one_that_dies_is_started_again(
     project: Path, headrace: CommandLine
 ) -> None:
@@ -101,6 +102,7 @@ def test_workers_share_the_work_and_one_that_dies_is_started_again(
     assert any(int(line[0]) != killed for line in lines(project))
 
 
+@pytest.mark.integration
 def test_a_change_of_the_program_takes_effect(project: Path, headrace: CommandLine) -> None:
     with running("written:app", "--reload"):
         headrace("produce", "lines", stdin="one\n")
@@ -122,6 +124,7 @@ def test_only_files_of_the_project_are_watched(tmp_path: Path) -> None:
     assert found == ["a.py", "sub/e.py"]
 
 
+@pytest.mark.integration
 def test_logs_are_json_lines(project: Path, headrace: CommandLine) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "headrace", "app", "run", "written:app", "--json"],

@@ -40,6 +40,7 @@ def add(headrace: CommandLine, topic: str, partitions: int, numbers: range, age_
 # ---- looking
 
 
+@pytest.mark.integration
 def test_a_group_that_nobody_runs_is_behind_in_records_and_seconds(headrace: CommandLine) -> None:
     filled(headrace, "behind", 2, 600, age_s=3_600)
     commit(headrace, "sleepers", "behind", 100, 0)
@@ -77,6 +78,7 @@ def test_more_partitions_come_after_a_word_about_the_order_of_keys(headrace: Com
 # ---- parking
 
 
+@pytest.mark.integration
 def test_a_backlog_is_parked_and_brought_back_to_its_group_once(
     headrace: CommandLine, tmp_path: Path
 ) -> None:
@@ -116,6 +118,7 @@ def test_a_backlog_is_parked_and_brought_back_to_its_group_once(
     }
 
 
+@pytest.mark.integration
 def test_a_parking_and_a_return_that_are_stopped_anywhere_lose_and_double_nothing(
     headrace: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +190,7 @@ def test_what_cannot_be_parked_is_said(headrace: CommandLine, tmp_path: Path) ->
 # ---- too old
 
 
+@pytest.mark.integration
 def test_what_is_too_old_becomes_dead_letters_with_that_reason(headrace: CommandLine) -> None:
     handled: list[tuple[int, str]] = []
     filled(headrace, "offers", 2, 4)

@@ -28,8 +28,8 @@ def test_settings_are_shown_with_who_set_them(headrace: CommandLine) -> None:
     shown = headrace("brokers", "describe")
     [line] = [one for one in shown.splitlines() if one.startswith("headrace.durability")]
     assert line.split() == ["headrace.durability", "disk", "start", "by", "a", "restart"]
-    assert "num.partitions" not in shown
-    assert "num.partitions" in headrace("brokers", "describe", "--all")
+    assert "\nnum.partitions" not in shown
+    assert "\nnum.partitions" in headrace("brokers", "describe", "--all")
     rows = headrace("brokers", "describe", "--match", "log.retention").splitlines()[2:]
     assert rows and all("log.retention" in row for row in rows)
     told = headrace.json("brokers", "describe")

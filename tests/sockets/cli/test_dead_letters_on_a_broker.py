@@ -106,6 +106,7 @@ def test_letters_go_to_the_group_that_failed_and_are_settled(
     assert len(read(broker, letters, RETRY)) == 3
 
 
+@pytest.mark.integration
 def test_a_value_can_be_mended_first(
     broker: Broker, letters: CommandLine, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,6 +136,7 @@ def test_a_value_can_be_mended_first(
     assert len(letters.json("dead-letters", "list", DEAD)) == 1
 
 
+@pytest.mark.integration
 def test_what_keeps_coming_back_is_refused(broker: Broker, letters: CommandLine) -> None:
     park(broker, DEAD, 1, **{names.REDRIVES: "3"})
     said = letters.failure("dead-letters", "redrive", DEAD, "--execute")

@@ -17,6 +17,8 @@ from headrace.testing import Broker
 from tests.patience import until
 from tests.sockets.cli.conftest import CommandLine
 
+pytestmark = pytest.mark.integration
+
 PATIENCE_S = 180.0
 
 

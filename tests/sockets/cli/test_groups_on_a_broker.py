@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer
 
 from headrace.client.connection import ClientSettings
 from headrace.client.wire import Wire
@@ -38,9 +38,11 @@ def member(
 
 def topic_with(headrace: CommandLine, name: str, *counts: int) -> None:
     headrace("topics", "create", name, "--partitions", str(len(counts)))
+    producer = Producer({"bootstrap.servers": headrace.bootstrap})
     for partition, count in enumerate(counts):
-        lines = "".join(f"{number}\n" for number in range(count))
-        headrace("produce", name, "--partition", str(partition), stdin=lines)
+        for number in range(count):
+            producer.produce(name, str(number), partition=partition)
+    assert producer.flush(60) == 0
 
 
 def places(headrace: CommandLine, group: str) -> list[int]:
@@ -80,6 +82,7 @@ def test_groups_are_listed_by_state_and_type(headrace: CommandLine) -> None:
     assert headrace.exit_code("groups", "list", "--type", "share") == 2
 
 
+@pytest.mark.integration
 def test_a_reset_is_a_dry_run_until_it_is_executed(headrace: CommandLine) -> None:
     topic_with(headrace, "moved", 5, 3)
     commit(headrace, "mover", "moved", 2, 3)

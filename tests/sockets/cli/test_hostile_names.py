@@ -36,6 +36,7 @@ from headrace.services.outbox.engines import engine_for
 from headrace.services.outbox.rows import Row
 from headrace.services.outbox.store import Store
 from headrace.testing import Broker
+from tests.restored_log import log_as_before
 from tests.sockets.cli.conftest import CommandLine
 
 # A window title, a cleared screen, another direction, an 8-bit escape, a forged row, markup.
@@ -270,7 +271,9 @@ def broker() -> Iterator[Broker]:
         refused: Any = [(REJECTED_REASON, HOSTILE.encode()), (ID, HOSTILE.encode())]
         plain.produce("lines.delay.rejected", HOSTILE, key=HOSTILE, headers=refused)
         assert plain.flush(60) == 0
-        sender = confluent_kafka.Producer({**at, "transactional.id": HOSTILE})
+        sender = confluent_kafka.Producer(
+            {**at, "transactional.id": HOSTILE, "transaction.timeout.ms": 900_000}
+        )
         sender.init_transactions(20)
         sender.begin_transaction()
         sender.produce("lines", b"open")
@@ -281,6 +284,8 @@ def broker() -> Iterator[Broker]:
                 "group.id": HOSTILE,
                 "group.instance.id": HOSTILE,
                 "auto.offset.reset": "earliest",
+                # It does not poll again, and a group without members could be deleted.
+                "max.poll.interval.ms": 3_600_000,
             }
         )
         reader.subscribe(["lines"])
@@ -318,7 +323,8 @@ def terminal(shown: list[str]) -> Iterator[None]:
 def outcome(words: list[str]) -> str:
     """What the command says when it fails, as `main.run` would print it; "" if it does not."""
     try:
-        app(words, standalone_mode=False)
+        with log_as_before():
+            app(words, standalone_mode=False)
     except Failure as failure:
         return indented(str(failure))
     except TyperException as misuse:
@@ -334,6 +340,7 @@ def assert_harmless(words: list[str], shown: str) -> None:
             assert not line.startswith("FORGED"), (words[:2], line)
 
 
+@pytest.mark.integration
 def test_no_command_lets_anything_through(
     broker: Broker, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -350,6 +357,7 @@ def test_no_command_lets_anything_through(
     assert together.count("[red]x[/red] :smile:") > 40, "it was shown, and its markup with it"
 
 
+@pytest.mark.integration
 def test_no_command_lets_anything_through_as_json(
     broker: Broker, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -410,6 +418,8 @@ def test_every_command_is_walked(folder: Path) -> None:
     walked = {tuple(words[:2]) for words in walk(folder)} | {(words[0],) for words in walk(folder)}
     for name in COMMANDS:
         command = typer.main.get_command(import_module(module_of(name)).app)
-        leaves = [(name, leaf) for leaf in getattr(command, "commands", ())] or [(name,)]
+        leaves: list[tuple[str, ...]] = [
+            (name, leaf) for leaf in getattr(command, "commands", ())
+        ] or [(name,)]
         for leaf in leaves:
             assert leaf in walked, f"{' '.join(leaf)}: walk it"

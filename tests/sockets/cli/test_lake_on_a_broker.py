@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.sockets.cli.conftest import CommandLine
 
 
+@pytest.mark.integration
 def test_made_up_customers_lie_in_a_compacted_topic(headrace: CommandLine) -> None:
     words = ("lake", "generate", "customers", "--records", "300", "--customers", "20")
     done = headrace.json(*words)

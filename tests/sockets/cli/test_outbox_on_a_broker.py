@@ -24,6 +24,7 @@ def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'shop.db'}"
 
 
+@pytest.mark.integration
 def test_from_tables_to_parked_rows(headrace: CommandLine, url: str) -> None:
     assert "There is no file" in headrace.failure("outbox", "status", url)
     assert not Path(url.removeprefix("sqlite:///")).exists()
@@ -102,6 +103,7 @@ def test_misuse_is_told_in_a_sentence(headrace: CommandLine, url: str) -> None:
     )
 
 
+@pytest.mark.integration
 def test_a_message_that_nobody_confirms_is_listed_with_an_alarm(
     headrace: CommandLine, url: str
 ) -> None:

@@ -25,6 +25,8 @@ from tests.sockets.cli.groups_behind import (
     handled_until,
 )
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture(params=["rows", "files"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
@@ -207,7 +209,7 @@ def test_a_running_group_is_parked_and_what_it_reads_meanwhile_is_not(
         message = consumer.poll(0.05)
         if message is not None and message.error() is None and len(seen) < count:
             seen.append(int(message.value() or b""))
-            consumer.commit(message, asynchronous=False)
+            consumer.commit(message=message, asynchronous=False)
         return len(seen) >= count
 
     until(lambda: one_more(3))

@@ -12,6 +12,8 @@ from headrace.protocol.java_hash import partition_for_key
 from headrace.testing import Broker
 from tests.sockets.cli.conftest import CommandLine
 
+pytestmark = pytest.mark.usefixtures("quick_producers")
+
 
 def test_lines_in_lines_out(headrace: CommandLine) -> None:
     headrace("produce", "lines", stdin="one\ntwo\n\nfour\n")
@@ -86,6 +88,7 @@ def test_a_file_is_written_whole(headrace: CommandLine, tmp_path: Path) -> None:
     assert headrace("consume", "filed").splitlines()[-1] == "no newline at the end"
 
 
+@pytest.mark.integration
 def test_a_topic_that_is_not_there_is_said_with_what_to_do(headrace: CommandLine) -> None:
     assert headrace.failure("consume", "nowhere") == (
         "There is no topic nowhere. Create it with `headrace topics create nowhere`."

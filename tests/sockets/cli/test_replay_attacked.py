@@ -89,6 +89,7 @@ def test_what_retention_took_before_it_was_copied_is_counted(headrace: CommandLi
     assert values(headrace, "eaten-copy") == [0, 6, 7, 8, 9]
 
 
+@pytest.mark.integration
 def test_a_record_of_an_aborted_transaction_is_not_copied(headrace: CommandLine) -> None:
     headrace("topics", "create", "aborted")
     headrace("topics", "create", "aborted-copy")
@@ -110,6 +111,7 @@ def test_a_record_of_an_aborted_transaction_is_not_copied(headrace: CommandLine)
 # ---- groups
 
 
+@pytest.mark.integration
 def test_a_move_that_was_refused_is_not_undone_later(headrace: CommandLine) -> None:
     filled(headrace, "refused", 1, 10)
     commit(headrace, "refused-readers", "refused", 8)
@@ -135,6 +137,7 @@ def test_a_move_that_was_refused_is_not_undone_later(headrace: CommandLine) -> N
     assert "No replay has moved" in headrace.failure("replay", "undo", "refused-readers")
 
 
+@pytest.mark.integration
 def test_an_undo_leaves_a_topic_that_was_made_anew_alone(headrace: CommandLine) -> None:
     filled(headrace, "new-one", 2, 20)
     filled(headrace, "old-one", 1, 20)
@@ -155,6 +158,7 @@ def test_an_undo_leaves_a_topic_that_was_made_anew_alone(headrace: CommandLine) 
     assert said == "Nothing of it can be undone: the topic is gone."
 
 
+@pytest.mark.integration
 def test_an_undo_goes_no_further_back_than_the_records_that_are_left(
     headrace: CommandLine,
 ) -> None:
@@ -169,6 +173,7 @@ def test_an_undo_goes_no_further_back_than_the_records_that_are_left(
     assert committed(headrace, "shrinkers", "shrunk") == [15]
 
 
+@pytest.mark.integration
 def test_chosen_records_are_handled_a_second_time_under_another_name(
     headrace: CommandLine,
 ) -> None:
@@ -191,6 +196,7 @@ def test_chosen_records_are_handled_a_second_time_under_another_name(
     assert handled[7] == handled[8] == handled[3]
 
 
+@pytest.mark.integration
 def test_a_delayed_record_keeps_its_id_when_it_is_replayed(headrace: CommandLine) -> None:
     """The delay service names it by the place where it was sent, and so `once=` does."""
     headrace("topics", "create", "late")
@@ -230,6 +236,7 @@ def test_a_wrong_time_is_told_with_its_option(headrace: CommandLine) -> None:
     assert "--watch-for" in headrace._run(words, "").stderr
 
 
+@pytest.mark.integration
 def test_moments_before_1970_and_in_other_zones_mean_what_they_say(headrace: CommandLine) -> None:
     filled(headrace, "zones", 1, 0)
     at_ms = 1_790_000_000_000  # 2026-09-21T14:13:20Z
@@ -252,6 +259,7 @@ def test_a_name_of_a_backlog_is_not_taken(headrace: CommandLine) -> None:
     assert "does not begin with" in headrace.failure(*words)
 
 
+@pytest.mark.integration
 def test_an_entry_that_nobody_can_read_hides_no_other(headrace: CommandLine) -> None:
     filled(headrace, "listed", 1, 3)
     commit(headrace, "listeners", "listed", 3)
@@ -273,6 +281,7 @@ def test_times_that_no_calendar_has_are_shown_as_numbers(headrace: CommandLine) 
     assert f"{2**53} ms" in headrace(*words)
 
 
+@pytest.mark.integration
 def test_records_that_a_topic_does_not_take_are_told_with_what_helps(
     headrace: CommandLine,
 ) -> None:
@@ -292,6 +301,7 @@ def test_records_that_a_topic_does_not_take_are_told_with_what_helps(
     assert "takes no record without a key" in said
 
 
+@pytest.mark.integration
 def test_a_header_whose_name_is_no_text_stops_nobody(headrace: CommandLine) -> None:
     """librdkafka's binding for Python raises SystemError for it, Kafka's own client reads on."""
     headrace("topics", "create", "bytes", "--config", "retention.ms=-1")
@@ -302,7 +312,7 @@ def test_a_header_whose_name_is_no_text_stops_nobody(headrace: CommandLine) -> N
     words = ("replay", "copy", "bytes", "--to", "bytes-copy", "--times", "now", "--execute")
     assert headrace.json(*words)["copied"] == 2
     [first, _] = headrace.json_lines("consume", "bytes-copy")
-    assert [header["name"] for header in first["headers"]][0].endswith("a")
+    assert next(header["name"] for header in first["headers"]).endswith("a")
     handled: list[bytes | None] = []
     app = App(headrace.bootstrap, group="bytes-app", delay="off")
 

@@ -79,6 +79,7 @@ def test_copies_keep_key_time_and_headers_and_say_where_they_came_from(
     assert [REPLAYED_FROM, "kept/0/0"] in [list(pair.values()) for pair in one["headers"]]
 
 
+@pytest.mark.integration
 def test_conditions_choose_records(headrace: CommandLine) -> None:
     filled(headrace, "picked", [0, 10, 20, 30], [5, 15])
     headrace("topics", "create", "picks", "--config", "retention.ms=-1")
@@ -101,6 +102,7 @@ def test_conditions_choose_records(headrace: CommandLine) -> None:
     assert headrace.exit_code("replay", "copy", "picked", "--to", "picks", "--where", "(") == 2
 
 
+@pytest.mark.integration
 def test_a_topic_is_not_fed_with_its_own_copies(headrace: CommandLine) -> None:
     filled(headrace, "ring", [0, 1])
     headrace("topics", "alter", "ring", "--config", "retention.ms=-1")
@@ -133,6 +135,7 @@ def test_what_cannot_be_copied_is_said(headrace: CommandLine) -> None:
     assert headrace.exit_code("replay", "copy", "here", "--to", "here", "--times", "then") == 2
 
 
+@pytest.mark.integration
 def test_a_copy_that_was_stopped_goes_on_where_it_was(
     headrace: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +176,7 @@ def test_a_topic_made_anew_is_another_topic(headrace: CommandLine) -> None:
 # ---- groups
 
 
+@pytest.mark.integration
 def test_a_group_goes_back_and_is_put_where_it_was(headrace: CommandLine) -> None:
     filled(headrace, "read", [0, 10, 20, 30], [5, 15], [7])
     commit(headrace, "reader", "read", 4, 1)  # nothing in partition 2
@@ -199,6 +203,7 @@ def test_a_group_goes_back_and_is_put_where_it_was(headrace: CommandLine) -> Non
     assert "a wrong price" in headrace("replay", "list")
 
 
+@pytest.mark.integration
 def test_a_group_with_members_is_not_moved(headrace: CommandLine) -> None:
     filled(headrace, "busy", [0, 1])
     commit(headrace, "at-work", "busy", 2)
@@ -225,6 +230,7 @@ def test_what_cannot_be_read_again_is_said(headrace: CommandLine) -> None:
     assert headrace.failure(*gone) == "There is no group nobody."
 
 
+@pytest.mark.integration
 def test_an_app_handles_chosen_records_again_and_nobody_else_does(headrace: CommandLine) -> None:
     filled(headrace, "bills", [0, 10, 20], [5])
     handled: list[tuple[int, int, str]] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.sockets.cli.conftest import CommandLine
 
 
@@ -28,6 +30,7 @@ def test_the_life_of_a_topic(headrace: CommandLine) -> None:
     assert headrace.failure("topics", "delete", "orders") == "There is no topic orders."
 
 
+@pytest.mark.integration
 def test_describe_shows_offsets_and_sizes(headrace: CommandLine) -> None:
     headrace("produce", "sized", stdin="a\nb\nc\n")
     [described] = headrace.json("topics", "describe", "sized")

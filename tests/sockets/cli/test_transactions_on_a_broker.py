@@ -80,6 +80,7 @@ def test_an_open_transaction_is_found_and_aborted(broker: Broker, headrace: Comm
     assert "open for" not in headrace("transactions", "describe", "pays")
 
 
+@pytest.mark.integration
 def test_one_that_hangs_is_found_and_ended_where_it_hangs(
     broker: Broker, headrace: CommandLine
 ) -> None:
@@ -110,6 +111,7 @@ def test_one_that_hangs_is_found_and_ended_where_it_hangs(
     assert committed_values(broker, "hangs", 1) == [b"before", b"after"]
 
 
+@pytest.mark.integration
 def test_one_that_will_be_ended_is_not_torn(broker: Broker, headrace: CommandLine) -> None:
     headrace("topics", "create", "whole")
     producer = begin(broker, "alive", "whole")

@@ -12,10 +12,11 @@ from headrace.app import Message
 from headrace.app.names import wide_topic
 from headrace.client.admin.topics import Topics
 from headrace.client.connection import ClientSettings
-from headrace.services.backlog import widening as widening_module
 from headrace.services.backlog.drain import drain
 from headrace.services.backlog.parking import Parking
 from headrace.services.backlog.widening import CannotWiden, Step, Widening, WidenPlan, WidenStatus
+from headrace.services.replay.group_moves import GroupMoves
+from headrace.services.replay.topic_copy import Copying
 from headrace.services.replay.widenings import IsWidened
 from tests.patience import until
 from tests.sockets.cli.conftest import CommandLine
@@ -28,6 +29,8 @@ from tests.sockets.cli.groups_behind import (
     filled,
     handled_until,
 )
+
+pytestmark = pytest.mark.integration
 
 
 def cluster_of(headrace: CommandLine) -> ClientSettings:
@@ -298,7 +301,7 @@ def test_a_widening_that_is_killed_at_its_end_is_ended_by_the_same_command(
 
     with monkeypatch.context() as patch:
         if killed_at == "moved":
-            patch.setattr(widening_module.GroupMoves, "move", killed)
+            patch.setattr(GroupMoves, "move", killed)
         elif killed_at == "deleted":
             patch.setattr(Topics, "delete", killed)
         else:
@@ -361,7 +364,7 @@ def test_a_widening_that_is_killed_before_its_first_record_can_begin_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(widening_module.Copying, "copy", killed)
+        patch.setattr(Copying, "copy", killed)
         with pytest.raises(KeyboardInterrupt):
             next(widening.run(widening.plan("early", "early-readers", 3), by="me"))
     assert wide_topic("early", "early-readers") in topics_of(headrace)

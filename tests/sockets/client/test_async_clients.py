@@ -28,6 +28,8 @@ from headrace.client.connection import ClientSettings
 from headrace.testing import Broker
 from tests.sockets.nobody import nobody
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
@@ -207,7 +209,7 @@ def test_polls_that_are_cancelled_again_and_again_give_each_record_once(broker: 
                     await asyncio.sleep(0)
                 task.cancel()
                 try:
-                    found = await task
+                    found: Any = await task
                 except asyncio.CancelledError:
                     await asyncio.sleep(0.001)
                     continue

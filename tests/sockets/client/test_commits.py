@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import threading
@@ -23,6 +24,7 @@ from headrace.client import (
 from headrace.client.connection import ClientSettings
 from headrace.testing import Broker
 from tests.patience import until
+from tests.sockets.fills import FILLS
 from tests.sockets.picky_coordinator import Picky
 
 ONE = TopicPartition("one", 0)
@@ -36,14 +38,23 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 }
 
 
+EACH_PROTOCOL = [
+    pytest.param(name, marks=pytest.mark.integration if name == "kip-848" else ())
+    for name in PROTOCOLS
+]
+# librdkafka gives up a heartbeat of KIP-848 that is not answered within this interval, and a member
+# may wait for ever then: the shortest that a slow machine keeps. So these tests wait in real time.
+HEARTBEAT_MS = 2_000
+
+
 def broker_with_records() -> Broker:
-    heartbeats = {"group.consumer.min.heartbeat.interval.ms": 50}
-    heartbeats |= {"group.consumer.heartbeat.interval.ms": 50, "group.min.session.timeout.ms": 500}
-    running = Broker(settings=heartbeats)
+    heartbeats = {"group.consumer.min.heartbeat.interval.ms": HEARTBEAT_MS}
+    heartbeats |= {"group.consumer.heartbeat.interval.ms": HEARTBEAT_MS}
+    running = Broker(settings=heartbeats | {"group.min.session.timeout.ms": 500})
     running.start()
     Admin(running.bootstrap).topics.create("one", partitions=1)
     Admin(running.bootstrap).topics.create("two", partitions=2)
-    with Producer(running.bootstrap) as producer:
+    with Producer(running.bootstrap, settings=FILLS) as producer:
         for number in range(10):
             producer.send("one", str(number))
             producer.send("two", str(number), partition=number % 2)
@@ -58,7 +69,7 @@ def broker() -> Iterator[Broker]:
 
 
 def member(
-    broker: Broker, group: str, *, topic: str = "one", patience_s: float = 10.0, **more: Any
+    broker: Broker, group: str, *, topic: str = "one", patience_s: float = 60.0, **more: Any
 ) -> Consumer:
     at = ClientSettings({"bootstrap.servers": broker.bootstrap}, timeout_s=patience_s)
     settings = {"fetch.wait.max.ms": 20, "log_level": 0} | more.pop("settings", {})
@@ -83,6 +94,7 @@ class Held:
 # ---- their order
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("and_wait", [False, True])
 def test_a_commit_that_is_sent_again_never_undoes_a_later_one(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, and_wait: bool
@@ -155,7 +167,7 @@ def test_in_the_background_of_an_event_loop_too(broker: Broker) -> None:
                 await consumer.poll(0.02)
             assert await consumer.committed() == {ONE: 7}
 
-    asyncio.run(asyncio.wait_for(story(), 30))
+    asyncio.run(asyncio.wait_for(story(), 180))
 
 
 def test_what_waits_of_a_partition_that_goes_is_committed_before(broker: Broker) -> None:
@@ -180,16 +192,20 @@ def test_what_waits_at_the_end_is_committed(broker: Broker) -> None:
         assert consumer.committed([ONE]) == {ONE: 2}
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.integration
+@pytest.mark.parametrize("protocol", EACH_PROTOCOL)
 def test_a_member_commits_while_the_group_takes_its_partitions(
     broker: Broker, protocol: str
 ) -> None:
     """Inside a poll, where librdkafka serves no other thread."""
     told: list[Any] = []
     more: dict[str, Any] = {"topic": "two", "settings": PROTOCOLS[protocol]}
-    first: Consumer = member(
-        broker, protocol, on_revoked=lambda gone: told.append(first.commit()), **more
-    )
+
+    def revoked(gone: list[TopicPartition]) -> None:
+        if not told:  # and not at the end: librdkafka may have left the group by then
+            told.append(first.commit())
+
+    first: Consumer = member(broker, protocol, on_revoked=revoked, **more)
     with first:
         while len(first.positions()) < 2:
             first.poll(0.05)
@@ -224,6 +240,17 @@ def test_a_commit_that_nobody_answers_says_so_and_closing_goes_on() -> None:
     consumer.close()
 
 
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    """Python drops a KeyboardInterrupt that comes while it collects what earlier tests have left:
+    the end of a client, which can take a second."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collection")
 def test_ctrl_c_ends_the_wait_for_a_commit(broker: Broker) -> None:
     with member(broker, "impatient") as consumer:
         held = Held(consumer)

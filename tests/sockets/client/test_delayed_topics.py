@@ -21,6 +21,7 @@ from headrace.client.delay.registry import registrations
 from headrace.client.lookup.record_reader import RecordReader
 from headrace.client.records import Record
 from headrace.testing import Broker
+from tests.sockets.fills import FILLS
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +110,7 @@ def test_a_disabled_topic_takes_nothing_and_keeps_what_it_has(at: ClientSettings
 
 
 def test_a_topic_that_nobody_enabled_is_not_made_by_sending_to_it(at: ClientSettings) -> None:
-    with Producer(at) as producer:
+    with Producer(at, settings=FILLS) as producer:
         with pytest.raises(NoSuchTopic, match="headrace topics create never --delayed"):
             producer.send("never", b"v", delay="1s")
         with pytest.raises(NoSuchTopic):
@@ -123,7 +124,7 @@ def test_a_delayed_record_and_its_cancel_lie_in_the_partition_of_their_key(
     admin = Admin(at)
     admin.topics.create("shop", partitions=4)
     admin.delayed.enable("shop")
-    with Producer(at) as producer:
+    with Producer(at, settings=FILLS) as producer:
         plain = producer.send_sync("shop", "now", key="anna")
         late = producer.send_sync(
             "shop", "later", key="anna", delay=timedelta(minutes=30), id="order-42"

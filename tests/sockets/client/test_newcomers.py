@@ -35,6 +35,7 @@ assert consumer.poll(60) is not None
 """
 
 
+@pytest.mark.integration
 def test_nothing_is_lost_and_nobody_is_missed_by_who_forgets_to_close(
     headrace_broker: Broker,
 ) -> None:
@@ -94,6 +95,7 @@ def test_a_setting_that_librdkafka_does_not_know() -> None:
         Producer(settings={"linger": 5})
 
 
+@pytest.mark.integration
 def test_a_record_without_a_key_for_a_compacted_topic(headrace_broker: Broker) -> None:
     compacts = {"cleanup.policy": "compact"}
     Admin(headrace_broker.bootstrap).topics.create("prices", partitions=1, settings=compacts)
@@ -106,6 +108,7 @@ def test_a_record_without_a_key_for_a_compacted_topic(headrace_broker: Broker) -
         producer.send_sync("prices", "42")
 
 
+@pytest.mark.integration
 def test_that_no_broker_answers_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     address = nobody()
     caplog.set_level(logging.WARNING, logger="headrace.client")

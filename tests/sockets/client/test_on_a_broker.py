@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,8 @@ from headrace.client.wire import Wire
 from headrace.protocol.messages import api_versions, describe_cluster
 from headrace.testing import Broker
 from tests.sockets.nobody import nobody
+
+pytestmark = pytest.mark.usefixtures("quick_producers")
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +42,24 @@ def test_a_reader_stops_at_the_end_it_saw_when_it_began(at: ClientSettings) -> N
     write(at, "ends", b"after")
     assert [record.value for record in reader.records()] == [b"before"]
     reader.close()
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_only_a_follower_lets_the_broker_hold_back_an_empty_answer(
+    at: ClientSettings, monkeypatch: pytest.MonkeyPatch, follow: bool
+) -> None:
+    """A partition that ends with a transaction marker is read when an answer is empty."""
+    waits_ms = []
+    made = ClientSettings.consumer
+
+    def noted(at: ClientSettings, **more: Any) -> Any:
+        waits_ms.append(more["fetch_wait_max_ms"])
+        return made(at, **more)
+
+    monkeypatch.setattr(ClientSettings, "consumer", noted)
+    write(at, "held-back", b"x")
+    RecordReader(at, "held-back", follow=follow).close()
+    assert waits_ms == [500 if follow else 5]
 
 
 def test_a_follower_from_the_end_sees_only_what_comes(at: ClientSettings) -> None:
@@ -109,6 +130,7 @@ def test_a_protocol_that_nobody_knows_is_refused_in_words() -> None:
         Wire(at, ("localhost", 9092))
 
 
+@pytest.mark.integration
 def test_nobody_there_is_known_soon() -> None:
     with pytest.raises(Unreachable, match="No Kafka broker answers"):
         Topics(connection(bootstrap=nobody(), timeout_s=60))

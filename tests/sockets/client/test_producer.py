@@ -52,6 +52,7 @@ def records_of(broker: Broker, topic: str, count: int) -> list[Any]:
         return found
 
 
+@pytest.mark.integration
 def test_a_future_tells_where_the_record_lies(broker: Broker) -> None:
     with Producer(broker.bootstrap) as producer:
         future = producer.send("one", b"first", key=b"k", headers={"trace": "7"})
@@ -65,6 +66,7 @@ def test_a_future_tells_where_the_record_lies(broker: Broker) -> None:
     assert (first.key, first.value, first.headers) == (b"k", b"first", [("trace", b"7")])
 
 
+@pytest.mark.integration
 def test_partition_time_and_null_are_kept(broker: Broker) -> None:
     with Producer(broker.bootstrap) as producer:
         sent = producer.send_sync("orders", None, key="gone", partition=3, timestamp_ms=1234567)
@@ -110,6 +112,7 @@ def test_many_threads_share_a_producer(broker: Broker) -> None:
     assert len({r.value for r in records_of(broker, "threads", 800)}) == 800
 
 
+@pytest.mark.integration
 def test_one_way_counts_what_was_lost() -> None:
     producer: Producer = Producer(nobody(), settings={"message.timeout.ms": 50, "log_level": 0})
     producer.send_one_way("orders", b"lost")
@@ -117,6 +120,7 @@ def test_one_way_counts_what_was_lost() -> None:
     assert producer.one_way_failures == 1
 
 
+@pytest.mark.integration
 def test_interceptors_then_serializers_then_the_partitioner(broker: Broker) -> None:
     steps: list[str] = []
     told: list[tuple[str, int | None]] = []
@@ -174,6 +178,7 @@ def test_an_interceptor_may_refuse(broker: Broker) -> None:
         assert len(producer) == 0
 
 
+@pytest.mark.integration
 def test_keys_go_where_the_java_client_puts_them(broker: Broker) -> None:
     """Partitions as Java's murmur2 gives them: the C partitioner and ours agree."""
     from headrace.client import murmur2
@@ -209,6 +214,7 @@ def test_a_serializer_that_fails_names_the_topic(broker: Broker) -> None:
         producer.send("one", {1, 2})
 
 
+@pytest.mark.integration
 def test_a_record_too_large_says_what_to_raise(broker: Broker) -> None:
     with Producer(broker.bootstrap, settings={"message.max.bytes": 10_000_000}) as producer:
         future = producer.send("one", b"x" * 2_000_000)
@@ -231,6 +237,7 @@ def test_a_full_buffer_waits_and_then_says_so() -> None:
         futures[0].result(60)
 
 
+@pytest.mark.integration
 def test_a_full_buffer_only_slows_down(broker: Broker) -> None:
     settings = {"queue.buffering.max.messages": 20}
     with Producer(broker.bootstrap, settings=settings) as producer:
@@ -240,6 +247,7 @@ def test_a_full_buffer_only_slows_down(broker: Broker) -> None:
     )
 
 
+@pytest.mark.integration
 def test_a_closed_producer_says_so(broker: Broker) -> None:
     producer: Producer = Producer(broker.bootstrap)
     producer.send_sync("one", b"x")
@@ -283,6 +291,7 @@ def test_acks_1_works_though_the_recipe_is_idempotent(broker: Broker) -> None:
         assert producer.send_sync("one", b"x").offset >= 0
 
 
+@pytest.mark.integration
 def test_a_record_too_large_for_the_producer_itself_names_its_own_limit(broker: Broker) -> None:
     with Producer(broker.bootstrap) as producer:
         with pytest.raises(DeliveryFailed, match=r"its setting message\.max\.bytes") as caught:
@@ -321,6 +330,7 @@ def test_a_name_that_no_topic_can_have(broker: Broker, name: str) -> None:
         producer.send_sync(name, b"x")
 
 
+@pytest.mark.integration
 def test_a_callback_that_waits_for_another_record_is_told_so(broker: Broker) -> None:
     heard: list[Exception] = []
 
@@ -339,6 +349,7 @@ def test_a_callback_that_waits_for_another_record_is_told_so(broker: Broker) -> 
     assert all("callback" in str(misuse) for misuse in heard)
 
 
+@pytest.mark.integration
 def test_all_that_was_taken_is_settled_when_close_returns(broker: Broker) -> None:
     """While another thread sends and sends; it hears that the producer is closed."""
     for _ in range(5):
@@ -372,7 +383,7 @@ def test_all_that_was_taken_is_settled_when_close_returns(broker: Broker) -> Non
 def test_an_interceptor_that_forgets_the_record_is_named(broker: Broker) -> None:
     class Forgets(ProducerInterceptor):
         def on_send(self, record: Outgoing[Any, Any]) -> Outgoing[Any, Any]:
-            return None  # type: ignore[return-value]
+            return None
 
     with (
         Producer(broker.bootstrap, interceptors=[Forgets()]) as producer,

@@ -14,6 +14,7 @@ from headrace.client.errors import NoSuchTopic
 from headrace.client.lookup.record_pages import Bounds, Browser, Page, Seen
 from headrace.client.producer.producer import Producer
 from headrace.testing import Broker
+from tests.sockets.fills import FILLS
 
 KEPT_FOR_EVER = {"retention.ms": "-1"}  # the records are of 1970
 
@@ -34,7 +35,7 @@ def write(
 ) -> None:
     """Values 0, 1, 2 ... over the partitions in turn, a millisecond apart."""
     Topics(at).create(topic, partitions=partitions, settings=KEPT_FOR_EVER)
-    with Producer(at) as producer:
+    with Producer(at, settings=FILLS) as producer:
         for number in range(count):
             producer.send(
                 topic,
@@ -87,7 +88,7 @@ def test_pages_backwards_have_every_record_once_the_newest_first(at: ClientSetti
 
 def test_a_partition_keeps_its_order_whatever_timestamps_say(at: ClientSettings) -> None:
     Topics(at).create("odd-times", partitions=1, settings=KEPT_FOR_EVER)
-    with Producer(at) as producer:
+    with Producer(at, settings=FILLS) as producer:
         for number, stamp in enumerate((50, 10, 40, 20)):
             producer.send("odd-times", str(number), timestamp_ms=1_000 + stamp)
     with closing(Browser(at, "odd-times")) as browser:
@@ -159,7 +160,7 @@ def test_a_clock_that_has_run_out_ends_a_page_after_no_round(at: ClientSettings)
 
 def test_large_records_are_shown_within_the_bound_of_bytes(at: ClientSettings) -> None:
     Topics(at).create("large", partitions=1)
-    with Producer(at) as producer:
+    with Producer(at, settings=FILLS) as producer:
         for _ in range(40):
             producer.send("large", b"x" * 500_000)
     with closing(Browser(at, "large")) as browser:
@@ -176,7 +177,7 @@ def test_a_tail_tells_what_came_and_how_many_it_skipped(at: ClientSettings) -> N
     with closing(Browser(at, "tailed")) as browser:
         since = browser.ends([0])
         assert browser.fresh(since, most=10).found == []
-        with Producer(at) as producer:
+        with Producer(at, settings=FILLS) as producer:
             for number in range(25):
                 producer.send("tailed", str(number))
         page = browser.fresh(since, most=10)
@@ -235,6 +236,7 @@ def test_a_judge_that_is_slow_does_not_outlast_the_page_and_no_record_is_lost(
         assert found == (list(range(100)) if way == "onwards" else list(range(99, -1, -1)))
 
 
+@pytest.mark.integration
 def test_batches_that_unpack_to_much_end_the_page_and_the_next_goes_on(
     at: ClientSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

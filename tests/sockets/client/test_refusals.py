@@ -57,6 +57,7 @@ def test_a_reader_with_a_wrong_password_hears_so(guarded: ClientSettings) -> Non
         assert heard, "the program's own error_cb hears it too"
 
 
+@pytest.mark.integration
 def test_a_record_that_cannot_get_in_says_why(guarded: ClientSettings) -> None:
     producer: Producer = Producer(guarded, settings={"message.timeout.ms": 4000})
     with pytest.raises(DeliveryFailed, match=rf"delivery timeout.*{WHAT_TO_DO}"):
@@ -64,6 +65,7 @@ def test_a_record_that_cannot_get_in_says_why(guarded: ClientSettings) -> None:
     producer.close()
 
 
+@pytest.mark.integration
 def test_a_transaction_that_cannot_get_in_says_why(guarded: ClientSettings) -> None:
     with (
         Producer(guarded, transactional_id="any") as producer,
@@ -72,11 +74,13 @@ def test_a_transaction_that_cannot_get_in_says_why(guarded: ClientSettings) -> N
         producer.prepare_transactions()
 
 
+@pytest.mark.integration
 def test_an_administrator_who_cannot_get_in_hears_why(guarded: ClientSettings) -> None:
     with pytest.raises(LoginRefused, match=WHAT_TO_DO):
         Admin(guarded).topics.all()
 
 
+@pytest.mark.integration
 def test_a_port_where_somebody_else_listens_is_told_apart_from_nobody() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         settings = {"bootstrap.servers": f"127.0.0.1:{other.getsockname()[1]}"}
@@ -84,6 +88,7 @@ def test_a_port_where_somebody_else_listens_is_told_apart_from_nobody() -> None:
             Admin(ClientSettings(settings, timeout_s=2, quiet=True)).topics.all()
 
 
+@pytest.mark.integration
 def test_errors_know_whether_later_is_better() -> None:
     producer: Producer = Producer(nobody(), transactional_id="t", settings={"log_level": 0})
     producer.connection.timeout_s = 0.2
@@ -99,7 +104,7 @@ def test_errors_know_whether_later_is_better() -> None:
 class Provider(BaseHTTPRequestHandler):
     """Gives a token to `shop` with the password `secret`."""
 
-    def do_POST(self) -> None:  # noqa: N802 - its name in http.server
+    def do_POST(self) -> None:  # its name in http.server
         asked = self.rfile.read(int(self.headers["Content-Length"]))
         known = self.headers["Authorization"] == "Basic c2hvcDpzZWNyZXQ="
         self.send_response(200 if known else 401)

@@ -23,6 +23,10 @@ from headrace.client import (
 )
 from headrace.client.producer import transactions as module
 from headrace.testing import Broker
+from tests.interop.brokers import free_port
+from tests.sockets.fills import FILLS
+
+pytestmark = pytest.mark.integration
 
 _numbers = itertools.count()
 
@@ -36,7 +40,7 @@ def broker() -> Iterator[Broker]:
 def new_topic(at: str, *, records: int = 0) -> str:
     topic = f"topic-{next(_numbers)}"
     Admin(at).topics.create(topic, partitions=1)
-    with Producer(at) as producer:
+    with Producer(at, settings=FILLS) as producer:
         for number in range(records):
             producer.send(topic, str(number))
     return topic
@@ -85,7 +89,8 @@ def test_nothing_is_skipped_when_the_cluster_is_away_during_the_abort(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PATIENCE_S", 0.5)
-    first = Broker(data=tmp_path).start()
+    port = free_port()
+    first = Broker(data=tmp_path, port=port).start()
     at = first.bootstrap
     source, target = new_topic(at, records=4), new_topic(at)
     again: Broker | None = None
@@ -100,7 +105,7 @@ def test_nothing_is_skipped_when_the_cluster_is_away_during_the_abort(
                 producer.send(target, record.value).result(60)
             first.stop()
             raise RuntimeError("half way")
-        again = Broker(data=tmp_path, port=int(at.rpartition(":")[2])).start()
+        again = Broker(data=tmp_path, port=port).start()
         monkeypatch.setattr(module, "PATIENCE_S", 30)
         copied = 0
         while copied < 4:

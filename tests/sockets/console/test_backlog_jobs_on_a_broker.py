@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,10 @@ from headrace.services.backlog.widening import Widening
 from headrace.testing import Broker
 from tests.console.served import Answer, Served, Visitor
 from tests.sockets.console.test_logins_on_a_broker import PASSWORD, at, plain_settings
+from tests.sockets.fills import FILLS
 from tests.sockets.server.a_secured_server import Certificates, SecuredServer
+
+pytestmark = pytest.mark.integration
 
 PATIENCE_S = 180
 GROUP = "billing"
@@ -101,7 +105,7 @@ numbers = itertools.count()
 
 def behind(cluster: ClientSettings, topic: str, count: int) -> None:
     Topics(cluster).create(topic, partitions=2)
-    with Producer(cluster) as producer:
+    with Producer(cluster, settings=FILLS) as producer:
         for number in range(count):
             producer.send_one_way(topic, b"%d" % number, key=f"k{number % 5}", partition=number % 2)
     Groups(cluster).move(GROUP, [Move(topic, p, None, 0, 0) for p in range(2)])
@@ -311,6 +315,7 @@ def test_people_do_what_their_rights_allow_and_jobs_end_with_their_session(tmp_p
             assert ann.post("/groups/park", asked).status == 403
             assert str(tmp_path) not in ann.get("/groups/backlog?name=billing").text
             admin.post("/groups/widen", asked)
+            job: Any
             [job] = served.site.console.jobs.of(BACKLOG, GROUP)
             eventually(lambda: job.work.status is not None)
             assert bob.get("/groups/backlog/progress?name=billing").status != 200

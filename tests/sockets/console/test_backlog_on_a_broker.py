@@ -12,6 +12,9 @@ from headrace.client.connection import ClientSettings, connection
 from headrace.client.producer.producer import Producer
 from headrace.testing import Broker
 from tests.console.served import Served, Visitor
+from tests.sockets.fills import FILLS
+
+pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +22,7 @@ def at() -> Iterator[ClientSettings]:
     with Broker() as broker:
         cluster = connection(bootstrap=broker.bootstrap)
         Admin(cluster).topics.create("orders", partitions=2)
-        with Producer(cluster) as producer:
+        with Producer(cluster, settings=FILLS) as producer:
             for number in range(400):
                 producer.send_one_way("orders", b"%d" % number, partition=number % 2)
         moves = [Move("orders", 0, None, 120, 120), Move("orders", 1, None, 0, 0)]

@@ -25,6 +25,9 @@ from headrace.testing import Broker
 from tests.console.full_cluster import HOSTILE, fill
 from tests.console.pages import PAGES
 from tests.console.served import Served, Visitor
+from tests.interop.brokers import free_port
+from tests.patience import until
+from tests.sockets.fills import FILLS
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +126,7 @@ def test_what_cannot_be_read_or_is_not_there_is_said_in_a_sentence(visitor: Visi
 # ---- actions
 
 
+@pytest.mark.integration
 def test_a_topic_is_made_changed_grown_emptied_and_deleted(
     visitor: Visitor, at: ClientSettings
 ) -> None:
@@ -225,6 +229,7 @@ def test_a_tail_shows_what_comes_as_text(console: Served, at: ClientSettings) ->
     assert rows[-1]["value"] == "59 <b>"
 
 
+@pytest.mark.integration
 def test_a_tail_goes_on_after_a_restart_of_the_broker() -> None:
     with Broker() as broker, Served(broker.bootstrap) as served:
         Topics(connection(bootstrap=broker.bootstrap)).create("live", partitions=1)
@@ -262,6 +267,7 @@ def _frames_while_sending(
     return found
 
 
+@pytest.mark.integration
 def test_rates_are_streamed_once_there_are_two_samples(visitor: Visitor) -> None:
     [frame] = visitor.frames("/live/rates", 1)
     assert frame.startswith("event: rates\ndata: {")
@@ -308,18 +314,20 @@ def test_a_read_only_console_changes_nothing(broker: Broker, at: ClientSettings)
     assert "never" not in Topics(at).cluster.topics
 
 
+@pytest.mark.integration
 def test_a_cluster_that_is_away_is_a_sentence_and_comes_back() -> None:
-    with Broker() as broker, Served(broker.bootstrap) as served:
+    port = free_port()
+    with Broker(port=port) as broker, Served(broker.bootstrap) as served:
         visitor = served.visitor()
         assert visitor.get("/topics").status == 200
-        bootstrap = broker.bootstrap
         broker.stop()
         gone = visitor.get("/topics")
         assert gone.status == 503 and "No Kafka broker answers" in gone.said()
-        with Broker(port=int(bootstrap.rpartition(":")[2])):
+        with Broker(port=port):
             assert visitor.get("/topics").status == 200
 
 
+@pytest.mark.integration
 def test_letters_are_sent_again_at_a_rate_with_progress_and_can_be_stopped(
     console: Served, visitor: Visitor, at: ClientSettings
 ) -> None:
@@ -331,14 +339,12 @@ def test_letters_are_sent_again_at_a_rate_with_progress_and_can_be_stopped(
     assert "--rate 1 --execute" in begun.said() and "under way" in begun.said()
     twice = visitor.post(letters, asked | {"rate": "1"})
     assert twice.status == 502 and "stop that first" in twice.said()
-    while " 0 sent again" in visitor.get(letters).said():
-        pass
+    until(lambda: " 0 sent again" not in visitor.get(letters).said())
     [frame] = visitor.frames(f"{letters}/progress", 1)
     assert '"over": false' in frame
     [job] = console.site.console.jobs.of("redrive", "payments.slow.dead")
     assert "Told to stop" in visitor.post(f"{letters}/stop", {"job": str(job.id)}).said()
-    while "under way" in visitor.get(letters).said():
-        pass
+    until(lambda: "under way" not in visitor.get(letters).said())
     assert "event: over" in visitor.frames(f"{letters}/progress", 2)[1]
     assert 0 < job.work.sent < 40 and job.stopped_by and not job.failure
     assert "slowly" in visitor.get(f"{letters}/done").said()
@@ -357,7 +363,7 @@ def _slow_letters(at: ClientSettings) -> None:
         origin=("payments", 0, 1),
         group="slow",
     )
-    with Producer(at) as producer:
+    with Producer(at, settings=FILLS) as producer:
         for number in range(40):
             producer.send("payments.slow.dead", f"letter {number}", key="k", headers=why)
 
@@ -366,7 +372,7 @@ def test_the_latest_of_each_key_is_the_latest_on_every_page(
     visitor: Visitor, at: ClientSettings
 ) -> None:
     Topics(at).create("states", partitions=1)
-    with Producer(at) as producer:
+    with Producer(at, settings=FILLS) as producer:
         for round in ("old", "middle", "new"):
             for number in range(40):
                 producer.send("states", f"{round} {number}", key=f"k{number}")
@@ -382,7 +388,7 @@ def test_the_latest_of_each_key_is_the_latest_on_every_page(
 
 def test_a_topic_is_emptied_as_the_command_does(visitor: Visitor, at: ClientSettings) -> None:
     Topics(at).create("to-empty", partitions=2)
-    with Producer(at) as producer:
+    with Producer(at, settings=FILLS) as producer:
         for number in range(10):
             producer.send("to-empty", str(number))
     done = visitor.post("/topics/to-empty/empty", {"typed": "to-empty"})

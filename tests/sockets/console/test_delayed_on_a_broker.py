@@ -14,6 +14,8 @@ from headrace.client.producer.producer import Producer
 from headrace.testing import Broker
 from tests.console.full_cluster import wait_until_listed
 from tests.console.served import Served, Visitor
+from tests.patience import until
+from tests.sockets.fills import FILLS
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,7 @@ def visitor(broker: Broker, at: ClientSettings) -> Iterator[Visitor]:
         assert "No topic takes delayed messages yet" in visitor.get("/delayed").said()
         made = visitor.post("/create-topic", {"name": "tea", "delayed": "1", "partitions": "1"})
         assert "headrace topics create tea --partitions 1 --delayed" in made.said()
-        with Producer(at) as producer:
+        with Producer(at, settings=FILLS) as producer:
             for number in range(3):
                 producer.send(
                     "tea", f"cup {number}", key="pot", id=f"<b>{number}", delay=f"{number + 1}h"
@@ -48,6 +50,7 @@ def first(at: ClientSettings) -> bytes | None:
         return next(iter(reader.records())).value
 
 
+@pytest.mark.integration
 def test_what_waits_is_listed_cancelled_and_delivered_now(
     visitor: Visitor, at: ClientSettings
 ) -> None:
@@ -86,18 +89,23 @@ def test_a_cluster_without_a_delay_service_says_so_at_once() -> None:
             assert (answer.status, "No delay service runs" in answer.said()) == (200, True)
 
 
+def until_moved_shows(visitor: Visitor, text: str) -> None:
+    until(lambda: text in visitor.get("/delayed?id=moved").said(), f"{text} is not shown")
+
+
 def test_a_message_gets_another_time_and_a_cron(visitor: Visitor, at: ClientSettings) -> None:
-    with Producer(at) as producer:
+    with Producer(at, settings=FILLS) as producer:
         producer.send("tea", "late", key="pot", id="moved", delay="9h").result(60)
+    # Before the service has read it, nothing waits that could get another time.
+    until_moved_shows(visitor, "in 8h")
     which = {"topic": "tea", "partition": "0", "id": "moved"}
     for when, listed in (
         ({"delay": "20h"}, "in 19h"),
         ({"cron": "0 9 * * 1-5", "cron_zone": "Europe/Berlin"}, "0 9 * * 1-5"),
     ):
         moved = visitor.post("/delayed/reschedule", which | when)
-        while listed not in moved.said():  # the service reads it in a moment
-            assert "moved" in moved.said(), moved.said()
-            moved = visitor.get("/delayed?id=moved")
+        assert "headrace delay reschedule" in moved.said(), moved.said()
+        until_moved_shows(visitor, listed)
     assert (
         "headrace delay reschedule"
         in visitor.post("/delayed/reschedule", which | {"delay": "5h"}).said()
@@ -109,11 +117,11 @@ def test_a_message_gets_another_time_and_a_cron(visitor: Visitor, at: ClientSett
 
 
 def test_what_was_rejected_is_shown_with_its_reason(visitor: Visitor, at: ClientSettings) -> None:
-    with Producer(at) as producer:
+    with Producer(at, settings=FILLS) as producer:
         producer.send("tea.delay", "x", key="pot", headers={"headrace-delay": "<b>"}).result(60)
-    page = visitor.get("/delayed/rejected?topic=tea")
-    while "Nothing was rejected" in page.said():
-        page = visitor.get("/delayed/rejected?topic=tea")
+    rejected = "/delayed/rejected?topic=tea"
+    until(lambda: "Nothing was rejected" not in visitor.get(rejected).said())
+    page = visitor.get(rejected)
     assert "<b>" in page.said() and "<b>" not in page.text
     assert "tea.delay/0/" in page.said()
     assert "How late" in visitor.get("/delayed").said()

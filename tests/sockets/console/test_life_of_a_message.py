@@ -59,6 +59,7 @@ def steps(answer: Any) -> list[str]:
     return [unescape(found) for found in re.findall(r'step-head"><b>(.*?)</b>', answer.text)]
 
 
+@pytest.mark.integration
 def test_a_message_is_followed_from_its_delay_to_its_second_handling(
     story: tuple[Visitor, TestApp, Bank],
 ) -> None:

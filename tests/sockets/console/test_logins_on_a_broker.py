@@ -19,6 +19,7 @@ from headrace.client.producer.producer import Producer
 from headrace.console.main import CannotServe, Settings, Site
 from tests.console.pages import PAGES
 from tests.console.served import Served, Visitor
+from tests.sockets.fills import FILLS
 from tests.sockets.server.a_secured_server import Certificates, SecuredServer
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -68,7 +69,7 @@ def fill(node: SecuredServer) -> None:
     admin = Admin(at(node, "admin"))
     for name in ("orders", "secret-plans"):
         admin.topics.create(name, partitions=1)
-    with Producer(at(node, "admin")) as producer:
+    with Producer(at(node, "admin"), settings=FILLS) as producer:
         for topic in ("orders", "secret-plans"):
             producer.send(topic, "what it holds", key="k").result(60)
     groups = Groups(at(node, "admin"))
@@ -134,6 +135,7 @@ def test_the_cookie_is_for_this_console_alone_and_changes_with_the_login(visitor
     assert visitor.get("/topics").status == 303, "a session that was ended is over"
 
 
+@pytest.mark.integration
 def test_a_person_sees_and_does_what_their_rights_allow(console: Served, visitor: Visitor) -> None:
     visitor.log_in("ann", PASSWORD)
     topics = visitor.get("/topics").said()
@@ -233,6 +235,7 @@ def test_changes_are_noted_with_names_and_without_secrets(
     assert PASSWORD not in everything and PASSWORD not in caplog.text
 
 
+@pytest.mark.integration
 def test_wrong_passwords_are_refused_and_soon_not_even_tried(
     console: Served, certificates: Certificates
 ) -> None:
@@ -273,7 +276,7 @@ def test_beyond_this_machine_only_with_tls_a_login_and_a_name(
         (safe, "--name"),
     ):
         with pytest.raises(CannotServe, match=said):
-            Site(at(node, "sampler"), Settings("0.0.0.0", 0, **more))  # type: ignore[arg-type]
+            Site(at(node, "sampler"), Settings("0.0.0.0", 0, **more))
     Site(at(node, "sampler"), Settings("0.0.0.0", 0, names=("c.example",), **safe))  # type: ignore[arg-type]
     plain = ClientSettings({"bootstrap.servers": "localhost:1"})
     with pytest.raises(CannotServe, match="how people log in"):

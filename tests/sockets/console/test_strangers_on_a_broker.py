@@ -125,6 +125,7 @@ def wait_until_streams(served: Served, count: int) -> None:
     until(lambda: len(served.site.console.streams) == count, f"not {count} streams")
 
 
+@pytest.mark.integration
 def test_one_browser_leaves_live_pages_to_others(console: Served, visitor: Visitor) -> None:
     visitor.get("/")
     cookie = "; ".join(f"{name}={text}" for name, text in visitor.cookies.items())
@@ -141,6 +142,7 @@ def test_one_browser_leaves_live_pages_to_others(console: Served, visitor: Visit
     wait_until_streams(console, 0)
 
 
+@pytest.mark.integration
 def test_hundreds_of_connections_leave_the_pages_as_they_are(
     console: Served, visitor: Visitor
 ) -> None:
@@ -184,6 +186,7 @@ def test_a_browser_that_takes_nothing_is_cut_off(
     console.run(runner.cleanup())
 
 
+@pytest.mark.integration
 def test_a_change_that_nobody_answered_is_not_called_undone(broker: Broker) -> None:
     with Broker() as short_lived, Served(short_lived.bootstrap) as served:
         visitor = served.visitor()

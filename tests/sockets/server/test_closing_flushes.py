@@ -9,6 +9,10 @@ from headrace.server.flusher import FLUSHES_AT_ONCE, ClosingFlushes
 NEVER = 600
 
 
+def wait(waited_for) -> None:
+    waited_for.wait(60)
+
+
 def nobody_listens(done, all_of_them):
     raise AssertionError("there was no time to say anything")
 
@@ -16,7 +20,7 @@ def nobody_listens(done, all_of_them):
 def test_flushes_that_wait_for_each_other_end():
     everybody = threading.Barrier(FLUSHES_AT_ONCE)
     flushes = ClosingFlushes(lambda: FLUSHES_AT_ONCE, nobody_listens, every_s=NEVER)
-    flushes([lambda: everybody.wait(60)] * FLUSHES_AT_ONCE)
+    flushes([lambda: wait(everybody)] * FLUSHES_AT_ONCE)
     flushes([])
     assert flushes.done == FLUSHES_AT_ONCE
 
@@ -43,7 +47,7 @@ def test_a_slow_disk_is_told_about_until_it_is_done():
             may_end.set()
 
     flushes = ClosingFlushes(lambda: 900, say, every_s=0.001)
-    flushes([lambda: may_end.wait(60)])
+    flushes([lambda: wait(may_end)])
     assert told[:3] == [(0, 900)] * 3
     assert flushes.done == 1
 

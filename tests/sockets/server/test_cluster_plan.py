@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,6 +74,33 @@ def test_what_is_written_has_replicas(brokers: int, replicas: str, in_sync: str)
         replicas,
         in_sync,
     )
+
+
+def test_controllers_ask_for_a_login_that_only_their_nodes_have(tmp_path: Path) -> None:
+    cluster = opened(tmp_path)
+    cluster.close()
+    logins = set()
+    for node in (1, 2, 3):
+        values = cluster.orders[node].overrides
+        (listener,) = settings_of(cluster, node).controllers
+        assert listener.protocol == "SASL_PLAINTEXT"
+        logins.add(values["listener.name.controller.plain.sasl.jaas.config"])
+    (login,) = logins
+    again = opened(tmp_path, drawn=100)
+    again.close()
+    assert login not in again.orders[1].overrides.values(), "another password at each start"
+    secret = login.partition('password="')[2].partition('"')[0]
+    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert kept and not any(secret.encode() in path.read_bytes() for path in kept)
+
+
+def test_a_listener_of_controllers_that_the_user_maps_stays_as_it_is_mapped(tmp_path: Path) -> None:
+    mapped = {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"}
+    cluster = opened(tmp_path, overrides=mapped)
+    cluster.close()
+    (listener,) = settings_of(cluster, 1).controllers
+    assert listener.protocol == "PLAINTEXT"
+    assert not any("jaas" in name for name in cluster.orders[1].overrides)
 
 
 def test_nodes_have_as_many_data_folders_as_the_first(tmp_path: Path) -> None:
@@ -187,7 +215,7 @@ def test_a_cluster_loses_only_brokers_that_hold_nothing(tmp_path: Path) -> None:
 def one(folder: Path) -> Identity:
     """A folder that a node alone has used."""
     settings = load_settings(data=folder / "data")
-    identity = format_folder(
+    return format_folder(
         RealDisk(),
         settings,
         cluster_id=None,
@@ -197,7 +225,6 @@ def one(folder: Path) -> Identity:
         randomness=Chance(100),
         wall_ms=1,
     )
-    return identity
 
 
 def test_a_folder_of_one_becomes_the_first_of_three(tmp_path: Path) -> None:
@@ -376,7 +403,7 @@ def test_a_damaged_plan_is_said(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_address_is_told_before_anything_is_written(
-    tmp_path: Path, wanted: dict[str, str], sentence: str
+    tmp_path: Path, wanted: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(CannotStart, match=sentence):
         opened(tmp_path, **wanted)

@@ -58,6 +58,7 @@ def serves(served: SecuredServer, certificates: Certificates) -> None:
         assert ask(client, API_VERSIONS)[:4] == struct.pack(">i", 1)
 
 
+@pytest.mark.integration
 def test_damaged_hellos_end_their_own_connection(
     served: SecuredServer, certificates: Certificates, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -9,7 +9,6 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headrace.server.listeners import connection
 from headrace.server.server import Server
 from headrace.server.settings.settings import CannotStart, load_settings
 
@@ -38,6 +37,7 @@ class Running:
         return list(self.server.node.partitions.folders.offline)
 
 
+@pytest.mark.integration
 def test_a_file_that_cannot_be_sent_takes_its_folder_offline(tmp_path, monkeypatch):
     one, two = tmp_path / "one", tmp_path / "two"
     with Running((one, two)) as running:
@@ -57,7 +57,7 @@ def test_a_file_that_cannot_be_sent_takes_its_folder_offline(tmp_path, monkeypat
                 raise OSError(errno.EIO, "Input/output error")
             return sent(out, source, position, length)
 
-        monkeypatch.setattr(connection.os, "sendfile", broken)
+        monkeypatch.setattr(os, "sendfile", broken)
         # Its group's offsets may lie in the folder that goes: a last commit would be waited for.
         own = {"group.id": "g", "auto.offset.reset": "earliest", "enable.auto.commit": False}
         consumer = Consumer({**where, **own})

@@ -57,6 +57,7 @@ def test_who_comes_beyond_a_number_is_closed(settings: dict[str, str]) -> None:
             assert deadline_of_tries, "those who left make room"
 
 
+@pytest.mark.integration
 def test_a_listener_above_its_rate_rests_and_everybody_is_served_in_the_end() -> None:
     settings = {"max.connection.creation.rate": "5", "quota.window.num": "2"}
     with Broker(settings=settings) as broker, knocking(broker, 12) as connections:

@@ -136,6 +136,7 @@ def failures(served: SecuredServer) -> int:
     return served.server.security.logins.failed.total()
 
 
+@pytest.mark.integration
 def test_a_mechanism_that_is_not_offered(served: SecuredServer, certificates: Certificates) -> None:
     errors: list[KafkaError] = []
     wish = client(served, certificates, "OAUTHBEARER") | {

@@ -209,6 +209,17 @@ def test_a_node_that_ends_leaves_nobody_waiting(tmp_path):
         assert asking.wait_for_answers(2)[1] == ("control", None)
 
 
+def test_a_connection_that_is_closed_while_it_is_idle_is_not_a_warning(tmp_path, caplog):
+    """A node closes connections that nobody uses (`connections.max.idle.ms`)."""
+    with Asking() as asking:
+        with Node(tmp_path / "node") as node:
+            asking.ask(node.address, all_topics())
+            asking.wait_for_answers(1)
+        while asking.peers._connections:
+            asking.loop.turn(20)
+    assert "is gone" not in caplog.text
+
+
 def test_silence_ends_when_the_time_is_up(caplog):
     with Asking() as asking, socket.create_server(("127.0.0.1", 0)) as silent:
         address = Address("127.0.0.1", silent.getsockname()[1])

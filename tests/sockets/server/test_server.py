@@ -93,6 +93,7 @@ def scraped(running):
     return dict(line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
 
 
+@pytest.mark.integration
 def test_more_connections_than_one_address_may_have_are_turned_away(tmp_path, caplog):
     with Running(tmp_path, max_connections_per_ip=3) as running:
         clients = [socket.create_connection(running.address, timeout=60) for _ in range(5)]

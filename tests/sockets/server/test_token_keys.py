@@ -176,6 +176,7 @@ def logs_in(server: SecuredServer, shown: str) -> bool:
     return bool(got_in)
 
 
+@pytest.mark.integration
 def test_librdkafka_logs_in_with_a_token(tmp_path: Path) -> None:
     with SecuredServer(tmp_path / "data", "SASL_PLAINTEXT", **settings(tmp_path)) as server:
         assert logs_in(server, token())

@@ -22,6 +22,9 @@ from headrace.services.redrive.letters import Selection as Letters
 from headrace.services.redrive.service import DeadLetters
 from headrace.testing import Broker
 from tests.patience import until
+from tests.sockets.fills import FILLS
+
+pytestmark = pytest.mark.integration
 
 GROUP = "billing"
 KEYS = 9
@@ -47,7 +50,7 @@ def behind(cluster: ClientSettings, count: int) -> None:
 
 
 def send(cluster: ClientSettings, numbers: range) -> None:
-    with Producer(cluster) as producer:
+    with Producer(cluster, settings=FILLS) as producer:
         for number in numbers:
             producer.send_one_way("orders", b"%d" % number, key=f"customer-{number % KEYS}")
 

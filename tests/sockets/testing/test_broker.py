@@ -7,7 +7,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.testing import Broker
+from tests.interop.brokers import free_port
 
+OFFSETS_PARTITIONS = "offsets.topic.num.partitions"
 TIMEOUT_S = 180
 
 
@@ -67,13 +69,24 @@ def test_the_wall_clock_is_moved_by_the_test():
 
 
 def test_a_restart_keeps_files_and_address():
-    with Broker() as broker:
+    with Broker(port=free_port()) as broker:
         produce(broker, "orders", b"before")
         address = broker.bootstrap
         broker.restart()
         assert broker.bootstrap == address
         assert produce(broker, "orders", b"after") == [1]
         assert [m.value() for m in read(broker, "orders", 2)] == [b"before", b"after"]
+
+
+@pytest.mark.parametrize(("given", "partitions"), [({}, 1), ({OFFSETS_PARTITIONS: 3}, 3)])
+def test_offsets_have_one_partition_unless_a_setting_asks_for_more(given, partitions):
+    with Broker(settings=given) as broker:
+        consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g"})
+        produce(broker, "orders", b"x")
+        consumer.commit(offsets=[TopicPartition("orders", 0, 0)], asynchronous=False)
+        found = consumer.list_topics(timeout=TIMEOUT_S).topics["__consumer_offsets"]
+        consumer.close()
+    assert len(found.partitions) == partitions
 
 
 def test_temporary_files_go_with_the_broker():

@@ -14,6 +14,8 @@ import pytest
 
 from headrace.testing import Broker
 
+pytestmark = pytest.mark.integration
+
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "close-unpaid-order"
 SHOP = EXAMPLE / "shop.py"
 

@@ -10,13 +10,17 @@ import pytest
 
 from headrace.client import Admin, Consumer, Producer, Record
 from headrace.testing import Broker
+from tests.interop.brokers import free_port
+from tests.sockets.fills import FILLS
+
+pytestmark = pytest.mark.integration
 
 PATIENCE_S = 180.0
 
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    with Broker(delay=True) as running:
+    with Broker(delay=True, port=free_port()) as running:  # restarted by one of the tests
         admin = Admin(running.bootstrap)
         admin.topics.create("orders", partitions=2)
         admin.delayed.enable("orders")
@@ -25,7 +29,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def producer(broker: Broker) -> Iterator[Producer]:
-    with Producer(broker.bootstrap) as made:
+    with Producer(broker.bootstrap, settings=FILLS) as made:
         yield made
 
 

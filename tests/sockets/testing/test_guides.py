@@ -13,6 +13,8 @@ import pytest
 from headrace.client import Admin, Producer
 from headrace.testing import Broker
 
+pytestmark = pytest.mark.integration
+
 GUIDES = Path(__file__).resolve().parents[3] / "docs" / "guide"
 
 
@@ -33,8 +35,14 @@ def test_every_call_of_the_guide_to_delayed_messages_is_understood(
         admin.delayed.enable("checkouts")
         with Producer() as producer:
             names: dict[str, Any] = {
-                **{"Admin": Admin, "producer": producer, "order": "42", "k": "anna", "v": "tea"},
-                **{"datetime": datetime, "timedelta": timedelta, "ZoneInfo": ZoneInfo},
+                "Admin": Admin,
+                "producer": producer,
+                "order": "42",
+                "k": "anna",
+                "v": "tea",
+                "datetime": datetime,
+                "timedelta": timedelta,
+                "ZoneInfo": ZoneInfo,
             }
             for number, example in enumerate(found, start=1):
                 exec(compile(example, f"example {number} of delay.md", "exec"), names)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from headrace.cli.cluster import cluster as command
@@ -26,7 +28,7 @@ def watch(monkeypatch: pytest.MonkeyPatch, *answers: ClusterStatus | Exception |
         return answer
 
     monkeypatch.setattr(command, "read_status", read_status)
-    monkeypatch.setattr(command.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
     command.status.__wrapped__(At(), watch=1.0, as_json=False)  # type: ignore[attr-defined]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from headrace.protocol.errors import ErrorCode
@@ -95,7 +96,7 @@ def test_a_topic_that_is_made_on_one_node_is_known_to_all() -> None:
     cluster.wait_until_ready()
     for member in cluster.members.values():
         answers = cluster.create(member, f"by-{member.id}", replicas=3)
-        cluster.wait(lambda answers=answers: answers)
+        cluster.wait(partial(bool, answers))
         [topic] = answers[0].topics
         assert topic.error_code == ErrorCode.NONE, topic.error_message
     names = {f"by-{member}" for member in cluster.members}

@@ -1,5 +1,7 @@
 """Groups and transactions on three whole nodes, of which one is killed: nothing of them is lost."""
 
+from typing import Any
+
 import pytest
 
 from headrace.protocol.errors import ErrorCode
@@ -139,11 +141,11 @@ class Clients:
             for part in topic.partitions
         )
 
-    committed = TransactionRig.committed
-    committed_records = TransactionRig.committed_records
-    fetch_committed = TransactionRig.fetch_committed
-    describe = TransactionRig.describe
-    offset_of = TransactionRig.offset_of
+    committed: Any = TransactionRig.committed
+    committed_records: Any = TransactionRig.committed_records
+    fetch_committed: Any = TransactionRig.fetch_committed
+    describe: Any = TransactionRig.describe
+    offset_of: Any = TransactionRig.offset_of
 
 
 def write(clients, producer, *values):

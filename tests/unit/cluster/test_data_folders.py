@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -35,7 +36,7 @@ def cluster() -> Replicated:
     cluster = two_folders()
     for number in range(5):
         answers = cluster.create(cluster.active()[0], f"other-{number}")
-        cluster.wait(lambda answers=answers: answers)
+        cluster.wait(partial(bool, answers))
     cluster.wait(lambda: UNASSIGNED_DIRECTORY not in directories(cluster).values())
     return cluster
 

@@ -10,11 +10,8 @@ from tests.unit.cluster.test_replicas import Replicated
 
 def told(member: Member) -> dict[str, float]:
     families = [*replica_families(member.node.broker), *quorum_families(member.node)]
-    return {
-        family.name.removeprefix("headrace_"): family.samples[0][1]
-        for family in families
-        if len(family.samples) == 1 and not family.samples[0][0]
-    }
+    samples = {family.name.removeprefix("headrace_"): list(family.samples) for family in families}
+    return {name: each[0][1] for name, each in samples.items() if len(each) == 1 and not each[0][0]}
 
 
 def test_a_leader_dies_and_comes_back() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -64,7 +65,7 @@ def test_a_node_that_has_caught_up_becomes_a_voter_by_any_broker() -> None:
 
 
 def test_a_node_that_was_away_for_long_begins_with_the_leaders_snapshot() -> None:
-    small = {
+    small: dict[str, Any] = {
         "metadata_log_max_record_bytes_between_snapshots": 1,
         "metadata_max_retention_bytes": 1,
     }
@@ -76,7 +77,7 @@ def test_a_node_that_was_away_for_long_begins_with_the_leaders_snapshot() -> Non
     active = cluster.wait_for_controller()
     for number in range(5):
         answers = cluster.create(active, f"topic-{number}", replicas=2)
-        cluster.wait(lambda answers=answers: answers)
+        cluster.wait(partial(bool, answers))
         assert answers[0].topics[0].error_code == ErrorCode.NONE, answers[0].topics[0].error_message
         cluster.world.run(3_000)
     start = cluster.wait_for_controller().node.controller.log.log.start_offset
@@ -197,7 +198,7 @@ def test_an_old_snapshot_that_a_power_cut_brings_back_costs_no_record() -> None:
     """Its removal was not flushed. The log then seems to begin earlier than the epochs that are
     noted of it, which once counted as another log than the newest snapshot's: all of it was cut,
     records that the quorum had committed too."""
-    small = {
+    small: dict[str, Any] = {
         "metadata_log_max_record_bytes_between_snapshots": 1_000,
         "metadata_max_retention_bytes": 1_000,
     }
@@ -211,7 +212,7 @@ def test_an_old_snapshot_that_a_power_cut_brings_back_costs_no_record() -> None:
     content = member.disk.read_file(f"{folder}/{oldest}")
     for number in range(6):
         answers = cluster.create(active, f"topic-{number}", replicas=2)
-        cluster.wait(lambda answers=answers: answers)
+        cluster.wait(partial(bool, answers))
         cluster.world.run(1_500)
     before = member.node.controller.log
     latest = before.latest_snapshot_end

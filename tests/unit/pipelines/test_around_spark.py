@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -228,7 +229,7 @@ def test_the_doctor_says_what_pipelines_need(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     versions = {"pyspark": "4.0.5"}
-    monkeypatch.setattr(checkup.metadata, "version", versions.__getitem__)
+    monkeypatch.setattr(metadata, "version", versions.__getitem__)
     monkeypatch.setattr(checkup, "java_home", lambda cache: Path("/java"))
     assert "brings" in checkup.check_spark(tmp_path).found
     jars.folder_below(tmp_path).mkdir()
@@ -246,7 +247,7 @@ def test_the_doctor_says_what_pipelines_need(
         assert missing in str(everything.advice)
 
     def none(name: str) -> str:
-        raise checkup.metadata.PackageNotFoundError(name)
+        raise metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(checkup.metadata, "version", none)
+    monkeypatch.setattr(metadata, "version", none)
     assert checkup.check_spark(tmp_path).state == FindingState.GOOD

@@ -177,7 +177,7 @@ def test_the_numbers_of_a_page_are_those_of_the_table() -> None:
         {"at": MIDNIGHT + timedelta(minutes=n), "m0": 600 + 300 * n, "m1": 5, "m2": 1}
         for n in range(2)
     ]
-    given = iter([facts, minutes, []])
+    given: Iterator[Any] = iter([facts, minutes, []])
     html = drawn(
         "page-views", "views-by-minute", DRAWINGS["page-views"], DAY, lambda _: next(given)
     ).html

@@ -62,7 +62,7 @@ def test_a_terminal_shows_one_line_that_goes_away() -> None:
         bar.draw(None)
         before = len(terminal.getvalue())
         bar.draw(Seen("history, stage 1", 3, 8))
-        bar.above(lambda text: console.file.write(f"{text}\n"))("300 records")
+        bar.above(lambda text: print(text, file=console.file))("300 records")
     text = terminal.getvalue()
     assert "Spark starts" in text[:before] and "tasks" not in text[:before]
     assert "history, stage 1" in text[before:] and "3 of 8 tasks" in text[before:]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,8 @@ def after_power_cut(log: ALog, random: Random) -> ALog:
     """The same log on what is left of its disk; to be opened."""
     again = ALog.__new__(ALog)
     again.folder, again.settings = log.folder, log.settings
-    again.open_files = OpenFiles(log.open_files.disk.power_cut(random, Now(0, NOW)))
+    disk: Any = log.open_files.disk
+    again.open_files = OpenFiles(disk.power_cut(random, Now(0, NOW)))
     again.unwritten, again.wants_flush = Unwritten(), []
     return again
 

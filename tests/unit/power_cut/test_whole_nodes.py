@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -137,7 +138,8 @@ def goes_on(node: NodeOnVirtualDisk, *, durable: bool) -> None:
             assert node.produce(PLAIN, "on", partition=partition).error_code == 0
     before = {place: list(node.records(*place)) for place in node.logs()}
     node.stop()
-    again = NodeOnVirtualDisk(node.node.disk, Random(7), durable=durable)
+    disk: Any = node.node.disk
+    again = NodeOnVirtualDisk(disk, Random(7), durable=durable)
     for place, records in before.items():
         found = list(again.records(*place))
         assert found[: len(records)] == records, place

@@ -66,8 +66,8 @@ class InThisProcess:
 class NodeOnVirtualDisk(TransactionRig):
     """A whole node; a start on a disk that holds one already goes on with it."""
 
-    commit_offset = GroupRig.commit
-    committed_offset = GroupRig.committed
+    commit_offset: Any = GroupRig.commit
+    committed_offset: Any = GroupRig.committed
 
     def __init__(self, disk: VirtualDisk, random: Random, *, durable: bool) -> None:
         self.cleaner = InThisProcess(disk)

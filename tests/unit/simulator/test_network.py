@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from headrace.simulator.counters import Counters
 from headrace.simulator.network import Network
 from headrace.simulator.world import World
@@ -15,8 +17,12 @@ def network(seed: int = 1) -> tuple[World, Network, Counters]:
 def test_events_run_by_their_time_and_then_by_their_order() -> None:
     world = World(1)
     seen: list[str] = []
+
+    def note(name: str) -> None:
+        seen.append(f"{name} {world.now_ms}")
+
     for name, delay_ms in (("late", 5), ("first", 1), ("second", 1)):
-        world.at(delay_ms, lambda name=name: seen.append(f"{name} {world.now_ms}"))
+        world.at(delay_ms, partial(note, name))
     world.run(4)
     assert seen == ["first 1", "second 1"] and world.now_ms == 4
     world.run(4)
@@ -42,7 +48,7 @@ def test_a_node_may_hear_and_not_be_heard() -> None:
     seen: list[str] = []
     net.isolate(1, (1, 2, 3), sends=False, hears=True)
     for source, target in ((1, 2), (1, 3), (2, 1), (3, 1), (2, 3)):
-        net.carry(source, target, lambda s=source, t=target: seen.append(f"{s}{t}"))
+        net.carry(source, target, partial(seen.append, f"{source}{target}"))
     world.run(10)
     assert sorted(seen) == ["21", "23", "31"]
 
@@ -52,7 +58,7 @@ def test_messages_are_lost_doubled_and_overtake_each_other() -> None:
     net.loss, net.duplication, net.delays_ms = 0.3, 0.3, (1, 50)
     seen: list[int] = []
     for number in range(100):
-        net.carry(1, 2, lambda number=number: seen.append(number))
+        net.carry(1, 2, partial(seen.append, number))
     world.run(2_000)
     assert len(set(seen)) == 100 - counters.lost_messages < 100
     assert len(seen) - len(set(seen)) == counters.duplicated_messages > 0

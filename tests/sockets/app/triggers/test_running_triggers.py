@@ -5,6 +5,7 @@ import json
 import threading
 import time
 import tomllib
+from typing import Any
 
 import confluent_kafka
 import pytest
@@ -16,6 +17,8 @@ from headrace.app.triggers.settings import parse
 from headrace.client.connection import connection
 from headrace.testing import Broker
 from tests.patience import until
+
+pytestmark = pytest.mark.usefixtures("quick_producers")
 
 FUNCTIONS = """
 import os
@@ -66,7 +69,7 @@ def running(broker, text):
     file = parse(tomllib.loads(text), {})
     loop = asyncio.new_event_loop()
     begun = threading.Event()
-    task = None
+    task: Any = None
 
     async def serve():
         nonlocal task

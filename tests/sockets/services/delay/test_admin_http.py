@@ -20,6 +20,7 @@ from headrace.services.delay.admin.admin_http import (
     search_of,
 )
 from tests.interop.brokers import free_port
+from tests.patience import until
 
 
 class Answers:
@@ -63,10 +64,18 @@ def window(answers: Answers) -> Iterator[AdminHttp]:
 
 
 def ask(
-    window: AdminHttp, path: str, *, method: str = "GET", host: str | None = None
+    window: AdminHttp,
+    path: str,
+    *,
+    method: str = "GET",
+    host: str | None = None,
+    token: str | None = None,
 ) -> tuple[int, str]:
     asked = http.client.HTTPConnection(window.host, window.port, timeout=60)
-    asked.request(method, path, headers={"Host": host or window.address})
+    headers = {"Host": host or window.address}
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
+    asked.request(method, path, headers=headers)
     answer = asked.getresponse()
     body = answer.read().decode()
     asked.close()
@@ -142,8 +151,8 @@ def test_too_many_at_once_are_sent_away(window: AdminHttp, answers: Answers) -> 
     answers.may_answer.set()
     for thread in threads:
         thread.join()
-    while ask(window, "/health")[0] == 503:  # a place is free a moment after its answer is read
-        pass
+    # A place is free a moment after its answer is read.
+    until(lambda: ask(window, "/health")[0] != 503)
     assert ask(window, "/health")[0] == 200
 
 
@@ -177,4 +186,19 @@ def test_the_port_of_the_last_run_comes_first(answers: Answers) -> None:
     beside = AdminHttp(answers, port=0, former=first)  # somebody else has it now
     assert beside.port != first
     for window in (again, beside):
+        window.close()
+
+
+def test_with_a_token_messages_are_shown_to_those_who_have_it(answers: Answers) -> None:
+    window = AdminHttp(answers, port=0, token_of=lambda address: f"token of {address}")
+    try:
+        for path in ("/pending", "/stats"):
+            status, said = ask(window, path)
+            assert status == 401 and "the user of the machine who runs it" in said
+            assert ask(window, path, token="guess")[0] == 401
+            assert ask(window, path, token=f"token of {window.address}")[0] == 200
+        assert ask(window, "/health")[0] == 200
+        assert ask(window, "/metrics")[0] == 200
+        assert len(answers.asked) == 1
+    finally:
         window.close()

@@ -6,6 +6,7 @@ from headrace.client import Admin, Producer
 from headrace.client.connection import ClientSettings
 from headrace.services.delay.partitions.ends import Ends
 from headrace.testing import Broker
+from tests.sockets.fills import FILLS
 
 
 def test_ends_are_told_as_they_are_now() -> None:
@@ -14,7 +15,7 @@ def test_ends_are_told_as_they_are_now() -> None:
         ends = Ends(ClientSettings({"bootstrap.servers": broker.bootstrap}))
         both = [("orders.delay", 0), ("orders.delay", 1)]
         assert ends.of(both) == {("orders.delay", 0): 0, ("orders.delay", 1): 0}
-        with Producer(broker.bootstrap) as producer:
+        with Producer(broker.bootstrap, settings=FILLS) as producer:
             producer.send("orders.delay", "x", partition=1)
         assert ends.of(both) == {("orders.delay", 0): 0, ("orders.delay", 1): 1}
         assert ends.of([*both, ("nowhere", 0)]) == {("orders.delay", 0): 0, ("orders.delay", 1): 1}

@@ -6,6 +6,7 @@ from headrace.client import Admin, Producer
 from headrace.client.connection import ClientSettings
 from headrace.services.delay.intake import Reader
 from headrace.testing import Broker
+from tests.sockets.fills import FILLS
 
 WITHIN_S = 180
 PLACE = ("orders.delay", 0)
@@ -24,7 +25,7 @@ def test_what_was_paused_is_read_again_from_the_beginning():
     """As after a producer is lost while a target takes nothing: its partition was paused."""
     with Broker() as broker:
         Admin(broker.bootstrap).topics.create(PLACE[0], partitions=1)
-        with Producer(broker.bootstrap) as producer:
+        with Producer(broker.bootstrap, settings=FILLS) as producer:
             for number in range(3):
                 producer.send(PLACE[0], b"%d" % number, partition=0)
         reader = Reader(ClientSettings({"bootstrap.servers": broker.bootstrap}))

@@ -18,6 +18,8 @@ from headrace.services.delay.intake import Fenced
 from headrace.services.delay.service import DelayService
 from headrace.testing import Broker
 
+pytestmark = pytest.mark.integration
+
 PATIENCE_S = 180.0
 
 

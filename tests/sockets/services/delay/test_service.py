@@ -24,6 +24,8 @@ from headrace.services.delay.timeline.timeline import DelayLimits
 from headrace.testing import Broker
 from tests.patience import until
 
+pytestmark = pytest.mark.integration
+
 WITHIN_S = 180
 QUIET = {"log_level": 0}
 
@@ -207,7 +209,7 @@ def test_a_record_that_the_target_refuses_is_rejected_and_its_neighbours_arrive(
     Topics(at).change_settings("orders.delay", to={"max.message.bytes": "100000"})
     with serving(broker, tmp_path) as service:
         # Nobody looks at the size of headers before the broker does.
-        send(broker, b"heavy head", **{"delay": 200, "weight": "x" * 3_000})
+        send(broker, b"heavy head", delay=200, weight="x" * 3_000)
         send(broker, b"heavy body" * 400, delay=200)
         for number in range(30):
             send(broker, b"%d" % number, delay=200)

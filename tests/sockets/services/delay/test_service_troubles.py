@@ -4,6 +4,7 @@ import threading
 import time
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
@@ -32,6 +33,8 @@ from tests.sockets.services.delay.test_service import (
     send,
     serving,
 )
+
+pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
@@ -255,7 +258,8 @@ def test_what_a_topic_says_becomes_a_sentence():
 
         partition = key = value = topic
 
-    said = deliverer.Refusal(AMessage(), KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    message: Any = AMessage()
+    said = deliverer.Refusal(message, KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
     assert said.sentence() == "the service may not write to orders: give it the permission"
 
 

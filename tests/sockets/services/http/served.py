@@ -8,7 +8,7 @@ import json
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from headrace.client.connection import ClientSettings, connection
 from headrace.services.http.door import Door
@@ -103,7 +103,7 @@ class Served:
         try:
             caller.request(method, path, body, sent)
             response = caller.getresponse()
-            return Answer(response.status, response.headers, response.read())
+            return Answer(response.status, cast(Any, response.headers), response.read())
         finally:
             caller.close()
 

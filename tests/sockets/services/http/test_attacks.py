@@ -46,6 +46,7 @@ def post(body: bytes, *headers: str, path: str = "/topics/t") -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
+@pytest.mark.integration
 def test_slow_headers_and_slow_bodies_are_cut(served: Served) -> None:
     host = f"Host: localhost:{served.address[1]}"
     with socket.create_connection(served.address, timeout=PATIENCE_S) as slow:
@@ -138,6 +139,7 @@ def test_more_connections_than_may_be_are_told_so(served: Served) -> None:
         assert time.monotonic() < deadline
 
 
+@pytest.mark.integration
 def test_a_reader_that_takes_nothing_is_cut_and_others_go_on(
     served: Served, broker: Broker
 ) -> None:

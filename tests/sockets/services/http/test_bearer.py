@@ -77,6 +77,7 @@ def post(served: Served, topic: str, who: dict[str, str], value: int = 1) -> Ans
     return served.ask("POST", f"/topics/{topic}", body, kind=JSON2, headers=who)
 
 
+@pytest.mark.integration
 def test_a_token_writes_and_reads_with_its_users_rights(served: Served) -> None:
     alice, bob = bearer(sub="alice"), bearer(sub="bob")
     assert post(served, "alices", alice, 1).status == 200
@@ -91,6 +92,7 @@ def test_a_token_writes_and_reads_with_its_users_rights(served: Served) -> None:
     assert again.body == first.body and again.headers["Idempotency-Replayed"] == "true"
 
 
+@pytest.mark.integration
 def test_an_instance_is_its_users_under_every_token_of_theirs(served: Served) -> None:
     alice, later = bearer(sub="alice"), bearer(sub="alice", jti="2")
     assert post(served, "alices", alice, 1).status == 200
@@ -107,6 +109,7 @@ def test_an_instance_is_its_users_under_every_token_of_theirs(served: Served) ->
     assert served.ask("DELETE", at, headers=later).status == 204
 
 
+@pytest.mark.integration
 def test_a_token_streams(served: Served) -> None:
     alice = bearer(sub="alice")
     assert post(served, "alices", alice, 7).status == 200
@@ -139,6 +142,7 @@ def test_a_token_that_names_nobody_is_refused_by_the_door(served: Served) -> Non
     assert served.door.logins.refused_logins == before  # nobody was asked
 
 
+@pytest.mark.integration
 def test_a_token_ends_at_its_time(served: Served) -> None:
     """Also where the cluster was asked a moment ago, and for a stream that is under way."""
     alice = bearer(sub="alice", jti="ends")

@@ -16,6 +16,7 @@ from headrace.services.http import direct_requests
 from headrace.services.http.http_connection import HAS_DIRECT_WAY
 from headrace.services.http.limits import HttpLimits
 from headrace.testing import Broker
+from tests.patience import until
 from tests.sockets.services.http.served import PATIENCE_S, Served
 
 JSON2 = "application/vnd.kafka.json.v2+json"
@@ -65,12 +66,12 @@ class Line:
         assert self.answer()[0] == 200
 
     def send(self, first: bytes, body: bytes = b"", **headers: str) -> None:
-        self._sock.sendall(self.bytes(first, body, **headers))
+        self._sock.sendall(self.frame(first, body, **headers))
 
     def raw(self, data: bytes) -> None:
         self._sock.sendall(data)
 
-    def bytes(self, first: bytes, body: bytes = b"", **headers: str) -> bytes:
+    def frame(self, first: bytes, body: bytes = b"", **headers: str) -> bytes:
         lines = [first.decode(), f"Host: {self._host}"]
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
         if body:
@@ -131,6 +132,7 @@ def test_both_ways_say_the_same(line: Line, taken: list[str], body: object) -> N
     assert taken == ["produce"]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("topic", ["nowhere", "same%0d%0a", "a b"])
 def test_a_topic_that_is_not_there(line: Line, taken: list[str], topic: str) -> None:
     body = b'{"records": [{"value": 1}]}'
@@ -142,10 +144,10 @@ def test_a_topic_that_is_not_there(line: Line, taken: list[str], topic: str) -> 
 def test_requests_sent_at_once_are_answered_in_their_order(line: Line, taken: list[str]) -> None:
     ask = b"POST /topics/order HTTP/1.1"
     asked = [
-        line.bytes(ask, b'{"records": [{"value": %d}]}' % n, Content_Type=JSON2) for n in range(20)
+        line.frame(ask, b'{"records": [{"value": %d}]}' % n, Content_Type=JSON2) for n in range(20)
     ]
     line.raw(asked[0])
-    line.raw(b"".join(asked[1:10]) + line.bytes(b"GET /topics/order/partitions HTTP/1.1"))
+    line.raw(b"".join(asked[1:10]) + line.frame(b"GET /topics/order/partitions HTTP/1.1"))
     line.raw(b"".join(asked[10:]))
     offsets = []
     for number in range(21):
@@ -161,7 +163,7 @@ def test_requests_sent_at_once_are_answered_in_their_order(line: Line, taken: li
 
 
 def test_a_body_in_pieces_takes_the_general_way(line: Line, taken: list[str]) -> None:
-    whole = line.bytes(
+    whole = line.frame(
         b"POST /topics/same HTTP/1.1", b'{"records": [{"value": 1}]}', Content_Type=JSON2
     )
     for at in range(0, len(whole), 40):
@@ -221,8 +223,7 @@ def test_a_door_that_closes_answers_what_is_under_way(broker: Broker) -> None:
             each.send(
                 b"POST /topics/grace HTTP/1.1", b'{"records": [{"value": 1}]}', Content_Type=JSON2
             )
-        while door.door.counters.requests["produce", 200] < 2:
-            pass
+        until(lambda: door.door.counters.requests["produce", 200] >= 2)
         door.stop()
         # Each either has its answer or was not begun; none is cut in the middle.
         for each in lines:
@@ -232,6 +233,7 @@ def test_a_door_that_closes_answers_what_is_under_way(broker: Broker) -> None:
         first.close()
 
 
+@pytest.mark.integration
 def test_idle_connections_are_closed_after_direct_requests_too(broker: Broker) -> None:
     with Served(broker.bootstrap, limits=HttpLimits(idle_s=0.5)) as door:
         line = Line(door)

@@ -30,6 +30,7 @@ def test_produce_of_v2(served: Served) -> None:
     documented.produce_v2(served)
 
 
+@pytest.mark.integration
 def test_consumers_of_v2(served: Served) -> None:
     documented.consumers_v2(served)
 

@@ -74,6 +74,7 @@ def post(served: Served, topic: str, who: dict[str, str]) -> Answer:
     return served.ask("POST", f"/topics/{topic}", ONE, kind=JSON2, headers=who)
 
 
+@pytest.mark.integration
 def test_each_acts_with_rights_of_their_own(served: Served) -> None:
     assert post(served, "alices", ALICE).status == 200
     assert post(served, "bobs", BOB).status == 200
@@ -94,6 +95,7 @@ def test_nobody_gets_in_without_a_login_of_the_cluster(served: Served) -> None:
     assert served.ask("GET", "/health").status == 200
 
 
+@pytest.mark.integration
 def test_instances_and_keys_are_their_owners(served: Served) -> None:
     new = {"name": "mine", "format": "json", "auto.offset.reset": "earliest"}
     assert served.ask("POST", "/consumers/g", new, kind=JSON2, headers=ALICE).status == 200
@@ -108,6 +110,7 @@ def test_instances_and_keys_are_their_owners(served: Served) -> None:
     assert denied.status == 403, denied
 
 
+@pytest.mark.integration
 def test_guessing_is_slowed_down(served: Served) -> None:
     answers = [
         served.ask("GET", "/topics", headers=basic("alice", f"guess {n}")).status for n in range(14)

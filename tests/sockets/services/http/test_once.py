@@ -16,6 +16,8 @@ from headrace.client.connection import connection
 from headrace.testing import Broker
 from tests.sockets.services.http.served import Answer, Served
 
+pytestmark = pytest.mark.integration
+
 JSON2 = "application/vnd.kafka.json.v2+json"
 
 

@@ -22,6 +22,7 @@ from headrace.services.http.streams.recent_records import RecentRecords
 from headrace.services.http.writes import key_slot
 from headrace.testing import Broker
 from tests.patience import until
+from tests.sockets.fills import FILLS
 from tests.sockets.services.http.served import PATIENCE_S, Served
 from tests.sockets.services.http.test_streams import reading
 
@@ -141,7 +142,7 @@ def test_what_lies_in_a_topic_is_shown_as_it_is_or_not_as_json(
         *(b"9007199254740993", b'{"specversion": "1.0", "data": 1e999}', b"-", b"\xff"),
     ]
     Topics(connection(bootstrap=broker.bootstrap)).create("held", partitions=1)
-    with Producer(broker.bootstrap) as producer:
+    with Producer(broker.bootstrap, settings=FILLS) as producer:
         for value in held:
             headers = {"content-type": b"application/cloudevents+json"}
             producer.send("held", value, headers=headers)
@@ -160,6 +161,7 @@ def test_what_lies_in_a_topic_is_shown_as_it_is_or_not_as_json(
 # ---- HTTP
 
 
+@pytest.mark.integration
 def test_who_asks_whether_to_send_the_body_is_told(served: Served) -> None:
     body = b'{"records": [{"value": 1}]}'
     head = (
@@ -199,6 +201,7 @@ def test_a_document_of_very_many_parts_is_refused_before_it_is_read(served: Serv
                       kind=JSON2).status == 200  # fmt: skip
 
 
+@pytest.mark.integration
 def test_lines_that_trickle_are_cut(broker: Broker) -> None:
     limits = HttpLimits(body_s=1, body_rate=1_000_000)
     with Served(broker.bootstrap, limits=limits) as door:
@@ -223,6 +226,7 @@ def test_lines_that_trickle_are_cut(broker: Broker) -> None:
             assert b"HTTP/1.1 408" in received
 
 
+@pytest.mark.integration
 def test_readers_who_do_not_read_are_cut_and_held_against_a_bound(broker: Broker) -> None:
     body = b"\n".join(json.dumps({"value": "x" * 1000}).encode() for _ in range(8000))
     with Served(broker.bootstrap, limits=HttpLimits(stall_s=1, unread_bytes=1_000_000)) as door:
@@ -292,7 +296,7 @@ class Halted:
 
 
 def send(broker: Broker, topic: str, values: range) -> None:
-    with Producer(broker.bootstrap) as producer:
+    with Producer(broker.bootstrap, settings=FILLS) as producer:
         for value in values:
             producer.send(topic, str(value))
 
@@ -405,13 +409,14 @@ def test_a_fault_of_a_slot_answers_those_who_wait(
     assert served.ask("POST", "/topics/keys", body, kind=JSON2, headers=once).status == 200
 
 
+@pytest.mark.integration
 def test_nonsense_among_the_keys_harms_nobody_else(served: Served, broker: Broker) -> None:
     from headrace.services.http.writes.idempotency_window import digest_of, slot_of
 
     body = {"records": [{"value": 1}]}
     digest = digest_of("forged")
     served.ask("POST", "/topics/keys", body, kind=JSON2, headers={"Idempotency-Key": "other"})
-    with Producer(broker.bootstrap) as producer:
+    with Producer(broker.bootstrap, settings=FILLS) as producer:
         place = slot_of(digest, 16)
         producer.send("headrace-http-keys", b"nonsense", key=digest, partition=place)
     with Served(broker.bootstrap) as fresh:

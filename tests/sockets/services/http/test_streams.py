@@ -18,6 +18,7 @@ from headrace.client.producer.producer import Producer
 from headrace.client.records import TopicPartition
 from headrace.services.http.limits import HttpLimits
 from headrace.testing import Broker
+from tests.sockets.fills import FILLS
 from tests.sockets.services.http.served import Served
 
 PATIENCE_S = 180
@@ -89,7 +90,7 @@ def topic(broker: Broker, request: pytest.FixtureRequest) -> str:
 
 
 def send(broker: Broker, topic: str, values: range, **more: Any) -> None:
-    with Producer(broker.bootstrap) as producer:
+    with Producer(broker.bootstrap, settings=FILLS) as producer:
         for value in values:
             producer.send(topic, str(value), key=str(value % 3), **more)
 

@@ -18,12 +18,13 @@ from headrace import Admin, Outbox
 from headrace.client.admin.transactional_ids import TransactionalIds
 from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
+from headrace.client.lookup.raw_log import RawLog
 from headrace.client.lookup.record_reader import RecordReader
 from headrace.client.wire import Wire
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import produce
 from headrace.protocol.record_batch import Record, build
-from headrace.services.outbox import hanging_transactions, positions
+from headrace.services.outbox import positions
 from headrace.services.outbox.engines import engine_for
 from headrace.services.outbox.relay import Relay, Settings
 from headrace.services.outbox.rows import record_of
@@ -32,6 +33,8 @@ from headrace.services.outbox.shard import Position
 from headrace.services.outbox.store import Store
 from headrace.testing import Broker
 from tests.patience import until
+
+pytestmark = pytest.mark.integration
 
 TOPIC = "transfers"
 SHARD = 0
@@ -170,7 +173,7 @@ def test_nothing_is_ended_where_the_records_cannot_be_read(
     def unread(*_: object) -> Iterator[object]:
         raise ClientError("There is more to read than is looked at.")
 
-    monkeypatch.setattr(hanging_transactions.RawLog, "batches", unread)
+    monkeypatch.setattr(RawLog, "batches", unread)
     store = Store(engine)
     outbox_id = store.facts().outbox_id
     sender = Sender(at, outbox_id, SHARD, rows_of=lambda after, position: [])

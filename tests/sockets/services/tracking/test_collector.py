@@ -137,6 +137,7 @@ def test_bodies_and_batches_are_bounded(connection):
     asyncio.run(story())
 
 
+@pytest.mark.integration
 def test_a_rate_is_kept_to_and_says_when_to_come_again(connection):
     async def story():
         limits = CollectorLimits(events=2, rate=0.01)  # two at once, then one in a hundred seconds

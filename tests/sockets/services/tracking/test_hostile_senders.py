@@ -17,6 +17,7 @@ from headrace.services.tracking.collector import Collector, CollectorLimits
 from headrace.services.tracking.topics import make_topics
 from headrace.services.tracking.web import Door, Sites
 from headrace.testing import Broker
+from tests.interop.brokers import free_port
 
 HOME = "127.0.0.1"
 WITHIN_S = 180.0
@@ -93,6 +94,7 @@ async def until(true):
             await asyncio.sleep(0.005)
 
 
+@pytest.mark.integration
 def test_a_body_that_comes_slowly_is_waited_for_a_while_only(connection):
     async def story():
         async with open_collector(connection, CollectorLimits(body_s=0.5)) as (collector, port):
@@ -107,6 +109,7 @@ def test_a_body_that_comes_slowly_is_waited_for_a_while_only(connection):
     asyncio.run(story())
 
 
+@pytest.mark.integration
 def test_a_connection_on_which_no_request_begins_is_closed(connection):
     async def story():
         async with open_collector(connection, CollectorLimits(idle_s=0.5)) as (_, port):
@@ -120,6 +123,7 @@ def test_a_connection_on_which_no_request_begins_is_closed(connection):
     asyncio.run(story())
 
 
+@pytest.mark.integration
 def test_a_body_without_an_end_is_cut_off_at_the_limit(connection):
     async def story():
         async with open_collector(connection, CollectorLimits(body_bytes=2048, body_s=3)) as (
@@ -149,6 +153,7 @@ def test_what_is_compressed_is_not_opened(connection):
     asyncio.run(story())
 
 
+@pytest.mark.integration
 def test_a_sender_that_goes_away_in_mid_body_leaves_nothing_behind(connection):
     async def story():
         async with open_collector(connection, CollectorLimits(requests=1)) as (collector, port):
@@ -210,8 +215,8 @@ def test_connections_at_once_are_bounded(connection):
 @contextmanager
 def a_broker_that_can_go(folder):
     """The broker, and a way to let it go and come back at the same address."""
-    broker = Broker(data=folder).start()
-    port = int(broker.bootstrap.rpartition(":")[2])
+    port = free_port()
+    broker = Broker(data=folder, port=port).start()
     running = [broker]
 
     def away():
@@ -239,6 +244,7 @@ def pages(bootstrap, count):
     return found
 
 
+@pytest.mark.integration
 def test_what_was_accepted_while_the_cluster_was_away_is_written_when_it_is_back(tmp_path):
     with a_broker_that_can_go(tmp_path / "data") as (bootstrap, away, back):
         at = ClientSettings({"bootstrap.servers": bootstrap})

@@ -3,13 +3,17 @@
 import gzip
 import socket
 import threading
-import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from headrace.services.shipping import scraper as scraping
 from headrace.services.shipping.scraper import ScrapeFailed, Scraper, fetched
+from tests.patience import until
+from tests.sockets.nobody import nobody
+
+pytestmark = pytest.mark.usefixtures("quick_producers")
 
 
 @contextmanager
@@ -28,12 +32,14 @@ def answering(body, *, headers=(), status=200, seen=None):
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Endpoint)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    serving = threading.Thread(target=server.serve_forever)
+    serving.start()
     try:
         yield f"127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         server.server_close()
+        serving.join()
 
 
 @contextmanager
@@ -52,15 +58,17 @@ def dripping():
                 except OSError:
                     return
 
-    threading.Thread(target=drip, daemon=True).start()
+    dripper = threading.Thread(target=drip)
+    dripper.start()
     try:
         yield f"127.0.0.1:{listener.getsockname()[1]}"
     finally:
         over.set()
+        dripper.join()
         listener.close()
 
 
-def scraped(*urls, within_s=30.0):
+def scraped(*urls, within_s=300.0):
     """What each gives: a text, or why not."""
     found = {}
     for url, answer in Scraper(urls, within_s=within_s).all():
@@ -68,33 +76,52 @@ def scraped(*urls, within_s=30.0):
     return found
 
 
-def test_an_answer_that_never_ends_is_given_up():
-    with dripping() as slow, pytest.raises((ScrapeFailed, TimeoutError)):
-        fetched(f"http://{slow}/", within_s=1.0)
+class Clock:
+    """Stands for the module `time` of the scraper: each look is one of `looks`, then the last."""
+
+    def __init__(self, *looks):
+        self.looks = list(looks)
+
+    def monotonic(self):
+        look = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+        return look() if callable(look) else look
 
 
-def test_an_endpoint_that_does_not_answer_costs_the_others_nothing():
+def test_an_answer_that_never_ends_is_given_up(monkeypatch):
+    monkeypatch.setattr(scraping, "time", Clock(0.0, 0.0, 301.0))
+    with dripping() as slow, pytest.raises(ScrapeFailed, match="did not end in time"):
+        fetched(f"http://{slow}/", within_s=300.0)
+
+
+def test_an_endpoint_that_does_not_answer_costs_the_others_nothing(monkeypatch):
     release = threading.Event()
 
     def fetch(url):
         if url == "slow":
-            release.wait(60)
+            release.wait()
         return url
 
-    answers = dict(Scraper(["slow", "quick"], within_s=5, fetch=fetch).all())
+    def time_is_up():
+        until(lambda: scraper._readings["quick"].is_over)
+        return 5.0
+
+    scraper = Scraper(["slow", "quick"], within_s=5, fetch=fetch)
+    monkeypatch.setattr(scraping, "time", Clock(0.0, time_is_up))
+    answers = dict(scraper.all())
     release.set()
+    until(lambda: not scraper.is_reading)
     assert "within 5 s" in str(answers["slow"]) and isinstance(answers["slow"], ScrapeFailed)
     assert answers["quick"] == "quick"
 
 
 def test_endpoints_are_read_beside_each_other():
-    gate = threading.Barrier(3, timeout=60)
+    gate = threading.Barrier(3, timeout=300)
 
     def meet(url):
         gate.wait()
         return url
 
-    scraper = Scraper(["one", "two", "three"], within_s=60, fetch=meet)
+    scraper = Scraper(["one", "two", "three"], within_s=300, fetch=meet)
     assert [answer for _, answer in scraper.all()] == ["one", "two", "three"]
 
 
@@ -103,19 +130,19 @@ def test_an_endpoint_that_is_still_being_read_is_not_read_twice():
 
     def hang(url):
         begun.append(url)
-        release.wait(60)
+        release.wait()
         return "late"
 
     scraper = Scraper(["one"], within_s=0.01, fetch=hang)
     for _ in range(3):
         [(_, answer)] = scraper.all()
         assert isinstance(answer, ScrapeFailed)
+    until(lambda: begun)
     assert begun == ["one"]
     release.set()
-    deadline = time.monotonic() + 60
-    while scraper.is_reading and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: not scraper.is_reading)
     list(scraper.all())
+    until(lambda: not scraper.is_reading)
     assert len(begun) == 2
 
 
@@ -139,5 +166,5 @@ def test_a_password_is_sent_and_never_shown():
     with answering(b"a 1\n", seen=seen) as at:
         assert list(scraped(f"http://ada:s3cret@{at}/").values()) == ["a 1\n"]
         assert seen[0]["Authorization"] == "Basic YWRhOnMzY3JldA=="
-    [refused] = scraped("http://ada:s3cret@127.0.0.1:9/").values()
+    [refused] = scraped(f"http://ada:s3cret@{nobody()}/").values()
     assert "s3cret" not in refused

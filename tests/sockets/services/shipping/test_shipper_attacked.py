@@ -2,25 +2,23 @@
 
 import json
 import os
-import subprocess
-import sys
 import threading
 
 import pytest
 
 from headrace.client import Admin
-from headrace.client.admin.acls import Acl
 from headrace.client.errors import BufferFull, ClientError
 from headrace.services.shipping.positions import FILE, StateError, StateFolder
-from headrace.testing import Broker
-from tests.processes.cli.shipping_runs import LINES, Clock, Shipping, add, passes, written
+from tests.sockets.services.shipping.shipping_runs import (
+    LINES,
+    Clock,
+    Shipping,
+    add,
+    passes,
+    written,
+)
 
-
-@pytest.fixture(scope="module")
-def broker():
-    with Broker() as one:
-        yield one
-
+pytestmark = pytest.mark.usefixtures("quick_producers")
 
 # ---- pipes
 
@@ -81,16 +79,6 @@ def test_standard_input_that_cannot_be_read_is_one_sentence(broker, tmp_path):
     with pytest.raises(ClientError, match="Standard input cannot be read: Is a directory"):
         shipping.shipper("", stdin=folder).run()
     os.close(folder)
-
-
-def test_standard_input_that_is_closed_is_one_sentence(broker):
-    Admin(broker.bootstrap).topics.create("std", partitions=1)
-    words = [sys.executable, "-m", "headrace", "ship", "logs", "-", "--topic", "std"]
-    words += ["--bootstrap", broker.bootstrap]
-    closed = ["sh", "-c", 'exec "$@" <&-', "sh", *words]
-    refused = subprocess.run(closed, capture_output=True, timeout=100)
-    assert refused.returncode == 1 and b"Standard input is closed" in refused.stderr
-    assert b"Traceback" not in refused.stderr
 
 
 # ---- clocks
@@ -164,6 +152,7 @@ def test_a_topic_that_is_made_anew_while_it_is_shipped_to_gets_all_that_follows(
     assert shipping.messages() == LINES[3:6]
 
 
+@pytest.mark.integration
 def test_a_cluster_that_is_away_costs_bounded_memory(nobody, broker, tmp_path):
     shipping, clock = Shipping(broker, tmp_path, "away"), Clock()
     with (tmp_path / "a.log").open("w") as file:
@@ -200,31 +189,3 @@ def test_a_refusal_of_the_cluster_ends_it_with_its_sentence(broker, tmp_path):
     with pytest.raises(ClientError, match="the clock of this machine"):
         shipper.run()
     assert json.loads((tmp_path / "state" / FILE).read_text())["files"][0]["offset"] == 0
-
-
-@pytest.fixture
-def guarded():
-    """A broker with a topic that may be seen and not written to, and one that may not be seen."""
-    authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-    settings = {"authorizer.class.name": authorizer, "allow.everyone.if.no.acl.found": "true"}
-    with Broker(settings=settings) as one:
-        admin = Admin(one.bootstrap)
-        for topic in ("seen", "hidden"):
-            admin.topics.create(topic, partitions=1)
-        me = ("literal", "User:ANONYMOUS", "*")
-        admin.acls.add([Acl("topic", "seen", *me, "describe", "allow")])
-        admin.acls.add([Acl("topic", "hidden", *me, "write", "deny")])
-        yield one
-
-
-def test_a_missing_right_is_one_sentence_and_nothing_is_forgotten(guarded, tmp_path):
-    add(tmp_path / "a.log", LINES[0])
-    for topic in ("seen", "hidden"):
-        words = [sys.executable, "-m", "headrace", "ship", "logs", str(tmp_path / "a.log")]
-        words += ["--once", "--bootstrap", guarded.bootstrap, "--topic", topic]
-        words += ["--state", str(tmp_path / topic)]
-        refused = subprocess.run(words, capture_output=True, timeout=100)
-        assert refused.returncode == 1
-        assert b"may not" in refused.stderr and b"Traceback" not in refused.stderr
-    kept = json.loads((tmp_path / "seen" / FILE).read_text())
-    assert kept["files"][0]["offset"] == 0 and kept["target"]["topic"] == "seen"

@@ -5,10 +5,7 @@
 
 import json
 import logging
-import os
-import socket
 import sys
-import time
 
 import pytest
 
@@ -19,13 +16,13 @@ from headrace.client.connection import ClientSettings
 from headrace.client.lookup.record_reader import RecordReader
 from headrace.logs import MOST_RECORDS, Handler
 from headrace.testing import Broker
+from tests.patience import until
+from tests.sockets.nobody import nobody as address_of_nobody
 
 
 @pytest.fixture
 def nobody():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        yield f"127.0.0.1:{one.getsockname()[1]}"
+    return address_of_nobody()
 
 
 def logger_with(handler):
@@ -132,40 +129,22 @@ def test_a_right_that_is_given_later_is_enough(monkeypatch):
         admin.acls.add([Acl("topic", "logs", "literal", "User:ANONYMOUS", "*", "write", "deny")])
         handler = Handler(broker.bootstrap, service="shop", tell=told.append)
         logger = logger_with(handler)
-        deadline = time.monotonic() + 60
-        while not handler.dropped and time.monotonic() < deadline:
+
+        def is_refused():
             logger.info("refused")
-            time.sleep(0.01)
-        assert handler.dropped and "may not" in told[0]
-        admin.acls.remove([AclFilter()])
-        while not arrived(broker) and time.monotonic() < deadline:
+            return handler.dropped
+
+        def is_allowed():
             logger.info("allowed")
-            time.sleep(0.01)
-        assert arrived(broker)
+            return arrived(broker)
+
+        until(is_refused)
+        assert "may not" in told[0]
+        admin.acls.remove([AclFilter()])
+        until(is_allowed)
         handler.close()
 
 
 def arrived(broker):
     [topic] = Admin(broker.bootstrap).topics.describe(["logs"])
     return topic.partitions[0].end_offset
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_child_of_a_fork_sends_its_own_records_and_writes_them_when_it_is_closed():
-    with Broker() as broker:
-        Admin(broker.bootstrap).topics.create("logs", partitions=1)
-        handler = Handler(broker.bootstrap, service="shop")
-        logger = logger_with(handler)
-        logger.info("of the parent")
-        child = os.fork()
-        if not child:
-            logger.info("of the child")
-            handler.close()
-            os._exit(0 if handler.lost + handler.dropped == 0 else 1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        handler.close()
-        reader = RecordReader(ClientSettings({"bootstrap.servers": broker.bootstrap}), "logs")
-        found = [json.loads(one.value) for one in reader.records()]
-        reader.close()
-    assert sorted(one["message"] for one in found) == ["of the child", "of the parent"]
-    assert len({one["id"].partition(":")[0] for one in found}) == 2

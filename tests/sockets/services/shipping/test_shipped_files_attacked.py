@@ -9,14 +9,16 @@ import pytest
 from headrace.services.shipping import roster
 from headrace.services.shipping import shipper as shipping_loop
 from headrace.services.shipping.positions import StateFolder
-from headrace.testing import Broker
-from tests.processes.cli.shipping_runs import LINES, Clock, Shipping, add, passes, written
+from tests.sockets.services.shipping.shipping_runs import (
+    LINES,
+    Clock,
+    Shipping,
+    add,
+    passes,
+    written,
+)
 
-
-@pytest.fixture(scope="module")
-def broker():
-    with Broker() as one:
-        yield one
+pytestmark = pytest.mark.usefixtures("quick_producers")
 
 
 def test_a_renamed_file_is_followed_while_its_program_still_writes_to_it(broker, tmp_path):
@@ -136,6 +138,7 @@ def test_a_copy_of_a_file_at_rest_is_known_as_one(broker, tmp_path):
     assert sorted(shipping.messages()) == LINES[:5]
 
 
+@pytest.mark.integration
 def test_more_files_than_may_be_open_are_read_one_after_the_other(broker, tmp_path, monkeypatch):
     monkeypatch.setattr(roster, "MOST_FILES", 3)
     shipping = Shipping(broker, tmp_path, "crowd")

@@ -1,0 +1,99 @@
+"""The command as a person meets it: help, wrong use, failure in one sentence.
+
+Needs no cluster: tests/sockets/cli has what happens without one, tests/processes/cli what a
+process of its own shows.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headrace.cli.main import COMMANDS, command_of
+from tests.command_in_process import run_command
+
+
+def test_help_lists_every_command() -> None:
+    said = run_command("--help")
+    assert said.returncode == 0
+    for name, words in COMMANDS.items():
+        assert name in said.stdout
+        assert words in said.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_a_module_and_json(name: str) -> None:
+    command = command_of(name)
+    leaves = getattr(command, "commands", {name: command})
+    for leaf in leaves.values():
+        assert any("--json" in parameter.opts for parameter in leaf.params), leaf.name
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["no-such-command"],
+        ["produce"],
+        ["consume", "t", "--from", "nowhere"],
+        ["topics", "list", "-X", "linger.ms"],
+        ["topics", "create", "t", "--config", "=5"],
+        ["produce", "t", "-H", "trace"],
+    ],
+)
+def test_wrong_use_ends_with_2_and_says_how(words: list[str]) -> None:
+    said = run_command(*words)
+    assert said.returncode == 2
+    assert "Usage:" in said.stderr
+    assert "Traceback" not in said.stderr
+
+
+def test_a_bad_client_setting_is_one_sentence() -> None:
+    said = run_command("topics", "list", "-X", "no.such.setting=1")
+    assert said.returncode == 1
+    assert said.stderr.count("\n") == 1
+    assert "no.such.setting" in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["conusme", "t"], "There is no command conusme. Did you mean consume or console?"),
+        (["topic", "list"], "Did you mean topics?"),
+        (["topics", "rm", "t"], "Did you mean delete?"),
+        (["help"], "headrace --help`."),
+        (["topics", "create", "--topic", "t"], "The topic stands by itself"),
+        (["groups", "desribe", "g"], "Did you mean describe?"),
+        (["topics", "list", "--bootstra", "x"], "There is no option --bootstra. Did you mean"),
+    ],
+)
+def test_a_slip_of_the_finger_is_told_what_was_meant(words: list[str], meant: str) -> None:
+    said = run_command(*words)
+    assert said.returncode == 2
+    assert meant in said.stderr and said.stdout == ""
+
+
+def test_wrong_use_is_json_for_programs() -> None:
+    misused = run_command("consume", "t", "--json", "--frm", "3")
+    assert json.loads(misused.stderr) == {
+        "error": "There is no option --frm. Did you mean --from or --format?",
+        "exit_code": 2,
+    }
+
+
+def test_a_node_that_may_not_start_says_why_in_one_sentence(tmp_path: Path) -> None:
+    tiered = "remote.log.storage.system.enable"
+    for words, why in (
+        (["--listen", "0.0.0.0:0"], "--insecure"),
+        (["--set", f"{tiered}=true"], tiered),
+        (["--set", "num.partitions=many"], "num.partitions"),
+        (["--config", str(tmp_path / "missing")], "cannot be read"),
+        (["--console-park-to", str(tmp_path / "parked")], "add --console"),
+        (["--secure", "--security", str(tmp_path / "none")], "headrace security init"),
+    ):
+        listens = [] if "--listen" in words else ["--listen", "127.0.0.1:0"]
+        said = run_command("start", *listens, *words, "--data", str(tmp_path / "data"))
+        assert said.returncode == 1, said.stderr
+        assert said.stderr.count("\n") == 1, said.stderr
+        assert why in said.stderr

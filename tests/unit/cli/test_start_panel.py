@@ -1,0 +1,24 @@
+"""What `headrace start` shows when the node is ready."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.cli.node.start import panel, welcome
+
+
+def test_the_panel_is_a_box_on_a_wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = welcome("localhost:9092", "/data")
+    assert "address  localhost:9092" in lines
+    assert sum("greetings" in line for line in lines) == 3
+    monkeypatch.setenv("COLUMNS", "100")
+    framed = panel(lines, framed=True).splitlines()
+    assert len({len(line) for line in framed}) == 1
+    assert framed[0][0] == "╭"
+    monkeypatch.setenv("COLUMNS", "20")
+    assert panel(lines, framed=True) == panel(lines, framed=False) == "\n".join(lines)
+
+
+def test_commands_to_try_name_the_address_unless_it_is_the_usual_one() -> None:
+    assert not any(" -b " in line for line in welcome("localhost:9092", "/d")[:8])
+    assert any("consume greetings --follow -b h:1" in line for line in welcome("h:1", "/d"))
