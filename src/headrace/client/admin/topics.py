@@ -92,6 +92,7 @@ _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
 MAY_READ = frozenset({AclOperation.READ, AclOperation.ALL})
+MAY_SEE_SETTINGS = frozenset({AclOperation.DESCRIBE_CONFIGS, AclOperation.ALL})
 
 
 class Topics:
@@ -220,6 +221,14 @@ class Topics:
 
     def readable(self, names: Iterable[str]) -> set[str]:
         """The topics that this user may read; all of them without an authorizer."""
+        return self._allowing(MAY_READ, names)
+
+    def may_see_settings(self, name: str) -> bool:
+        """Asks for the user's rights, so that a missing one leaves no refusal in an audit log."""
+        return bool(self._allowing(MAY_SEE_SETTINGS, [name]))
+
+    def _allowing(self, operations: frozenset[AclOperation], names: Iterable[str]) -> set[str]:
+        """The topics on which this user may do one of `operations`."""
         if not (names := list(dict.fromkeys(names))):
             return set()
         asked = self._admin.describe_topics(
@@ -231,7 +240,7 @@ class Topics:
         for name in names:
             with suppress(ClientError):
                 allowed = self._answer(asked[name], name).authorized_operations
-                if allowed is None or not MAY_READ.isdisjoint(allowed):
+                if allowed is None or not operations.isdisjoint(allowed):
                     found.add(name)
         return found
 
