@@ -1,4 +1,4 @@
-"""A pytest plugin: when a test has computed for 20 s, print the stacks of all threads of its process.
+"""A pytest plugin: prints the stacks of all threads when a test has computed for 20 s.
 
 No test of the inner and middle rings should take a tenth of that. One that does spins, and its
 report alone (a time-out somewhere else) does not tell where. The test goes on.

@@ -484,7 +484,11 @@ class Intake:
             self._loop_work()
             self._transact()
         self._commit_to_the_end(max(0.0, deadline - time.monotonic()))
-        self._revoke_wait_s = max(0.0, deadline - time.monotonic())
+        self.close(max(0.0, deadline - time.monotonic()))
+
+    def close(self, within_s: float = 0.0) -> None:
+        """Leave the group. Also after a failure: others then get the partitions at once."""
+        self._revoke_wait_s = within_s
         self.consumer.close()  # calls _revoked, which commits
         if self._retries is not None:
             self._retries.close()

@@ -196,9 +196,16 @@ class Worker:
                 log.error("the worker stops: %s", failure)
             else:
                 log.exception("the worker failed and stops")
+            self._leave_after_a_failure()
         finally:
             self._stopping.set()
             self.started.set()
+
+    def _leave_after_a_failure(self) -> None:
+        try:
+            self.intake.close()
+        except Exception as another:  # noqa: BLE001 - the first failure says more
+            log.debug("the group could not be left: %s", another)
 
     def _loop_work(self) -> bool:
         """The work of one turn besides reading; returns whether the next turn should come soon."""

@@ -93,7 +93,16 @@ class RecordReader:
             auto_offset_reset="earliest",
             fetch_wait_max_ms=FOLLOWING_FETCH_WAIT_MS if follow else BOUNDED_FETCH_WAIT_MS,
         )
-        count = wait_for_topic(self._consumer, connection, topic)
+        try:
+            self._begin(start, partitions)
+        except BaseException:
+            self._consumer.close()
+            raise
+
+    def _begin(self, start: Start, partitions: list[int] | None) -> None:
+        """Find the ends of the partitions and start reading."""
+        topic = self.topic
+        count = wait_for_topic(self._consumer, self.connection, topic)
         chosen = range(count) if partitions is None else partitions
         for partition in chosen:
             if not 0 <= partition < count:
@@ -105,7 +114,7 @@ class RecordReader:
         self._open = {
             partition
             for partition, offset in self._starts.items()
-            if follow or offset < self._bounds[partition][1]
+            if self.follow or offset < self._bounds[partition][1]
         }
         self._consumer.assign(
             [TopicPartition(topic, p, self._starts[p]) for p in sorted(self._open)]

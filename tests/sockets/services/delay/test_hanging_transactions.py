@@ -21,7 +21,8 @@ from headrace.services.delay.obstacles import hanging_transactions, open_transac
 from headrace.services.delay.timeline.progress import IntakeProgress, to_metadata
 from headrace.testing import Broker
 from tests.patience import until
-from tests.sockets.services.delay.test_service import Reader, make, send, serving
+from tests.sockets.services.delay.committed_reader import Reader
+from tests.sockets.services.delay.test_service import make, send, serving
 
 GONE = f"{GROUP}-gone"
 LAST_WITHOUT_ADDING = 4  # from version 5 on, the coordinator learns of the offsets by themselves

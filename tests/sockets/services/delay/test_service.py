@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import lru_cache
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from headrace.client.admin.topics import Topics
@@ -23,11 +23,9 @@ from headrace.services.delay.service import DelayService
 from headrace.services.delay.timeline.timeline import DelayLimits
 from headrace.testing import Broker
 from tests.patience import until
+from tests.sockets.services.delay.committed_reader import QUIET, WITHIN_S, Reader
 
 pytestmark = pytest.mark.integration
-
-WITHIN_S = 180
-QUIET = {"log_level": 0}
 
 
 @pytest.fixture
@@ -77,33 +75,6 @@ def send(broker, value, topic="orders", key=None, partition=0, **headers):
     [(error, offset)] = told
     assert error is None
     return offset
-
-
-class Reader:
-    """What is visible in a topic, committed records only."""
-
-    def __init__(self, broker, topic="orders"):
-        self.consumer = Consumer(
-            {
-                "bootstrap.servers": broker.bootstrap,
-                "group.id": "reader",
-                "isolation.level": "read_committed",
-                "fetch.wait.max.ms": 50,
-                **QUIET,
-            }
-        )
-        self.consumer.assign([TopicPartition(topic, 0, 0)])
-
-    def next(self, within_s=WITHIN_S):
-        deadline = time.monotonic() + within_s
-        while time.monotonic() < deadline:
-            message = self.consumer.poll(0.1)
-            if message is not None and message.error() is None:
-                return message
-        raise AssertionError("nothing arrives")
-
-    def values(self, count):
-        return [self.next().value() for _ in range(count)]
 
 
 def log_start(broker, topic):
@@ -237,20 +208,10 @@ def test_what_nobody_has_room_for_is_rejected_all_the_same(broker, tmp_path, del
         assert sender.flush(WITHIN_S) == 0
         send(broker, b"a neighbour", delay=1)
         assert Reader(broker).values(1) == [b"a neighbour"]
-        rejected = Consumer(
-            {
-                "bootstrap.servers": broker.bootstrap,
-                "group.id": "reader",
-                "isolation.level": "read_committed",
-                **QUIET,
-            }
-        )
-        rejected.assign([TopicPartition("orders.delay.rejected", 0, 0)])
-        message = rejected.poll(WITHIN_S)
+        message = Reader(broker, "orders.delay.rejected").next()
         assert len(message.value()) == 5_000_000
         assert dict(message.headers())[names.REJECTED_REASON]
         assert service.counters.aborted <= 2
-        rejected.close()
 
 
 def test_a_header_whose_name_is_no_text_stops_nobody(broker, tmp_path):

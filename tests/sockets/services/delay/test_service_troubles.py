@@ -24,15 +24,8 @@ from headrace.services.delay.timeline.progress import IntakeProgress, to_metadat
 from headrace.services.delay.timeline.timeline import DelayLimits
 from headrace.testing import Broker
 from tests.patience import until
-from tests.sockets.services.delay.test_service import (
-    QUIET,
-    WITHIN_S,
-    Reader,
-    log_start,
-    make,
-    send,
-    serving,
-)
+from tests.sockets.services.delay.committed_reader import QUIET, WITHIN_S, Reader
+from tests.sockets.services.delay.test_service import log_start, make, send, serving
 
 pytestmark = pytest.mark.integration
 

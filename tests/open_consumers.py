@@ -1,0 +1,61 @@
+"""A pytest plugin: a file of tests that leaves consumers open fails, with the names of its tests.
+
+Python destroys such a consumer when nothing refers to it any more, often in a garbage collection,
+on whatever thread that runs. librdkafka then tries for up to half a minute to leave a group whose
+broker is gone. On the thread of a node under test that makes the node silent, and another test red.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any
+from weakref import WeakSet
+
+import confluent_kafka
+import pytest
+
+_test = "no test"
+_made: WeakSet[Tracked] = WeakSet()
+_dropped: set[str] = set()
+
+
+class Tracked(confluent_kafka.Consumer):
+    """A consumer that knows the test that made it."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.test = _test
+        _made.add(self)
+
+    @property
+    def is_open(self) -> bool:
+        try:
+            self.memberid()
+        except RuntimeError:
+            return False
+        return True
+
+    def __del__(self) -> None:
+        if hasattr(self, "test") and self.is_open:
+            _dropped.add(self.test)
+
+
+confluent_kafka.Consumer = Tracked  # type: ignore[misc]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    global _test
+    _test = item.nodeid
+    return (yield)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_consumer_is_left_open() -> Iterator[None]:
+    """Set up before the other fixtures of a file, so it looks when they have ended."""
+    yield
+    left = _dropped | {consumer.test for consumer in _made if consumer.is_open}
+    _dropped.clear()
+    for consumer in list(_made):
+        _made.discard(consumer)
+    assert not left, "consumers were left open by " + ", ".join(sorted(left))
