@@ -47,7 +47,7 @@ class Resolver:
         self.runs = folder / "runs"
         self.runs.mkdir()
         self.brings("good")
-        patch.setattr(jars, "SHA256", {"a.jar": hashlib.sha256(b"good").hexdigest()})
+        patch.setattr(jars, "sums", lambda: {"a.jar": hashlib.sha256(b"good").hexdigest()})
         patch.setattr(jars, "resolver", lambda aside: [*self.command(str(aside))])
 
     def command(self, aside: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import os
 from importlib import metadata
@@ -15,7 +16,7 @@ from headrace.cli.checkup.finding import FindingState
 from headrace.pipelines import Jdbc, Table, Topic, pipeline
 from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.spark import jars
+from headrace.pipelines.spark import jars, session
 from headrace.pipelines.spark.jars import check
 from headrace.pipelines.spark.java import major_version
 from headrace.pipelines.spark.progress import Reports, read
@@ -225,10 +226,27 @@ def test_a_schema_stays_pinned_until_a_reset(tmp_path: Path) -> None:
     assert folder.schema() is None
 
 
-def test_the_doctor_says_what_pipelines_need(
+def test_each_line_of_spark_has_its_own_jars(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     versions = {"pyspark": "4.0.5"}
+    monkeypatch.setattr(metadata, "version", versions.__getitem__)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    old = jars.folder_below(tmp_path)
+    assert "io.delta_delta-spark_2.13-4.0.1.jar" in jars.sums()
+    versions["pyspark"] = "4.1.3"
+    assert jars.folder_below(tmp_path) != old
+    assert "io.delta_delta-spark_4.1_2.13-4.4.0.jar" in jars.sums()
+    session.must_be_installed()
+    versions["pyspark"] = "4.3.0"
+    with pytest.raises(PipelineError, match="run on PySpark 4.0 or 4.1, and 4.3.0 is installed"):
+        session.must_be_installed()
+
+
+def test_the_doctor_says_what_pipelines_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = {"pyspark": "4.1.3"}
     monkeypatch.setattr(metadata, "version", versions.__getitem__)
     monkeypatch.setattr(checkup, "java_home", lambda cache: Path("/java"))
     assert "brings" in checkup.check_spark(tmp_path).found
@@ -243,7 +261,7 @@ def test_the_doctor_says_what_pipelines_need(
     versions["pyspark"] = "4.3.0"
     everything = checkup.check_spark(tmp_path)
     assert everything.state == FindingState.WRONG and everything.found == "PySpark 4.3.0"
-    for missing in ("need PySpark 4.0", "needs Java 17", ".jar is missing"):
+    for missing in ("need PySpark 4.0 or 4.1", "needs Java 17", ".jar is missing"):
         assert missing in str(everything.advice)
 
     def none(name: str) -> str:

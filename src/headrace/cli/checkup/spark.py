@@ -22,8 +22,8 @@ def check_spark(cache: Path | None = None) -> Finding:
     except metadata.PackageNotFoundError:
         return good(ABOUT, f"not installed; only for pipelines: {command_to_add('spark')}")
     found, missing = [f"PySpark {version}"], []
-    if not version.startswith("4.0."):
-        missing.append(f"Pipelines need PySpark 4.0: {command_to_add('spark')}")
+    if jars.line_of(version) is None:
+        missing.append(f"Pipelines need PySpark {jars.LINES}: {command_to_add('spark')}")
     try:
         found.append(f"Java in {java_home(cache)}")
     except PipelineError as failure:
@@ -31,9 +31,9 @@ def check_spark(cache: Path | None = None) -> Finding:
     try:
         if jars.folder_below(cache).exists():
             jars.checked(cache)
-            found.append(f"{len(jars.SHA256)} jars as pinned")
+            found.append(f"{len(jars.sums())} jars as pinned")
         else:
-            found.append(f"the first run of a pipeline brings {len(jars.SHA256)} jars")
+            found.append(f"the first run of a pipeline brings {len(jars.sums())} jars")
     except PipelineError as failure:
         missing.append(str(failure))
     if missing:

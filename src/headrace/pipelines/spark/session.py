@@ -12,12 +12,13 @@ import re
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.installation import command_to_add
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.spark.jars import Say, jars, user_cache
+from headrace.pipelines.spark.jars import LINES, Say, jars, line_of, user_cache
 from headrace.pipelines.spark.java import quiet_home
 
 if TYPE_CHECKING:
@@ -129,11 +130,16 @@ def ship(spark: SparkSession, function: Callable[..., Any], files: Sequence[Path
 
 
 def must_be_installed() -> None:
-    """Before anything of it is imported."""
+    """Refuses before anything of Spark is imported: it must be here, in a version that we know."""
     missing = [one for one in ("pyspark", "delta") if importlib.util.find_spec(one) is None]
     if missing:
         raise PipelineError(
             f"Pipelines need Spark, which is not installed here ({' and '.join(missing)} missing): "
+            f"{command_to_add('spark')}"
+        )
+    if line_of(version := metadata.version("pyspark")) is None:
+        raise PipelineError(
+            f"Pipelines run on PySpark {LINES}, and {version} is installed here: "
             f"{command_to_add('spark')}"
         )
 
