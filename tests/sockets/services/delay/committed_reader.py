@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from headrace.testing import Broker
 
@@ -31,7 +31,7 @@ class Reader:
         self.consumer.assign([TopicPartition(topic, 0, 0)])
         self.open.append(self)
 
-    def next(self, within_s: float = WITHIN_S) -> Message:
+    def next(self, within_s: float = WITHIN_S) -> Any:
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline:
             message = self.consumer.poll(0.1)
