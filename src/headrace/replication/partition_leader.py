@@ -13,6 +13,8 @@ Rules, as Apache Kafka's and with their reasons:
 - The high watermark is the lowest end of the maximal ISR, and of followers that are caught up and
   may join; it does not move while fewer than `min.insync.replicas` are in sync (KIP-966: a replica
   that left the ISR then still has all committed records).
+- A leader that knows of damage in its log, or whose disk refuses appends, proposes the ISR without
+  itself if another replica is in sync: the controller then elects another leader (decision 35).
 
 Pure: knows offsets and clocks, no log. `replica.py` asks it.
 """
@@ -238,6 +240,13 @@ class LeaderRole:
         lagging = self.lagging(end_offset, now_ms)
         return tuple(sorted(self.isr - lagging)) if lagging else None
 
+    def isr_without_leader(self) -> tuple[int, ...] | None:
+        """The ISR to propose so that another replica leads; None: no other replica is in sync, or
+        we wait for an answer."""
+        if self.proposal is not None:
+            return None
+        return tuple(sorted(self.isr - {self.broker.id})) or None
+
     def lagging(self, end_offset: int, now_ms: int) -> frozenset[int]:
         lag_max_ms = self.broker.settings.lag_time_max_ms
         for progress in self.followers.values():
@@ -284,10 +293,16 @@ class LeaderRole:
                 self.partition_epoch = answer.partition_epoch
                 self.joining = self.proposal = None
             return False
-        if code in NOT_APPLIED:
+        if code in NOT_APPLIED or (
+            # Apache's controllers refuse an ISR without the leader; nothing changes then.
+            code == ErrorCode.INVALID_REQUEST and self._gives_up(proposal)
+        ):
             self.joining = self.proposal = None
             return False
         return code not in METADATA_WILL_TELL
+
+    def _gives_up(self, proposal: IsrProposal) -> bool:
+        return all(replica != self.broker.id for replica, _ in proposal.isr)
 
 
 def directories_of(partition: PartitionImage) -> dict[int, bytes]:

@@ -39,6 +39,12 @@ log = logging.getLogger(__name__)
 NOBODY = ThisBroker(-1)  # of a replica that was given no broker: it is alone
 NOT_LEADING = -1
 NO_ONE: frozenset[int] = frozenset()
+NEVER_MS = -(1 << 62)
+# If all in-sync replicas are damaged, leadership would move between them without end. So a replica
+# gives it up at most once in this time, which is that of `leader.imbalance.check.interval.seconds`.
+# On a full disk it may be sooner: while it is full, the replica does not join the ISR again.
+GIVES_UP_AGAIN_MS = 300_000
+GIVES_UP_AGAIN_WHEN_FULL_MS = 10_000
 
 
 L = TypeVar("L", bound=Log)
@@ -70,6 +76,7 @@ class Replica(Generic[L]):
         "following",
         "led_since",
         "removed_files",
+        "_gave_up_ms",
         "_durable",
         "_minimum",
     )
@@ -122,6 +129,7 @@ class Replica(Generic[L]):
         self.following: FollowerRole | None = None
         self.led_since = epoch  # the epoch in which it became leader; NOT_LEADING: it does not lead
         self.removed_files: list[str] = []  # by truncation; the broker deletes them later
+        self._gave_up_ms = NEVER_MS  # when it proposed last that another replica leads
 
     # Roles
 
@@ -167,6 +175,8 @@ class Replica(Generic[L]):
             if self.led_since == NOT_LEADING:
                 self.led_since = partition.leader_epoch
             self.leading = LeaderRole(self.broker, partition, end_offset, now_ms)
+            if self.unfit_to_lead():
+                self.broker.looks_soon = True
         else:
             self.leading.follow(partition, end_offset, now_ms)
         self.commits_at_once = False
@@ -421,6 +431,38 @@ class Replica(Generic[L]):
             self._let_join(leading)
         self.advance()
 
+    def give_up_if_unfit(self, now_ms: int) -> bool:
+        """Propose that another in-sync replica leads, if this one knows of damage in its log or
+        its disk refuses appends. Without another one it continues: reads before and behind the
+        damage are served. Returns whether to call it again soon: another proposal was open."""
+        leading = self.leading
+        if leading is None:
+            return False
+        why = self.unfit_to_lead()
+        if not why:
+            return False
+        is_refused = bool(self.broker.refusing and self.broker.refusal_of(self.log.folder))
+        wait_ms = GIVES_UP_AGAIN_WHEN_FULL_MS if is_refused else GIVES_UP_AGAIN_MS
+        if now_ms - self._gave_up_ms < wait_ms:
+            return False
+        isr = leading.isr_without_leader()
+        if isr is None:
+            return len(leading.isr) > 1
+        self._gave_up_ms = now_ms
+        log.warning(
+            "%s-%d: %s: this broker gives its leadership to another in-sync replica of %s",
+            self.topic, self.index, why, isr,
+        )  # fmt: skip
+        self._propose(leading, isr)
+        return False
+
+    def unfit_to_lead(self) -> str:
+        """Why another replica should lead; empty if this one may."""
+        damage = self.log.segments.first_damage(self.log.start_offset)
+        if damage is not None:
+            return f"the log is damaged from offset {damage} on"
+        return self.broker.refusal_of(self.log.folder)
+
     def _let_join(self, leading: LeaderRole) -> None:
         """Let a follower join that had fetched everything before it was allowed to. One at a time,
         as with every proposal; the answer lets the next one join."""
@@ -439,6 +481,8 @@ class Replica(Generic[L]):
         if leading is None:
             return False
         again = leading.answered(proposal, answer)
+        if answer.error_code == ErrorCode.INELIGIBLE_REPLICA:
+            self._gave_up_ms = NEVER_MS  # if it was that: others may lead later
         self.partition_epoch = leading.partition_epoch
         self._are_in_sync(leading.isr)
         if answer.error_code == ErrorCode.NONE:  # after a refusal its next fetch or `tick` asks

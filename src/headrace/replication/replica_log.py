@@ -72,6 +72,7 @@ class Writer(Protocol):
 
 
 class Log(Protocol):
+    folder: str
     start_offset: int
     end_offset: int
     recovery_point: int  # everything before it is on the disk

@@ -49,10 +49,21 @@ class ThisBroker:
     isr_changes: IsrChanges = field(default_factory=IsrChanges)
     isr_shrinks: int = 0  # that the controller agreed to
     isr_expands: int = 0
+    # A replica here is perhaps not fit to lead: `in_sync_upkeep.py` looks at the next tick.
+    looks_soon: bool = False
+    # Data folders whose disks refuse appends, with the reason; most of the time there is none.
+    refusing: dict[str, str] = field(default_factory=dict)
     # A follower's replica has been flushed: what it has it may say that it has.
     on_flushed: Callable[[Any], None] = lambda replica: None
     # Whether a follower's replica must not fetch now: it is throttled, and not in sync.
     is_held_back: Callable[[Any, int], bool] = lambda replica, now_ms: False
+
+    def refusal_of(self, folder: str) -> str:
+        """Why nothing can be appended to the log in `folder`; empty if that is not known."""
+        for refusing, why in self.refusing.items():
+            if folder.startswith(f"{refusing}/"):
+                return why
+        return ""
 
     def may_join_isr(self, broker_id: int, fetched_epoch: int | None, directory: bytes) -> bool:
         """Whether the broker is there for good, and is the same start of it that has fetched: one

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -322,6 +323,29 @@ def test_proposals_that_do_not_count(request_: AlterPartitionRequest, code: Erro
     image = cluster([1, 3], 1)
     found, answer = altered(image, request_)
     assert answer.error_code == code
+    assert partition(found) == partition(image)
+
+
+def test_a_leader_gives_up_by_an_isr_without_itself() -> None:
+    image = cluster([1, 3], 1)
+    found, answer = altered(image, proposal([(3, 103)]))
+    assert answer.error_code == ErrorCode.NEW_LEADER_ELECTED
+    assert (partition(found).leader, partition(found).isr) == (3, (3,))
+    assert partition(found).leader_epoch == 6
+
+
+def test_a_leader_that_gives_up_stays_eligible_if_too_few_are_left() -> None:
+    found, _ = altered(cluster([1, 3], 1, minimum=2), proposal([(3, 103)]))
+    assert (partition(found).isr, partition(found).eligible_leader_replicas) == ((3,), (1,))
+
+
+def test_no_unclean_election_follows_if_a_leader_gives_up() -> None:
+    """Replica 3 is in sync, but its data folder is lost."""
+    image = cluster([1, 3], 1)
+    lost = replace(image.brokers[3], log_dirs=(b"another folder..",))
+    image = replace(image, brokers={**image.brokers, 3: lost})
+    found, answer = altered(image, proposal([(3, 103)]))
+    assert answer.error_code == ErrorCode.INELIGIBLE_REPLICA
     assert partition(found) == partition(image)
 
 

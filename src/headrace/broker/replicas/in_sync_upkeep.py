@@ -1,8 +1,10 @@
 """Looks after the in-sync replicas of all partitions that this broker leads with others.
 
 Every tick the proposals of the leaders go to the controller, one AlterPartition at a time; every
-half `replica.lag.time.max.ms` the broker looks for followers that lag, and for followers here with
-damaged logs. A node that has every partition alone pays for neither.
+half `replica.lag.time.max.ms` the broker looks for followers that lag, for followers here with
+damaged logs, and for leaders here that are not fit to lead. It looks at once if damage was found
+(by the scrub, or by a read), or if a disk refuses appends. A node that has every partition alone
+pays for neither.
 """
 
 from __future__ import annotations
@@ -22,27 +24,46 @@ if TYPE_CHECKING:
 
 # Of one tick, 3 us each: more of them wait for the next one.
 MOST_AT_ONCE = 500
+# A leader that is not fit, and that waits for another proposal's answer, is looked at again.
+LOOKS_AGAIN_MS = 1_000
 
 
 class InSyncUpkeep:
-    __slots__ = ("_broker", "_looked_ms", "_round")
+    __slots__ = ("_broker", "_looked_ms", "_round", "_damage_found", "_again_ms")
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._looked_ms = 0
         self._round: Iterator[PartitionReplica] = iter(())  # those still to be looked at
+        self._damage_found = 0  # ranges, at the last look
+        self._again_ms: int | None = None
 
     def tick(self, now: Now) -> None:
         now_ms = now.monotonic_ms
-        if now_ms - self._looked_ms >= self._broker.this.settings.lag_time_max_ms // 2:
+        if self._is_due(now_ms):
             self._looked_ms = now_ms
             self._round = self._shared()
         for replica in islice(self._round, MOST_AT_ONCE):
             if replica.leading is not None:
                 replica.tick(now_ms)
+                if replica.give_up_if_unfit(now_ms):
+                    self._again_ms = now_ms + LOOKS_AGAIN_MS
             elif replica.look_for_damage():
                 self._broker.replica_fetching.follow(replica)
         self.propose(now)
+
+    def _is_due(self, now_ms: int) -> bool:
+        this = self._broker.this
+        damage_found = self._broker.partitions.open_files.findings.damaged_ranges
+        if (
+            damage_found == self._damage_found
+            and not this.looks_soon
+            and (self._again_ms is None or now_ms < self._again_ms)
+            and now_ms - self._looked_ms < this.settings.lag_time_max_ms // 2
+        ):
+            return False
+        self._damage_found, this.looks_soon, self._again_ms = damage_found, False, None
+        return True
 
     def brokers_changed(self, before: MetadataImage, image: MetadataImage) -> None:
         """Followers on a broker that serves again may join: not each of them will fetch again."""

@@ -4,7 +4,8 @@ A proposal counts only if it comes from the current start of the broker that lea
 leader epoch, and about the present partition epoch: a delayed proposal must not undo later
 decisions. A replica does not join if its broker is fenced, is stopping, or has restarted since it
 fetched (KIP-903). A change may complete a reassignment, and then another broker may lead. The order
-of checks and the codes are Apache's.
+of checks and the codes are Apache's, with one exception (decision 35): a leader that proposes the
+ISR without itself gives up its leadership, and another in-sync replica is elected.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from typing import Any
 from headrace.controller.decision import Decision
 from headrace.controller.partitions.partition_changes import (
     RECOVERING,
+    Election,
     as_it_is,
     election_allowed,
+    leadership,
     partition_change,
 )
 from headrace.controller.producer_ids import require_current_broker
@@ -85,6 +88,7 @@ def _alter_one(
         return _refused(asked, refusal)
     wanted = as_it_is(partition)
     wanted.isr = [member.broker_id for member in members]
+    gives_up = broker_id not in wanted.isr
     wanted.recovery_state = asked.leader_recovery_state
     record = partition_change(
         image,
@@ -92,7 +96,9 @@ def _alter_one(
         index,
         wanted,
         min_in_sync_replicas=min_in_sync_replicas,
-        election=election_allowed(image, topic.name),
+        # A leader that gives up never causes an unclean election: another replica is in sync.
+        election=Election.ONLINE if gives_up else election_allowed(image, topic.name),
+        without=(broker_id,) if gives_up else (),
     )
     if record is not None:
         records.append(record)
@@ -136,13 +142,15 @@ def find_fault(
     isr = [member.broker_id for member in members]
     if not isr or len(set(isr)) != len(isr) or not set(isr) <= set(partition.replicas):
         return ErrorCode.INVALID_REQUEST
-    if broker_id not in isr:
+    if broker_id not in isr and set(isr) != set(partition.isr) - {broker_id}:
         return ErrorCode.INVALID_REQUEST
     if asked.leader_recovery_state == RECOVERING and (
         len(isr) > 1 or partition.leader_recovery_state != RECOVERING
     ):
         return ErrorCode.INVALID_REQUEST
     if not all(is_eligible(image, partition, member) for member in members):
+        return ErrorCode.INELIGIBLE_REPLICA
+    if broker_id not in isr and not any(map(leadership(image, partition), isr)):
         return ErrorCode.INELIGIBLE_REPLICA
     return None
 

@@ -69,3 +69,65 @@ def test_a_damaged_leader_repairs_its_log_when_another_leads(tmp_path):
     cluster.run_until(lambda: not leader.replica().log.segments.damage(), within_ms=120_000)
     cluster.run_until(lambda: leader.id in cluster.partition().isr)
     assert leader.values() == [*VALUES, "meanwhile"]
+
+
+def test_a_damaged_leader_gives_up_its_leadership_and_is_repaired(tmp_path, caplog):
+    cluster = a_cluster_with_segments(tmp_path, min_insync_replicas=2)
+    leader = cluster.leader()
+    with caplog.at_level(logging.WARNING):
+        first = damage(leader)
+        cluster.run_until(lambda: cluster.partition().leader != leader.id, within_ms=2_000)
+        assert cluster.produce("meanwhile").error_code == ErrorCode.NONE
+        found = cluster.leader().fetch("orders", first)
+        assert values_in(found.records)[0] == VALUES[first].encode()
+        cluster.run_until(lambda: leader.id in cluster.partition().isr)
+    assert leader.values() == [*VALUES, "meanwhile"]
+    assert not leader.replica().log.segments.damage()
+    assert f"orders-0: the log is damaged from offset {first} on: this broker gives" in caplog.text
+
+
+def test_a_read_that_finds_damage_counts_as_a_finding_of_the_scrub(tmp_path):
+    """A flipped bit in a base offset: a reader is led there by the index, and the headers around
+    it contradict it."""
+    cluster = a_cluster_with_segments(tmp_path, min_insync_replicas=2)
+    leader = cluster.leader()
+    segment = leader.replica().log.segments.items[1]
+    path = leader.folder / "orders-0" / f"{segment.base_offset:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[7] ^= 4
+    path.write_bytes(data)
+    segment.unread_to = segment.size  # as after a start
+    segment.recent.clear()
+    segment.less_recent.clear()
+    cluster.run(1_000)
+    assert cluster.partition().leader == leader.id, "nothing is known yet"
+    found = leader.fetch("orders", segment.base_offset)
+    assert found.error_code == ErrorCode.CORRUPT_MESSAGE
+    cluster.run_until(lambda: cluster.partition().leader != leader.id, within_ms=2_000)
+
+
+def test_a_damaged_leader_without_another_in_sync_replica_continues(tmp_path):
+    cluster = a_cluster_with_segments(tmp_path, min_insync_replicas=1)
+    leader, others = cluster.leader(), cluster.followers()
+    for other in others:
+        cluster.cut(other.id)
+    cluster.run_until(lambda: cluster.partition().isr == (leader.id,), within_ms=120_000)
+    first = damage(leader)
+    cluster.run(60_000)
+    assert cluster.partition().leader == leader.id
+    assert leader.fetch("orders", first).error_code == ErrorCode.CORRUPT_MESSAGE
+    assert values_in(leader.fetch("orders", 8).records) == [b"value 8"]
+    cluster.heal()
+    cluster.run_until(lambda: cluster.partition().leader != leader.id, within_ms=120_000)
+
+
+def test_a_damaged_replica_that_is_elected_hands_its_leadership_on(tmp_path):
+    """It is in the ISR, since too few would be left without it."""
+    cluster = a_cluster_with_segments(tmp_path, min_insync_replicas=3)
+    leader, (second, third) = cluster.leader(), cluster.followers()
+    damage(second)
+    cluster.run(5_000)
+    assert set(cluster.partition().isr) == {leader.id, second.id, third.id}
+    cluster.cut(leader.id)
+    cluster.run_until(lambda: cluster.partition().leader == second.id, within_ms=120_000)
+    cluster.run_until(lambda: cluster.partition().leader == third.id, within_ms=2_000)
