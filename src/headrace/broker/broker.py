@@ -42,6 +42,7 @@ from headrace.serving.slices import FairLane, Lane
 
 if TYPE_CHECKING:
     from headrace.broker.folders.folder_moves import FolderMoves
+    from headrace.broker.folders.refusing_folders import RefusingFolders
 
 log = logging.getLogger(__name__)
 
@@ -106,6 +107,7 @@ class Broker:
         "selects_by_rack",
         "tells_followers_at_once",
         "folder_moves",
+        "refusing_folders",
         "confirmed_reads",
     )
 
@@ -181,6 +183,7 @@ class Broker:
         self.in_sync_upkeep = InSyncUpkeep(self)
         self.replica_fetching = ReplicaFetching(self, peers)
         self.folder_moves: FolderMoves  # the node says it: they need flushes
+        self.refusing_folders: RefusingFolders  # the node says it
         self.confirmed_reads = ConfirmedReads(purgatory)
         self.groups = GroupCoordinator(self, new_member_id)
         self.transactions = TransactionCoordinator(self)
@@ -233,6 +236,11 @@ class Broker:
         if self.disk_refused_ms >= self._quiet_until_ms:
             self._quiet_until_ms = self.disk_refused_ms + QUIET_ABOUT_THE_DISK_MS
             log.error("the disk refuses writes: %s", sentence)
+
+    def append_refused(self, folder: str, problem: OSError) -> None:
+        """The disk has refused something for the log in `folder`."""
+        self.disk_refused(f"{folder}: {problem.strerror or problem}")
+        self.refusing_folders.refused(folder, problem)
 
     def disk_is_quiet(self) -> bool:
         """Nothing was refused for some time: a write may be left for later again."""
@@ -445,7 +453,8 @@ class Broker:
         except OSError as problem:
             self.unopened.add(topic.id)
             self.partitions.failures.met(replica.log.folder, problem)
-            self.disk_refused(f"{replica.log.folder}: {problem.strerror}")
+            self.append_refused(replica.log.folder, problem)
+            replica.decline(partition)
             return
         if replica.following is not None or before is not None:
             self.replica_fetching.follow(replica)

@@ -5,8 +5,9 @@ waiting. Flushes run on another thread: the host is on the node's list of flushe
 `flushed`), as a log is. A `MetadataListener`, the controller and its image, is called with the
 outcome of records. Nothing here waits.
 
-A disk that refuses `quorum-state`, metadata that cannot be read and a quorum that breaks its
-promises end the node (`on_failure`): from that moment on nothing of the quorum leaves it.
+A broken disk that refuses `quorum-state`, metadata that cannot be read and a quorum that breaks its
+promises end the node (`on_failure`): from that moment on nothing of the quorum leaves it. A full
+disk does not: the member resigns, votes for nobody, and follows as far as it can without a write.
 """
 
 import logging
@@ -37,6 +38,7 @@ from headrace.consensus.quorum_files import QuorumFiles
 from headrace.consensus.voters import VoterEndpoint
 from headrace.environment import Address, Now, Peers
 from headrace.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from headrace.storage.durability.open_files import is_full
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +46,7 @@ FETCH_LANE = "quorum-fetch"
 LANE = "quorum"
 # Addresses come from settings and voters, so there are few; of more nothing is remembered.
 MOST_STRANGERS = 100
+QUIET_ABOUT_ROOM_MS = 60_000
 
 
 class MetadataListener(Protocol):
@@ -86,6 +89,7 @@ class QuorumHost:
         self.is_refused: Callable[[Address], bool] = lambda address: False
         self._is_performing = False
         self._is_over = False  # `on_failure` was called
+        self._quiet_until_ms = 0
         self._logged_epochs = 0  # of `unbelievable_epochs`
         self._claimed = ""  # what the last one said who named a second leader
         self._strangers: set[VoterEndpoint] = set()  # of another cluster, and that was said
@@ -114,8 +118,15 @@ class QuorumHost:
         return isinstance(self.quorum.role, Leader)
 
     def append(self, batches: bytes | bytearray) -> None:
-        """KafkaError: the disk refuses, and nothing has changed."""
-        self.quorum.append(batches, self._now())
+        """KafkaError: the disk refuses, and nothing has changed, but that this member has resigned
+        if there are others."""
+        try:
+            self.quorum.append(batches, self._now())
+        except KafkaError as refusal:
+            if self.quorum.other_voters():
+                log.error("this node resigns as the active controller: %s", refusal)
+            self._perform()
+            raise
         self._perform()
 
     def resign(self) -> None:
@@ -192,6 +203,9 @@ class QuorumHost:
         try:
             yield
         except (OSError, TwoLeaders, CommittedRecordsDiverge, UnusableMetadata) as failure:
+            if isinstance(failure, OSError) and is_full(failure) and self.quorum.other_voters():
+                self._wait_for_room(failure)
+                return
             if self._on_failure is None:
                 raise
             self._is_over = True
@@ -199,6 +213,15 @@ class QuorumHost:
             if not isinstance(failure, OSError):
                 failure = OSError(0, str(failure))
             self._on_failure(failure)
+
+    def _wait_for_room(self, problem: OSError) -> None:
+        """The disk has no room for what an event needs: the event counts as lost on its way, and
+        comes again. Logged at most once a minute."""
+        self.quorum.has_no_room = True
+        now_ms = self._now().monotonic_ms
+        if now_ms >= self._quiet_until_ms:
+            self._quiet_until_ms = now_ms + QUIET_ABOUT_ROOM_MS
+            log.error("this node takes no part in the quorum until there is room: %s", problem)
 
     def _perform(self) -> None:
         if self._is_over:

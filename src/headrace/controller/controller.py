@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Protocol, TypeVar
@@ -215,7 +216,11 @@ class Controller:
         """Periodic work: silent brokers are fenced, preferred leaders get their partitions back, a
         record shows that this controller is alive; and a snapshot, on every node."""
         if self.is_active:
-            self._tick_as_active(now)
+            try:
+                self._tick_as_active(now)
+            except KafkaError as refusal:
+                if refusal.code not in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_CONTROLLER):
+                    raise  # else the disk is full, which its log has said: another node takes over
         elif not self.has_caught_up and self._has_all_that_was_heard_of():
             # Heard without a record: what this node had from the beginning was all there is.
             self._tell_if_caught_up()
@@ -260,11 +265,12 @@ class Controller:
         self.require_active()
         remaining = iter(records)
         while chunk := list(islice(remaining, MOST_RECORDS_PER_BATCH)):
-            self.log.append(
-                chunk,
-                metadata_version=self.version_for(chunk),
-                wall_ms=now.wall_ms,
-            )
+            with self._or_not_controller():
+                self.log.append(
+                    chunk,
+                    metadata_version=self.version_for(chunk),
+                    wall_ms=now.wall_ms,
+                )
             self._replayed(chunk, now)
         self.elections.note(records)
 
@@ -272,9 +278,22 @@ class Controller:
         """The same for records that are encoded and replayed already, onto the image as it is."""
         assert change.base is self.image, "somebody has decided something else meanwhile"
         self.require_active()
-        self.log.append_prepared(change.batch)
+        with self._or_not_controller():
+            self.log.append_prepared(change.batch)
         offset, epoch = self.log.log.end_offset - 1, self.log.epoch
         self._advance(replace(change.image, offset=offset, epoch=epoch), now)
+
+    @contextmanager
+    def _or_not_controller(self) -> Iterator[None]:
+        """A node whose disk refuses the append has resigned if there are other voters: whoever
+        asked finds the next active controller."""
+        try:
+            yield
+        except KafkaError as refusal:
+            if self.log.host.leads:
+                raise
+            text = f"This node has resigned as the active controller: {refusal.message}"
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, text) from refusal
 
     def commit(
         self,

@@ -24,6 +24,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.cluster.controller_port import ControllerPort
 from headrace.broker.folders.folder_moves import FolderMoves
 from headrace.broker.folders.identity import UnusableFolder
+from headrace.broker.folders.refusing_folders import RefusingFolders
 from headrace.broker.recognized import recognition_of
 from headrace.broker.records.lost_acknowledgements import Lost
 from headrace.broker.replicas import log_scrubber
@@ -173,7 +174,10 @@ class Node:
                 peers, settings, now, self.purgatory, self.member, self.partitions, jitter=jitter
             )
         self.broker = self._open_broker()
-        self.durability.unwritten.on_refusal = self.broker.disk_refused
+        self.durability.unwritten.on_refusal = self.broker.append_refused
+        self.broker.refusing_folders = RefusingFolders(
+            disk, now, (*log_dirs, settings.folder), self.broker.this, submit
+        )
         unique = partial(unique_digits, randomness)
         self.broker.folder_moves = FolderMoves(self.broker, self.durability.log_flushes, unique)
         self.upkeep = NodeUpkeep(self)

@@ -68,6 +68,7 @@ class NodeUpkeep:
             node.scrubber.tick()
         node.durability.every_second()
         node.folder_watch.tell()
+        node.broker.refusing_folders.look()
         unwritten = node.durability.unwritten
         if not unwritten.gathers and node.broker.disk_is_quiet():
             unwritten.gather_again()

@@ -14,6 +14,9 @@ has no more than that, until the leader has it leave. When the leader then answe
 records, it neither counts on the follower nor has it proposed for the ISR: the follower cuts its
 log there and fetches like any other that is behind. If too few replicas would stay in sync, it
 continues as it is: the records behind the damage may be needed.
+
+A follower whose disk refuses appends does not fetch, so that it does not join the ISR. If it is in
+the ISR, it asks for its last committed record: the leader then has it leave, as above.
 """
 
 from __future__ import annotations
@@ -72,6 +75,7 @@ class FollowerRole:
         "leader",
         "epoch",
         "is_counted_on",
+        "is_in_sync",
         "in_sync",
         "refusal",
         "fetches_from_ms",
@@ -79,6 +83,8 @@ class FollowerRole:
         "is_fenced",
         "lost",
         "damage",
+        "trouble",
+        "leader_high_watermark",
     )
 
     def __init__(self, replica: Replica[Any], partition: PartitionImage) -> None:
@@ -91,7 +97,10 @@ class FollowerRole:
         self.lost = ""  # "end", "start": the leader must say where its log ends, or begins
         # Our log cannot be read from here on.
         self.damage = replica.log.segments.first_damage(replica.log.start_offset)
+        self.trouble = ""  # why the last answer could not be taken; logged once
+        self.leader_high_watermark = 0  # as the last answer says
         self.in_sync = 0  # replicas that are
+        self.is_in_sync = False  # this one is
         self.is_counted_on = False  # it may be elected for what it has: in the ISR, or eligible
         self.refusal = 0  # the leader's last one
         self.counts_on_us(partition)
@@ -100,6 +109,7 @@ class FollowerRole:
         broker_id = self.replica.broker.id
         self.is_counted_on = broker_id in (*partition.isr, *partition.eligible_leader_replicas)
         self.in_sync = len(partition.isr)
+        self.is_in_sync = broker_id in partition.isr
 
     def fetch_position(self, now_ms: int, wall_ms: int) -> Position | None:
         """Where to fetch from; None: not now."""
@@ -113,9 +123,23 @@ class FollowerRole:
             if self.is_counted_on:
                 self.back_off(now_ms)
             return Position(self.damage, self.epoch, found.epochs.latest, found.start_offset)
+        if replica.broker.refusing and replica.broker.refusal_of(found.folder):
+            return self._position_without_room(now_ms)
         if replica.vouched_end() < found.end_offset:
             return None  # a fetch says that we have it, and a power cut could take it back
         return Position(found.end_offset, self.epoch, found.epochs.latest, found.start_offset)
+
+    def _position_without_room(self, now_ms: int) -> Position | None:
+        """The disk refuses appends. A fetch from the end of the log would let the leader wait for
+        this replica. Its answer has no records that could be taken."""
+        replica, found = self.replica, self.replica.log
+        if not self.is_in_sync:
+            return None
+        self.back_off(now_ms)
+        offset = found.end_offset
+        if self.in_sync > replica.minimum:
+            offset = max(min(replica.high_watermark, offset) - 1, found.start_offset)
+        return Position(offset, self.epoch, found.epochs.latest, found.start_offset)
 
     def take(self, asked: Position, answer: PartitionData, now_ms: int, wall_ms: int) -> None:
         """The leader's answer to a fetch from `asked`."""
@@ -138,8 +162,11 @@ class FollowerRole:
             try:
                 self._take_records(answer, wall_ms)
                 self.refusals = 0
+                self.trouble = ""
             except (KafkaError, OSError) as refusal:
-                log.error("%s-%d: %s", self.replica.topic, self.replica.index, refusal)
+                if str(refusal) != self.trouble:
+                    self.trouble = str(refusal)
+                    log.error("%s-%d: %s", self.replica.topic, self.replica.index, refusal)
                 self.back_off(now_ms)
         elif code in OFFSETS_ELSEWHERE:
             self.lost = "end"
@@ -163,10 +190,14 @@ class FollowerRole:
             self._truncate(cut, wall_ms)
             return
         records = whole_batches(memoryview(answer.records or b""))
+        self.leader_high_watermark = answer.high_watermark
         if len(records):
             if replica.log.start_offset == replica.log.end_offset:
                 self._begin_with_batch(records, wall_ms)
             replica.log.writer.append_as_is(records, wall_ms=wall_ms)
+            # The next fetch says that this replica has these records. It is made in this turn, and
+            # must not count what the disk may refuse at the end of the turn.
+            replica.log.write_at_once()
         # As far as this log has what the leader's is about.
         replica.reach(min(answer.high_watermark, replica.log.end_offset))
         if replica.log.start_offset < answer.log_start_offset <= replica.high_watermark:

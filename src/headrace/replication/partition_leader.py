@@ -28,6 +28,7 @@ from headrace.metadata.image import UNASSIGNED_DIRECTORY, PartitionImage
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages.alter_partition import ResponsePartitionData
 from headrace.replication.follower_progress import (
+    LONG_AGO_MS,
     UNKNOWN,
     FollowerProgress,
     at_the_beginning,
@@ -230,6 +231,8 @@ class LeaderRole:
             or self.followers[replica].end_offset >= high_watermark
         ):
             return None
+        # From now on the high watermark does not wait for it, until it has caught up again.
+        self.followers[replica].caught_up_at_ms = LONG_AGO_MS
         return tuple(sorted(self.isr - {replica}))
 
     def shrink(self, end_offset: int, now_ms: int) -> tuple[int, ...] | None:
@@ -295,13 +298,14 @@ class LeaderRole:
             return False
         if code in NOT_APPLIED or (
             # Apache's controllers refuse an ISR without the leader; nothing changes then.
-            code == ErrorCode.INVALID_REQUEST and self._gives_up(proposal)
+            code == ErrorCode.INVALID_REQUEST and self.gives_up(proposal)
         ):
             self.joining = self.proposal = None
             return False
         return code not in METADATA_WILL_TELL
 
-    def _gives_up(self, proposal: IsrProposal) -> bool:
+    def gives_up(self, proposal: IsrProposal) -> bool:
+        """Whether the proposal is that another replica leads."""
         return all(replica != self.broker.id for replica, _ in proposal.isr)
 
 

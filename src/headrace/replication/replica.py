@@ -23,14 +23,14 @@ from collections.abc import Callable, Collection
 from typing import Any, Generic, TypeVar
 
 from headrace.environment import FileSlice
-from headrace.metadata.image import PartitionImage
+from headrace.metadata.image import NO_LEADER, PartitionImage
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages.alter_partition import ResponsePartitionData
 from headrace.replication.isr_changes import IsrProposal
 from headrace.replication.partition_follower import FollowerRole, Position, Replicated
 from headrace.replication.partition_leader import LeaderRole
 from headrace.replication.replica_log import NO_WRITER, Log, Writer
-from headrace.replication.this_broker import ThisBroker
+from headrace.replication.this_broker import NOT_CHECKED, ThisBroker
 from headrace.storage.durability.flush import Flush
 from headrace.storage.partition_log import PartitionLog
 
@@ -456,6 +456,14 @@ class Replica(Generic[L]):
         self._propose(leading, isr)
         return False
 
+    def decline(self, partition: PartitionImage) -> None:
+        """Propose that another in-sync replica leads: `follow` could not write the new epoch."""
+        isr = [(replica, NOT_CHECKED) for replica in partition.isr if replica != self.broker.id]
+        if partition.leader == self.broker.id and isr and self.leading is None:
+            epochs = partition.leader_epoch, partition.partition_epoch
+            proposal = IsrProposal(self.topic_id, self.index, *epochs, isr)
+            self.broker.isr_changes.propose(self, proposal)
+
     def unfit_to_lead(self) -> str:
         """Why another replica should lead; empty if this one may."""
         damage = self.log.segments.first_damage(self.log.start_offset)
@@ -480,6 +488,9 @@ class Replica(Generic[L]):
         leading = self.leading
         if leading is None:
             return False
+        if answer.error_code == ErrorCode.NEW_LEADER_ELECTED and leading.gives_up(proposal):
+            self._stop_leading()
+            return False
         again = leading.answered(proposal, answer)
         if answer.error_code == ErrorCode.INELIGIBLE_REPLICA:
             self._gave_up_ms = NEVER_MS  # if it was that: others may lead later
@@ -488,6 +499,12 @@ class Replica(Generic[L]):
         if answer.error_code == ErrorCode.NONE:  # after a refusal its next fetch or `tick` asks
             self._let_join(leading)
         return again
+
+    def _stop_leading(self) -> None:
+        """Another replica leads by now. Its name comes with the metadata, which a full disk may
+        delay: until then this one follows nobody."""
+        if self._followed is not None:
+            self._follow(self._followed._replace(leader=NO_LEADER))
 
     def _are_in_sync(self, isr: Collection[int]) -> None:
         fewer = len(isr) < self.in_sync

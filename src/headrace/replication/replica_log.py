@@ -91,6 +91,10 @@ class Log(Protocol):
 
     def expect_again(self, refused: memoryview) -> None: ...
 
+    def write_at_once(self) -> None:
+        """Write what was appended in this turn; KafkaError: it is not in the log any more."""
+        ...
+
     def read(
         self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool
     ) -> FileSlice | None: ...

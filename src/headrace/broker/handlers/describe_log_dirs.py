@@ -1,7 +1,8 @@
 """DescribeLogDirs, v1-5: what lies where on disk, and how large it is.
 
 A null list of topics asks for all. A failed data folder is answered with KAFKA_STORAGE_ERROR and
-without partitions. A partition that is named twice is answered once. v2 flexible. v3 top-level
+without partitions. A folder whose disk refuses appends has no usable bytes. The lag of a follower is
+counted to the high watermark that its leader told it, which its own log may not have reached. A partition that is named twice is answered once. v2 flexible. v3 top-level
 error. v4 sizes of the volume. v5 cordoned folders (none here). Needs DESCRIBE on the cluster;
 before v3 there is no place for the refusal, only an empty list. A question about very many
 partitions is answered in slices.
@@ -25,6 +26,7 @@ from headrace.protocol.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from headrace.protocol.steps import Steps, at_once
+from headrace.replication.replica import PartitionReplica
 from headrace.serving.api import Api, Call, require_few_partitions
 from headrace.serving.rights import require_on_cluster
 from headrace.storage.log_folder import LogFolder
@@ -85,7 +87,8 @@ def describe(broker: Broker, asked: Asked) -> Steps:
 
 def space_of(broker: Broker, path: str) -> tuple[int, int]:
     try:
-        return broker.partitions.space(path)
+        total, usable = broker.partitions.space(path)
+        return total, 0 if path in broker.this.refusing else usable
     except OSError as problem:
         broker.partitions.failures.met(path, problem)
         return UNKNOWN, UNKNOWN
@@ -100,10 +103,18 @@ def partitions_in(
             continue
         key = topic.name, index
         if folder.logs.get(key) is replica.log:
-            yield DescribeLogDirsPartition(index, replica.log.size_bytes, 0, False)
+            yield DescribeLogDirsPartition(index, replica.log.size_bytes, lag_of(replica), False)
         if (copy := folder.futures.get(key)) is not None:
             lag = max(replica.log.end_offset - copy.end_offset, 0)
             yield DescribeLogDirsPartition(index, copy.size_bytes, lag, True)
+
+
+def lag_of(replica: PartitionReplica) -> int:
+    """How many offsets a follower is behind the high watermark that its leader told it last."""
+    following = replica.following
+    if following is None:
+        return 0
+    return max(following.leader_high_watermark - replica.log.end_offset, 0)
 
 
 API = Api(messages=messages, handle=handle, versions=range(1, 6))

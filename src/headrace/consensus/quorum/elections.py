@@ -31,6 +31,7 @@ from headrace.consensus.quorum.voter_history import key_of
 from headrace.consensus.voters import VoterEndpoint
 from headrace.environment import Now
 from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.storage.durability.open_files import is_full
 
 if TYPE_CHECKING:
     from headrace.consensus.quorum.machine import Quorum
@@ -79,7 +80,12 @@ class Elections:
         quorum = self._quorum
         self._ask_for_votes(role.votes, now, pre_vote=False)
         if role.votes.won:
-            self._lead(quorum.epoch, set(role.votes.granted), now)
+            try:
+                self._lead(quorum.epoch, set(role.votes.granted), now)
+            except OSError as problem:
+                if not is_full(problem):
+                    raise
+                self.stand(now)
         elif is_late:
             self.stand(now)
 
@@ -108,7 +114,12 @@ class Elections:
     def _become_candidate(self, now: Now) -> None:
         quorum = self._quorum
         candidate = Candidate(self._votes(), quorum.election_deadline(now))
-        quorum.become(candidate, Election(quorum.epoch + 1, NOBODY, quorum.me))
+        try:
+            quorum.become(candidate, Election(quorum.epoch + 1, NOBODY, quorum.me))
+        except OSError as problem:
+            if not is_full(problem):
+                raise
+            quorum.become_unattached(quorum.epoch, now, quorum.leader_id)
 
     def _lead(self, epoch: int, granting: set[int], now: Now) -> None:
         quorum = self._quorum
@@ -122,6 +133,7 @@ class Elections:
         try:
             quorum.leadership.begin(leader, now)
         except KafkaError:  # the disk refuses the first record of the epoch
+            quorum.has_no_room = True
             if not quorum.other_voters():
                 raise
             quorum.leadership.give_up(now)
@@ -150,7 +162,12 @@ class Elections:
         mine = OffsetAndEpoch(quorum.log.end_offset, quorum.log.last_epoch)
         granted = grants(quorum.role, request, mine)
         if granted and not request.pre_vote:
-            self._promise(request.candidate, now)
+            try:
+                self._promise(request.candidate, now)
+            except OSError as problem:
+                if not is_full(problem):
+                    raise
+                granted = False  # a vote that is not on the disk could be given twice
         return quorum.answer(VoteResponse, granted=granted)
 
     def _promise(self, candidate: ReplicaKey, now: Now) -> None:

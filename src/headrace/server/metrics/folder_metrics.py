@@ -29,6 +29,12 @@ def folder_families(broker: Broker) -> Iterator[Family]:
         [({"folder": path}, int(path in offline)) for path in folders.paths],
     )
     yield Family(
+        "headrace_data_folder_refuses_appends",
+        "gauge",
+        "1: the disk is full or refuses appends for another reason; others lead what they can.",
+        [({"folder": path}, int(path in broker.this.refusing)) for path in folders.paths],
+    )
+    yield Family(
         "headrace_offline_replicas",
         "gauge",
         "Partitions in data folders that have failed.",

@@ -28,6 +28,11 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 
+def is_full(problem: OSError) -> bool:
+    """The disk has no room, or a quota is used up; both pass."""
+    return problem.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 def is_shortage(problem: OSError) -> bool:
     """No descriptor is free: that passes, and says nothing about the disk."""
     return problem.errno in (errno.EMFILE, errno.ENFILE)

@@ -34,7 +34,7 @@ class Unwritten(list[Any]):
     def __init__(self) -> None:
         super().__init__()
         self.borrowing: list[Any] = []  # a log may stand here more than once
-        self.on_refusal: Callable[[str], None] = lambda sentence: None
+        self.on_refusal: Callable[[str, OSError], None] = lambda folder, problem: None
         # Told of every OSError of a log, by the log's folder: it may be that the disk has failed.
         self.on_problem: Callable[[str, OSError], Any] = lambda folder, problem: None
         self.refusal = ""  # what the disk said last
@@ -53,4 +53,4 @@ class Unwritten(list[Any]):
         # its own request and no other one.
         self.copies_below = self.gathers_below = 0
         self.refusal = problem.strerror or str(problem)
-        self.on_refusal(f"{folder}: {self.refusal}")
+        self.on_refusal(folder, problem)

@@ -12,6 +12,7 @@ class Room:
     def __init__(self):
         self.refuses = lambda path: False
         self.refuses_files = False  # new ones, and small ones that are written anew
+        self.refuses_file = lambda path: self.refuses_files
         self.asked = self.refused = 0
 
     def ask(self, path):
@@ -42,7 +43,7 @@ class FillingDisk(RealDisk):
         self.room = room
 
     def write_file(self, path, pieces, *, flush=True):
-        if self.room.refuses_files:
+        if self.room.refuses_file(path):
             raise OSError(28, "No space left on device")
         super().write_file(path, pieces, flush=flush)
 
