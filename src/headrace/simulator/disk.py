@@ -12,10 +12,11 @@ chosen by the `Random` that it is given: the same seed, the same disk.
   none. Changes in two folders do not depend on each other.
 - Flushed data is never touched: flipped bits are not its matter. A whole folder may break
   (`broken`): then all that is asked of its files raises EIO, and what they hold stays as it is.
+- A full disk (`is_full`) lets no file grow and replaces none; it removes, renames and flushes.
 
 `before_change` is called before anything is written, renamed, removed or flushed: a power cut can
 be taken in the middle of whatever a node does. No threads, no clock but the one it is given.
-Not done: moving an entry from one folder to another, hard links, a disk that fills up.
+Not done: moving an entry from one folder to another, hard links, a disk that fills up by itself.
 """
 
 from __future__ import annotations
@@ -178,6 +179,8 @@ class VirtualFile:
 
     def write_at(self, data: Buffer, position: int) -> None:
         self._disk.require(self.path, is_open=True)
+        if position + len(bytes(data)) > self._contents.size:
+            self._disk.require_room()
         self._disk.about_to_change()
         self._contents.write(bytes(data), position)
         self._contents.modified_ms = self._disk.now.wall_ms
@@ -206,13 +209,14 @@ class VirtualDisk:
         self.before_change: Callable[[], None] | None = None
         self.changes = 0  # how many there were, flushes included
         self.broken: set[str] = set()  # folders
+        self.is_full = False  # files do not grow, and no small one is written
         self._root = Folder() if root is None else root
 
     def power_cut(self, random: Random, now: Now, names: Names = Names.IN_ORDER) -> VirtualDisk:
         """The state that the next start may find; this disk continues as if nothing had
         happened."""
         left = VirtualDisk(now, self._root.after_power_cut(random, names))
-        left.broken = set(self.broken)
+        left.broken, left.is_full = set(self.broken), self.is_full
         return left
 
     def is_flushed(self) -> bool:
@@ -224,6 +228,11 @@ class VirtualDisk:
         if self.broken and self.is_broken(path):
             names = () if is_open else (path,)
             raise OSError(errno.EIO, "Input/output error", *names)
+
+    def require_room(self, path: str | None = None) -> None:
+        if self.is_full:
+            names = () if path is None else (path,)
+            raise OSError(errno.ENOSPC, "No space left on device", *names)
 
     def is_broken(self, path: str) -> bool:
         return any(f"{path}/".startswith(f"{folder}/") for folder in self.broken)
@@ -260,6 +269,7 @@ class VirtualDisk:
         for name in _parts(path):
             found = folder.entries.get(name)
             if found is None:
+                self.require_room(path)
                 found = Folder()
                 self.about_to_change()
                 folder.change({name: found})
@@ -307,6 +317,7 @@ class VirtualDisk:
 
     def write_file(self, path: str, pieces: Iterable[bytes], *, flush: bool = True) -> None:
         folder, name = self._folder_and_name(path)
+        self.require_room(path)
         temporary = f"{name}.tmp"
         written = self._new(folder, temporary)
         for piece in pieces:

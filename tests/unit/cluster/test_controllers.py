@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import pytest
+
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import describe_quorum, metadata
 from headrace.protocol.messages.no_op_record import NoOpRecord
@@ -123,3 +125,54 @@ def test_what_clients_are_told_is_not_made_anew_while_nothing_changes() -> None:
     cluster.world.run(2_000)
     assert answers and kept and broker.image.offset > offset, "the controller shows that it lives"
     assert broker.encoded_metadata == kept
+
+
+def test_an_active_controller_with_a_full_disk_resigns_and_returns(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its disk takes neither the votes of the election that follows nor the records of the next
+    leader; it goes on, says so once, and catches up when there is room."""
+    cluster, first = running()
+    cluster.wait_until_ready()
+    caplog.clear()
+    first.disk.is_full = True
+    cluster.wait(lambda: cluster.active() not in ([], [first]))
+    [second] = cluster.active()
+    cluster.world.run(30_000)
+    assert cluster.active() == [second]
+    assert first.node.failure is None
+    assert first.node.active_controller() == second.node.active_controller(), "it knows who leads"
+    assert not [each for each in caplog.records if each.exc_info]
+    assert caplog.text.count("this node resigns as the active controller") == 1
+    answers = cluster.create(second, "orders", 2)
+    cluster.wait(lambda: answers)
+    first.disk.is_full = False
+    end = second.node.controller.committed_image.offset
+    cluster.wait(lambda: first.node.broker.image.offset >= end)
+    assert first.node.ready
+
+
+def test_a_member_with_a_full_disk_votes_for_nobody() -> None:
+    cluster, first = running()
+    cluster.wait_until_ready()
+    second, third = (m for m in cluster.members.values() if m is not first)
+    second.disk.is_full = True
+    first.kill()
+    cluster.world.run(20_000)
+    assert cluster.active() == [], "of two, one must not vote"
+    assert second.node.failure is None and third.node.failure is None
+    second.disk.is_full = False
+    cluster.wait_for_controller()
+
+
+def test_all_disks_are_full_for_a_while() -> None:
+    cluster, _ = running()
+    cluster.wait_until_ready()
+    for member in cluster.members.values():
+        member.disk.is_full = True
+    cluster.world.run(30_000)
+    assert cluster.active() == []
+    for member in cluster.members.values():
+        member.disk.is_full = False
+    cluster.wait_for_controller()
+    cluster.wait_until_ready()

@@ -1,11 +1,11 @@
 """DescribeLogDirs, v1-5: what lies where on disk, and how large it is.
 
 A null list of topics asks for all. A failed data folder is answered with KAFKA_STORAGE_ERROR and
-without partitions. A folder whose disk refuses appends has no usable bytes. The lag of a follower is
-counted to the high watermark that its leader told it, which its own log may not have reached. A partition that is named twice is answered once. v2 flexible. v3 top-level
-error. v4 sizes of the volume. v5 cordoned folders (none here). Needs DESCRIBE on the cluster;
-before v3 there is no place for the refusal, only an empty list. A question about very many
-partitions is answered in slices.
+without partitions. A folder whose disk refuses appends has no usable bytes. The lag of a follower
+is counted to the high watermark that its leader told it, which its own log may not have reached. A
+partition that is named twice is answered once. v2 flexible. v3 top-level error. v4 sizes of the
+volume. v5 cordoned folders (none here). Needs DESCRIBE on the cluster; before v3 there is no place
+for the refusal, only an empty list. A question about very many partitions is answered in slices.
 """
 
 from __future__ import annotations

@@ -43,9 +43,9 @@ class RequestsInFlight:
         del self._in_flight[to]
         return found.request
 
-    def rest(self, to: int, now_ms: int) -> None:
+    def rest(self, to: int, now_ms: int, at_least_ms: int = 0) -> None:
         """After a failure, leave this member alone for a moment."""
-        self._rests_until_ms[to] = now_ms + self._backoff_ms
+        self._rests_until_ms[to] = now_ms + max(self._backoff_ms, at_least_ms)
 
     def forget_all(self) -> None:
         """The role has changed: whatever is still answered was asked by somebody else."""

@@ -25,6 +25,7 @@ from headrace.storage.leader_epochs import LeaderEpochs
 from headrace.storage.log_settings import LogSettings
 from headrace.storage.producer_state import ProducerState
 from headrace.storage.recovery.damage import DAMAGED_RANGES, Cut, ranges_from_bytes, save_ranges
+from headrace.storage.recovery.epoch_check import epochs_of_batches, find_wrong_epoch
 from headrace.storage.recovery.holes import MISSING, find_holes, gaps_between, hole_before
 from headrace.storage.recovery.leftovers import SWAP, finish_interrupted_work, offset_of
 from headrace.storage.recovery.segment_recovery import SegmentRecovery
@@ -127,6 +128,8 @@ class Loader:
         self._make_active(segments[-1])
         if epochs.entries and start_offset < min(epochs.entries[0][1], end_offset):
             epochs.begin_with(self._epochs_before(epochs.entries[0][1], segments))
+        if start_offset < end_offset:
+            self._check_epochs(epochs, segments)
         # An empty log keeps the epoch in which it was emptied.
         epochs.fit(start_offset, max(end_offset, start_offset + 1))
         producers.remove_snapshots_except({segment.base_offset for segment in segments})
@@ -187,6 +190,13 @@ class Loader:
                 if not found or batch.leader_epoch > found[-1][0]:
                     found.append((batch.leader_epoch, batch.base_offset))
         return found
+
+    def _check_epochs(self, epochs: LeaderEpochs, segments: list[Segment]) -> None:
+        """The file is rebuilt if the log's own batches contradict it."""
+        wrong = find_wrong_epoch(epochs, segments)
+        if wrong:
+            log.error("%s is wrong: %s; it is rebuilt from the log", epochs.path, wrong)
+            epochs.replace(epochs_of_batches(segments))
 
     def _note_hole_before(self, first: Segment, start_offset: int, epochs: LeaderEpochs) -> None:
         """The first leader epoch begins where the log does: what deletes the beginning of a log

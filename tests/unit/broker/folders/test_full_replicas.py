@@ -1,5 +1,5 @@
-"""The disk of one of three brokers is full: others lead, acks=all does not wait for it, and it comes
-back when there is room."""
+"""The disk of one of three brokers is full: others lead, acks=all does not wait for it, and it
+comes back when there is room."""
 
 import logging
 
