@@ -47,7 +47,11 @@ def _nodes(status: ClusterStatus) -> Finding:
 
 
 def _folders(status: ClusterStatus) -> list[Finding]:
-    """Nothing, if all are online: most brokers have one, without which they do not run."""
+    """Nothing, if all are online and have room: most brokers have one, without which they do not
+    run."""
+    full = ", ".join(f"{found.path} of broker {found.broker}" for found in status.full_folders)
+    if full:
+        return [wrong("data folders", f"the disk is full: {full}", "Make room on it.")]
     if not status.offline_folders:
         return []
     named = ", ".join(f"{found.path} of broker {found.broker}" for found in status.offline_folders)

@@ -104,6 +104,13 @@ def _as_object(found: ClusterStatus) -> dict[str, object]:
         "offline_folders": [
             {"broker": folder.broker, "folder": folder.path} for folder in found.offline_folders
         ],
+        "full_folders": [
+            {"broker": folder.broker, "folder": folder.path} for folder in found.full_folders
+        ],
+        "out_of_sync": [
+            {"partition": str(each.place), "broker": each.broker, "why": each.why}
+            for each in found.out_of_sync
+        ],
         "no_controller": found.no_controller,
         "leader_skew_percent": found.leader_skew_percent,
     }
@@ -148,6 +155,15 @@ def _show(found: ClusterStatus) -> None:
             output.say(
                 f"  {_partitions_that(len(places), meaning)}: {named}", mark="!", colour=colour
             )
+    for why, count, named in _reasons(found):
+        output.say(f"    {count} of broker {named}: {why}", colour="yellow")
+    for folder in found.full_folders:
+        output.say(
+            f"  the disk of the data folder {folder.path} of broker {folder.broker} is full: the "
+            "broker leads only what no other in-sync replica can lead; make room on it",
+            mark="!",
+            colour="red",
+        )
     for folder in found.offline_folders:
         output.say(
             f"  the data folder {folder.path} of broker {folder.broker} is offline, with the "
@@ -158,6 +174,21 @@ def _show(found: ClusterStatus) -> None:
     if found.is_well:
         output.say("  every partition has a leader, and all replicas are in sync", mark="ok")
     _advise(found)
+
+
+def _reasons(found: ClusterStatus) -> list[tuple[str, str, str]]:
+    """Why replicas are out of the ISR; one line for each broker and reason, with some names."""
+    places: dict[tuple[int, str], list[TopicPartition]] = {}
+    for each in found.out_of_sync:
+        places.setdefault((each.broker, each.why), []).append(each.place)
+    return [
+        (
+            why,
+            output.count(len(those), "replica"),
+            f"{broker} ({', '.join(map(str, those[:3]))}{', ...' if len(those) > 3 else ''})",
+        )
+        for (broker, why), those in sorted(places.items())
+    ]
 
 
 def _partitions_that(count: int, meaning: str) -> str:

@@ -26,6 +26,8 @@ from headrace.protocol.uuids import to_text
 
 SET, DELETE = AlterConfigOpType.SET.value, AlterConfigOpType.DELETE.value
 METADATA_TOPIC = "__cluster_metadata"
+# With less a broker cannot open a segment with its indexes.
+FULL_BELOW_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
@@ -63,6 +65,14 @@ class LogFolder:
     usable_bytes: int | None
     sizes: dict[TopicPartition, int] = field(default_factory=dict)
     failure: str | None = None  # why the broker cannot use it now
+    # How many offsets each replica is behind the high watermark, as its broker knows.
+    lags: dict[TopicPartition, int] = field(default_factory=dict)
+
+    @property
+    def is_full(self) -> bool:
+        """Its disk has no room; a broker of Headrace says so too if the disk refuses appends."""
+        usable = self.usable_bytes
+        return self.failure is None and usable is not None and usable < FULL_BELOW_BYTES
 
 
 @dataclass(slots=True)
@@ -172,18 +182,23 @@ class Cluster:
                 found.append(_folder(broker.id, folder))
         return found
 
-    def offline_folders(self) -> list[LogFolder]:
-        """Data folders that have failed; a broker that cannot be asked is left out."""
-        request = describe_log_dirs.DescribeLogDirsRequest([])
+    def folders_with(self, asked: Mapping[int, Iterable[TopicPartition]]) -> list[LogFolder]:
+        """All data folders, with sizes and lags of the replicas that are `asked` about, by broker.
+        A broker that does not answer is left out."""
         found = []
         for broker in self.describe().brokers:
+            topics: dict[str, describe_log_dirs.DescribableLogDirTopic] = {}
+            for place in asked.get(broker.id, ()):
+                new = describe_log_dirs.DescribableLogDirTopic(place.topic)
+                topics.setdefault(place.topic, new).partitions.append(place.partition)
+            request = describe_log_dirs.DescribeLogDirsRequest(list(topics.values()))
             try:
                 with wire_if_it_answers(self.connection, broker.address) as wire:
                     answer = wire.ask(describe_log_dirs, request)
                 require_no_error(answer.error_code)
             except ClientError:
                 continue
-            found += [_folder(broker.id, folder) for folder in answer.results if folder.error_code]
+            found += [_folder(broker.id, folder) for folder in answer.results]
         return found
 
     def quorum(self) -> Quorum:
@@ -238,6 +253,12 @@ def _folder(broker: int, found: describe_log_dirs.DescribeLogDirsResult) -> LogF
             if not partition.is_future_key  # a copy on its way to another folder
         },
         _failure(found.error_code),
+        {
+            TopicPartition(topic.name, partition.partition_index): partition.offset_lag
+            for topic in found.topics
+            for partition in topic.partitions
+            if not partition.is_future_key
+        },
     )
 
 

@@ -42,6 +42,15 @@ class NodeStatus:
 
 
 @dataclass(slots=True)
+class ReplicaOutOfSync:
+    """A replica that is not in the ISR, and the reason as far as the cluster tells it."""
+
+    place: TopicPartition
+    broker: int
+    why: str
+
+
+@dataclass(slots=True)
 class ClusterStatus:
     id: str
     nodes: list[NodeStatus]
@@ -58,6 +67,8 @@ class ClusterStatus:
     not_preferred: list[TopicPartition] = field(default_factory=list)
     moving: list[TopicPartition] = field(default_factory=list)
     offline_folders: list[LogFolder] = field(default_factory=list)
+    full_folders: list[LogFolder] = field(default_factory=list)
+    out_of_sync: list[ReplicaOutOfSync] = field(default_factory=list)
     # Why no controller answers: then everything else is what the brokers knew last.
     no_controller: str | None = None
 
@@ -71,10 +82,11 @@ class ClusterStatus:
 
     @property
     def is_well(self) -> bool:
-        troubles = self.offline, self.under_min_isr, self.under_replicated, self.offline_folders
+        troubles = self.offline, self.under_min_isr, self.under_replicated
+        folders = self.offline_folders, self.full_folders
         is_led = self.no_controller is None
         away = any(node.fenced or node.silent for node in self.nodes)
-        return is_led and not any(troubles) and not away
+        return is_led and not any(troubles) and not any(folders) and not away
 
 
 def read_status(connection: ClientSettings) -> ClusterStatus:
@@ -88,7 +100,10 @@ def read_status(connection: ClientSettings) -> ClusterStatus:
     if no_controller is None:  # else it would be waited for once more
         moving = [each.place for each in Reassignments(connection).all()]
     status = judge(described.id, brokers, quorum, partitions, minimums, moving)
-    status.offline_folders = cluster.offline_folders()
+    folders = cluster.folders_with(_missing_by_broker(partitions))
+    status.offline_folders = [folder for folder in folders if folder.failure is not None]
+    status.full_folders = [folder for folder in folders if folder.is_full]
+    status.out_of_sync = explain_missing(partitions, status.nodes, folders)
     status.no_controller = no_controller
     return status
 
@@ -127,6 +142,54 @@ def judge(
         if len(each.replicas) == 1:
             status.single_replica.append(each.place)
     return status
+
+
+def explain_missing(
+    partitions: Iterable[PartitionReplicas],
+    nodes: Iterable[NodeStatus],
+    folders: Sequence[LogFolder],
+) -> list[ReplicaOutOfSync]:
+    """Why replicas are not in the ISR. Pure. `folders`: those of the brokers that answered."""
+    alive = {node.id for node in nodes if "broker" in node.roles and not node.fenced}
+    by_broker: dict[int, list[LogFolder]] = {}
+    for folder in folders:
+        by_broker.setdefault(folder.broker, []).append(folder)
+    return [
+        ReplicaOutOfSync(
+            each.place, broker, _why_missing(each, broker, alive, by_broker.get(broker))
+        )
+        for each in partitions
+        for broker in each.missing
+    ]
+
+
+def _why_missing(
+    partition: PartitionReplicas, broker: int, alive: set[int], folders: list[LogFolder] | None
+) -> str:
+    if broker not in alive:
+        return "the broker is down"
+    if folders is None:
+        return "the broker does not answer"
+    holder = next((folder for folder in folders if partition.place in folder.lags), None)
+    if broker in partition.offline:
+        return "its data folder is offline"
+    if any(folder.is_full for folder in (folders if holder is None else [holder])):
+        return "its disk is full"
+    if holder is None:
+        return "it has no log there yet"
+    if holder.lags[partition.place] > 0:
+        return f"it is {holder.lags[partition.place]} records behind"
+    return "it is catching up"
+
+
+def _missing_by_broker(partitions: Iterable[PartitionReplicas]) -> dict[int, list[TopicPartition]]:
+    found: dict[int, list[TopicPartition]] = {}
+    for each in partitions:
+        for broker in each.missing:
+            asked = found.setdefault(broker, [])
+            if len(asked) < CONFIGS_AT_ONCE:
+                asked.append(each.place)
+    return found
 
 
 def _nodes(

@@ -53,7 +53,11 @@ def cluster_page(facts: ClusterFacts) -> ClusterPage:
                 sum(usable) if usable else None,
                 sum(total) if total else None,
                 1 - sum(usable) / sum(total) if usable and sum(total) else None,
-                "; ".join(f"{each.path}: {each.failure}" for each in folders if each.failure),
+                "; ".join(
+                    f"{each.path}: {each.failure or 'the disk is full'}"
+                    for each in folders
+                    if each.failure or each.is_full
+                ),
             )
         )
     parts = (facts.folders, facts.quorum, facts.moves)
