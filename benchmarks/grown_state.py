@@ -7,6 +7,7 @@ whose answer can be large are also asked by 20 connections at once (`asked_at_on
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
@@ -42,8 +43,10 @@ from . import wire
 
 ZERO_ID = bytes(16)
 TIMEOUT_MS = 60_000
+LONGEST_TIMEOUT_MS = 900_000  # transaction.max.timeout.ms
 WIDE = "grown-wide"
 TENANT = "grown-{:05d}.orders"
+COORDINATOR_LOADS = (14, 15)
 TEXT = "x" * 100  # of a committed offset
 COMMITS_PER_REQUEST = 2_000
 
@@ -133,10 +136,15 @@ def join_members(ask: Ask, size: Size) -> None:
         join(ask, "grown-readers", f"member-{number}", subscribed_topic_regex=pattern)
 
 
-def open_transaction(ask: Ask, name: str, topic: str, count: int) -> tuple[int, int]:
+def open_transaction(
+    ask: Ask, name: str, topic: str, count: int, timeout_ms: int = TIMEOUT_MS
+) -> tuple[int, int]:
     module = init_producer_id
-    made = ask(module, 4, module.InitProducerIdRequest(name, TIMEOUT_MS))
-    assert made.error_code == 0
+    made = ask(module, 4, module.InitProducerIdRequest(name, timeout_ms))
+    while made.error_code in COORDINATOR_LOADS:
+        time.sleep(0.1)
+        made = ask(module, 4, module.InitProducerIdRequest(name, timeout_ms))
+    assert made.error_code == 0, made.error_code
     if count:
         adds = add_partitions_to_txn
         wanted = [adds.AddPartitionsToTxnTopic(topic, list(range(count)))]
@@ -166,17 +174,36 @@ def create_entries(ask: Ask, size: Size) -> None:
 
 # --- cases
 
+# What is done before the cases: keys, titles, and what does it. Each is many small requests.
+PREPARATIONS: tuple[tuple[str, str, Callable[[Ask, Size], None]], ...] = (
+    ("create wide", "CreateTopics of one wide topic", create_wide),
+    ("create tenants", "CreateTopics of many topics", create_topics_of_tenants),
+    ("commit", "OffsetCommit to thousands of groups", commit_offsets),
+    ("join", "members with patterns join one by one", join_members),
+    ("open", "transactions are opened one by one", open_transactions),
+    ("acl entries", "CreateAcls, 1,000 at a time", create_entries),
+)
+TIMED_OUT = 5  # transactions that time out together
+
 
 def cases(ask: Ask, size: Size) -> list[Case]:
-    """Prepares the state, and says what to ask then. Their order matters: the last ones delete."""
-    create_wide(ask, size)
-    create_topics_of_tenants(ask, size)
-    commit_offsets(ask, size)
-    join_members(ask, size)
-    open_transactions(ask, size)
-    create_entries(ask, size)
-    producer = open_transaction(ask, "grown-large", WIDE, size.partitions)
+    """What to ask once the state is prepared. Their order matters: the last ones delete."""
+    producer = open_transaction(ask, "grown-large", WIDE, size.partitions, LONGEST_TIMEOUT_MS)
     return [*reading(size), *changing(size, producer)]
+
+
+def open_transactions_that_time_out(ask: Ask, size: Size, timeout_ms: int = 1_000) -> list[str]:
+    """Opens them without ending them: after a while the coordinator aborts all of them."""
+    names = [f"grown-late-{number}" for number in range(TIMED_OUT)]
+    for name in names:
+        open_transaction(ask, name, WIDE, size.partitions, timeout_ms)
+    return names
+
+
+def states_of(ask: Ask, names: list[str]) -> set[str]:
+    module = describe_transactions
+    answer = ask(module, 0, module.DescribeTransactionsRequest(names))
+    return {one.transaction_state for one in answer.transaction_states}
 
 
 def reading(size: Size) -> list[Case]:

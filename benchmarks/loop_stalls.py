@@ -88,9 +88,9 @@ def measure(run: Run) -> Samples:
     return {row.key: waits.get(row.key, []) for row in ROWS}
 
 
-def wait_for_coordinator(connection: socket.socket) -> None:
-    """Its topic is made by the first who asks."""
-    request = find_coordinator.FindCoordinatorRequest("", 0, [GROUP])
+def wait_for_coordinator(connection: socket.socket, key_type: int = 0) -> None:
+    """Its topic is made by the first who asks; of groups, or of transactions (1)."""
+    request = find_coordinator.FindCoordinatorRequest("", key_type, [GROUP])
     deadline = time.monotonic() + COORDINATOR_WITHIN_S
     while wire.ask(connection, find_coordinator, 4, request).coordinators[0].error_code:
         assert time.monotonic() < deadline, "no coordinator"

@@ -117,9 +117,12 @@ class Loop:
         self._said_since_ms = 0
         self._said = 0  # lines about closed connections, in the second that began then
         self.timers.every(1_000, self._say_the_rest, now.monotonic_ms)
-        # Connections with complete frames left for the next turn, and events that are left for it.
-        self._again: list[Connection] = []
-        self._put_off: dict[Connection, int] = {}
+        # For the next turn, in this order: connections that were put off because this one was
+        # over, and those that had their share of it and have complete frames left. True: goes on
+        # with what was read; False: had an event. Its mask is not kept, as the poller reports it
+        # again, if it is still so.
+        self._put_off: dict[Connection, bool] = {}
+        self._again: dict[Connection, bool] = {}
         self._stopwatch = stopwatch  # nanoseconds; measures the shares of a turn
         self._share_ns = REQUESTS_NS  # of each connection, in this turn
         self._fed_at_ns = 0  # when a connection was fed last
@@ -168,23 +171,22 @@ class Loop:
         self.clock.read(now)
         started_ms = now.monotonic_ms
         connections = self.connections
-        again, self._again = self._again, []
-        put_off, self._put_off = self._put_off, {}
-        waiting = len(events) + len(again) + len(put_off)
-        self._share_ns = REQUESTS_NS if waiting < 2 else max(REQUESTS_NS // waiting, LEAST_SHARE_NS)
+        waiting = len(events)
         self._fed_at_ns = self._turn_ends_ns = 0
-        # Who was put off comes first, then who has had a share before, then who has just come.
-        for connection, mask in put_off.items():
-            self._take(connection, mask)
-        for connection in again:
-            self._take(connection, 0)
+        if self._put_off or self._again:
+            later = self._put_off | self._again
+            self._put_off, self._again = {}, {}
+            waiting += len(later)
+            self._share_of(waiting)
+            events = self._take_those_of_before(later, events)
+        else:
+            self._share_of(waiting)
         # A callback or a send may close other connections, so each event looks its connection up
         # again.
         for descriptor, mask in events:
             found = connections.get(descriptor)
             if found is not None:
-                if found not in put_off:
-                    self._take(found, mask)
+                self._take(found, mask)
             elif descriptor in self.callbacks:
                 self.callbacks[descriptor]()
         self.timers.run(now.monotonic_ms)
@@ -200,17 +202,42 @@ class Loop:
             self.asked_at_ms = now.monotonic_ms
             self.lag_ms = max(self.lag_ms, now.monotonic_ms - started_ms)
 
+    def _share_of(self, connections: int) -> None:
+        self._share_ns = (
+            REQUESTS_NS if connections < 2 else max(REQUESTS_NS // connections, LEAST_SHARE_NS)
+        )
+
+    def _take_those_of_before(
+        self, later: dict[Connection, bool], events: list[tuple[int, int]]
+    ) -> list[tuple[int, int]]:
+        """Take the connections that wait since an earlier turn; returns the events of others.
+
+        The first of them is served in any case, and those that are not keep their places in front
+        of all who have been served: so each has its turn after a bounded number of others.
+        """
+        masks = dict(events)
+        for connection, goes_on in later.items():
+            if self.connections.get(connection.descriptor) is not connection:
+                continue
+            if goes_on:
+                self._take(connection, 0)
+            else:
+                mask = masks.pop(connection.descriptor, 0)
+                if mask:
+                    self._take(connection, mask)
+        return list(masks.items())
+
     def _take(self, connection: Connection, mask: int) -> None:
         """Write to a connection, read from it; or go on with what was read, if the mask is 0."""
         connections, descriptor = self.connections, connection.descriptor
         if connections.get(descriptor) is not connection:
             return
-        # The time that was read last: no clock is read for an event.
-        if self._fed_at_ns > self._turn_ends_ns:
+        # The first one of a turn reads no clock.
+        if self._turn_ends_ns and self._stopwatch() >= self._turn_ends_ns:
             if mask:
-                self._put_off[connection] = mask
+                self._put_off.setdefault(connection, False)
             else:
-                self._again.append(connection)
+                self._put_off[connection] = True
             return
         if not mask:
             self._resume(connection)
@@ -221,8 +248,18 @@ class Loop:
         if mask & ~write and connections.get(descriptor) is connection:
             self._readable(connection)
 
+    def _begin_share(self) -> None:
+        """A connection's requests are answered from now on."""
+        self._fed_at_ns = self._stopwatch()
+        if not self._turn_ends_ns:
+            self._turn_ends_ns = self._fed_at_ns + REQUESTS_NS
+
     def _share_is_over(self) -> bool:
-        return self._stopwatch() - self._fed_at_ns >= self._share_ns
+        """Also false where there is no room to keep the rest of the requests meanwhile."""
+        return (
+            self._stopwatch() - self._fed_at_ns >= self._share_ns
+            and self._held_bytes + RECEIVE_BUFFER_BYTES <= self._most_held_bytes
+        )
 
     def finish_turn(self) -> None:
         """Try woken requests, write gathered batches, send replies."""
@@ -254,8 +291,9 @@ class Loop:
 
     def close(self, connection: Connection, why: str | None = None) -> None:
         """End a connection; a reason is logged, once, because the connection is then gone."""
-        if self.connections.pop(connection.descriptor, None) is None:
-            return
+        if self.connections.get(connection.descriptor) is not connection:
+            return  # it is gone, and its descriptor may be another one's
+        del self.connections[connection.descriptor]
         if why is not None:
             self.refused += 1
             self._say(connection.address, why)
@@ -351,9 +389,7 @@ class Loop:
     def _feed(self, connection: Connection, filled: int) -> None:
         """Handle the frames in the shared buffer and keep the incomplete one at its end."""
         session = connection.session
-        self._fed_at_ns = self._stopwatch()
-        if not self._turn_ends_ns:
-            self._turn_ends_ns = self._fed_at_ns + REQUESTS_NS
+        self._begin_share()
         taken = self._answer(session, self._buffer, filled)
         connection.tail_is_ready = False
         if taken == filled:
@@ -370,7 +406,7 @@ class Loop:
                 # Complete requests are left, because too many replies are unread or one waits.
                 connection.tail_is_ready = True
                 if not session.muted and not connection.blocked:
-                    self._again.append(connection)
+                    self._again[connection] = True
 
     def _answer(self, session: Session, view: memoryview, filled: int) -> int:
         try:
@@ -439,10 +475,11 @@ class Loop:
         self._hold(received)
         connection.big_filled += received
         if connection.big_filled == len(view):
+            self._begin_share()
             self._answer(connection.session, view, len(view))
             self._drop_big(connection)
             if connection.has_received:
-                self._again.append(connection)
+                self._again[connection] = True
 
     def _drop_big(self, connection: Connection) -> None:
         if isinstance(connection.big, bytearray):
@@ -475,7 +512,7 @@ class Loop:
                 connection.blocked = False
                 self._watch(connection, self.poller.READ)
                 if connection.tail_is_ready or connection.has_received:
-                    self._again.append(connection)
+                    self._again[connection] = True
             return
         pieces = connection.session.outbox
         self._note_unread(connection, sum(len(p) for p in pieces if type(p) is not FileSlice))

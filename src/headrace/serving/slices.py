@@ -77,7 +77,9 @@ class FairLane:
     @property
     def waits(self) -> bool:
         """Whether all works wait for room: nothing can be done before a client reads."""
-        return not self._under_way and not self._light and not self._heavy
+        # Without works under way, a heavy one that has begun is among those without room.
+        may_begin = self._light or (self._heavy and self._heavy_one is None)
+        return not self._under_way and not may_begin
 
     def add(self, work: Work, *, heavy: bool = False) -> None:
         (self._heavy if heavy else self._light).append(work)

@@ -190,6 +190,124 @@ def test_who_is_put_off_comes_first_in_the_next_turn(poller):
         assert read_reply(client) and read_reply(client)
 
 
+def test_one_that_pipelines_is_not_put_off_for_ever_by_newcomers(poller):
+    """Whoever was put off came first; one with requests left came after them, each turn anew."""
+    costly = Costly(30)
+    station = Station(poller, {metadata: costly}, stopwatch=costly.time)
+    pipelining = station.connect()
+    pipelining.sendall(pipelined(0, 3))
+    station.turns()
+    others = [station.connect() for _ in range(6)]
+    asked = {client: 0 for client in others}
+    for turn in range(30):
+        for client in others:
+            if not asked[client] or readable([client], 0):
+                if asked[client]:
+                    read_reply(client)
+                client.sendall(pipelined(1_000 + turn, 1))
+                asked[client] += 1
+        station.turns()
+    assert [one for one in costly.answered if one < 1_000] == [0, 1, 2]
+    assert min(asked.values()) >= 3, "and the others have their turn"
+
+
+def test_slow_requests_of_two_do_not_put_off_a_third_for_ever(poller):
+    costly = Costly(30)
+    station = Station(poller, {metadata: costly}, stopwatch=costly.time)
+    for number in range(3):
+        station.connect().sendall(pipelined(100 * number, 50))
+    station.turns(12)
+    counts = [sum(one // 100 == number for one in costly.answered) for number in range(3)]
+    assert max(counts) - min(counts) <= 1, counts
+
+
+def test_large_frames_count_as_well(poller):
+    """Each of them was received in a buffer of its own, and no clock was read."""
+    costly = Costly(9)
+    station = Station(poller, {metadata: costly}, stopwatch=costly.time)
+    for route in station.loop.dispatch.routes.values():
+        route.large_from = 1_000_000  # as for Produce: they are answered at once
+    body = pack(">i", 1) + pack(">h", 5) + b"topic" + b"\0" * (100 * 1024)
+    one = frame(METADATA, 1, body)
+    clients = [station.connect() for _ in range(10)]
+    for client in clients:
+        client.sendall(one[:-1])
+    station.turns(3)
+    for client in clients:
+        client.sendall(one[-1:])
+    while len(costly.answered) < 10:
+        before = len(costly.answered)
+        station.turns()
+        assert 1 <= len(costly.answered) - before <= 3
+    for client in clients:
+        assert read_reply(client)
+
+
+def test_one_that_is_put_off_is_not_taken_for_one_that_left(poller):
+    """Its answer filled the socket before its turn came: then it is not watched for reading."""
+    gate, costly = Gate(), Costly(30)
+
+    def wait(owner, request, call):
+        found = find_coordinator.FindCoordinatorResponse(error_message="x" * 30_000)
+        return WaitingRequest(
+            lambda expired: found if gate.open else None, deadline_ms=2**62, hangs_on=[gate]
+        )
+
+    handlers = {metadata: costly, find_coordinator: wait}
+    station = Station(poller, handlers, stopwatch=costly.time)
+    others = [station.connect() for _ in range(2)]
+    waits = station.connect()
+    connection = list(station.loop.connections.values())[-1]
+    count = 90
+    waits.sendall(
+        b"".join(
+            frame(FIND_COORDINATOR, 1, pack(">h", 1) + b"gb", correlation_id=n)
+            for n in range(count)
+        )
+    )
+    station.turns(3)
+    for client in others:
+        client.sendall(pipelined(0, 1))
+    waits.sendall(frame(METADATA, 1, pack(">i", -1), correlation_id=count))
+    gate.open = True
+    station.purgatory.wake(gate)
+    station.turns(3)
+    assert connection.blocked, "else this shows nothing"
+    replies = [read_reply_while_turning(waits, station) for _ in range(count + 1)]
+    assert [correlation_id(reply) for reply in replies] == list(range(count + 1))
+
+
+def test_requests_that_wait_for_the_next_turn_end_no_connection(poller, caplog):
+    """They are complete: `queued.max.request.bytes` is about those that are not."""
+    costly = Costly(30)
+    station = Station(poller, {metadata: costly}, stopwatch=costly.time, most_held_bytes=15_000)
+    ask = frame(METADATA, 1, pack(">i", -1), client_id=b"c" * 2_000)
+    clients = [station.connect() for _ in range(4)]
+    for client in clients:
+        client.sendall(5 * ask)
+    station.turns(60)
+    assert len(costly.answered) == 20 and not caplog.text
+    for client in clients:
+        assert [read_reply(client) for _ in range(5)]
+
+
+def test_a_late_end_of_a_connection_that_is_gone_does_not_end_the_next_one(poller):
+    """Its descriptor belongs to another connection by then."""
+    costly = Costly(0)
+    station = Station(poller, {metadata: costly})
+    first = station.connect()
+    [gone] = station.loop.connections.values()
+    station.loop.close(gone)
+    second = station.connect()
+    [new] = station.loop.connections.values()
+    assert new.descriptor == gone.descriptor, "else this shows nothing"
+    station.loop.dispatch.failed.append((gone.session, "its request failed later"))
+    station.turns()
+    second.sendall(ASK)
+    station.turns(2)
+    assert costly.answered and read_reply(second) and first.recv(1) == b""
+
+
 def test_one_that_leaves_while_it_is_put_off_is_forgotten(poller):
     costly = Costly(30)
     station = Station(poller, {metadata: costly}, stopwatch=costly.time)
@@ -472,7 +590,7 @@ def test_a_bug_that_one_connection_finds_ends_that_connection_only(
         connection = next(iter(station.loop.connections.values()))
         connection.tail, connection.tail_is_ready = harm, True
         station.loop._held_bytes += len(harm)
-        station.loop._again.append(connection)
+        station.loop._again[connection] = True
     else:
         bad.send(harm)
     good.send(ASK)

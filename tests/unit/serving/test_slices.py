@@ -81,6 +81,24 @@ def test_one_without_room_delays_no_other_and_goes_on_when_there_is_some():
     assert ends == [f"large {number} ends" for number in range(2 * MOST_UNDER_WAY)]
 
 
+def test_a_heavy_one_behind_one_without_room_does_not_keep_the_loop_busy():
+    """Nothing can be done before a client reads, so a turn may sleep."""
+    log, lane = [], FairLane()
+    room = False
+
+    def large():
+        while not room:
+            yield NO_ROOM
+
+    lane.add(large(), heavy=True)
+    lane.add(work(log, "behind", 1), heavy=True)
+    lane.run(lambda: False)
+    assert lane.waits and len(lane) == 2 and not log
+    room = True
+    run(lane)
+    assert log == ["behind", "behind ends"] and not lane
+
+
 def test_a_bug_ends_its_work_only(caplog):
     log, lane = [], FairLane()
 
