@@ -12,7 +12,7 @@ from headrace.coordination.group import offset_rules
 from headrace.coordination.group.classic_answers import Client
 from headrace.coordination.group.consumer_group import ConsumerGroup
 from headrace.coordination.group.machine import GroupMachine
-from headrace.coordination.group.offsets import Committed
+from headrace.coordination.group.offsets import OffsetCopies
 from headrace.coordination.group.settings import GroupSettings
 from headrace.coordination.group.subscriptions import EVERYTHING, Sight, long_trials
 from headrace.coordination.shard import UNKNOWN, Later, Shard
@@ -94,21 +94,21 @@ class GroupCoordinator(Coordinator):
         machine: GroupMachine = shard.machine  # type: ignore[assignment]
         if shard.applied_to == UNKNOWN:
             return  # it is loaded again, or its log is damaged: the offsets stay until they expire
-        found = machine.offsets.of_topics(topics)
-        steps = self._forget_places(shard, found)
-        if len(found) > OFFSETS_PER_STEP:
+        # Offsets that are committed from now on may be those of a topic that was made again.
+        steps = self._forget_places(shard, machine.offsets.copies(), topics)
+        if machine.offsets.count > OFFSETS_PER_STEP:
             self._broker.chores.add(steps)
         else:
             at_once(steps)
 
-    def _forget_places(self, shard: Shard, found: list[Committed]) -> Steps:
-        for at in range(0, len(found), OFFSETS_PER_STEP):
+    def _forget_places(self, shard: Shard, offsets: OffsetCopies, topics: frozenset[str]) -> Steps:
+        for places in offsets.of_topics(topics, OFFSETS_PER_STEP):
             if not journal_of(shard).is_led:
                 return
-            # The disk may say no: the offsets stay until they expire.
-            with suppress(KafkaError):
-                places = found[at : at + OFFSETS_PER_STEP]
-                self.ask_shard(shard, self._broker.now, offset_rules.forget_places, places)
+            if places:
+                # The disk may say no: the offsets stay until they expire.
+                with suppress(KafkaError):
+                    self.ask_shard(shard, self._broker.now, offset_rules.forget_places, places)
             yield
 
     def _opened(self, shard: Shard) -> None:

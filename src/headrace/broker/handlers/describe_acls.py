@@ -17,26 +17,44 @@ from headrace.protocol.messages.describe_acls import (
     DescribeAclsResource,
     DescribeAclsResponse,
 )
+from headrace.protocol.messages.access_control_entry_record import AccessControlEntryRecord
+from headrace.protocol.steps import Steps, at_once
 from headrace.serving.api import Api, Call, ClosesConnection
 from headrace.serving.rights import require_on_cluster
 
 
-def handle(broker: Broker, request: DescribeAclsRequest, call: Call) -> DescribeAclsResponse:
+ENTRIES_PER_STEP = 200  # an entry takes 3 us, and its answer as long again
+
+
+def handle(
+    broker: Broker, request: DescribeAclsRequest, call: Call
+) -> DescribeAclsResponse | Steps:
     wanted = Filter.of(request)
     if wanted.has_unknown:
         raise ClosesConnection("a DescribeAcls with an element of the type UNKNOWN")
     require_on_cluster(broker, call, Operation.DESCRIBE)
     if broker.authorizer is None:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured on the broker")
+    entries = broker.image.acls  # another one comes with each change
+    steps = describe_in_steps(wanted, list(entries.values()))
+    if len(entries) > ENTRIES_PER_STEP:
+        return steps
+    response: DescribeAclsResponse = at_once(steps)
+    return response
+
+
+def describe_in_steps(wanted: Filter, entries: list[AccessControlEntryRecord]) -> Steps:
     resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
-    for entry in found_by(wanted, broker.image.acls.values()):
-        pattern = (entry.resource_type, entry.resource_name, entry.pattern_type)
-        resource = resources.get(pattern)
-        if resource is None:
-            resource = resources[pattern] = DescribeAclsResource(*pattern)
-        resource.acls.append(
-            AclDescription(entry.principal, entry.host, entry.operation, entry.permission_type)
-        )
+    for at in range(0, len(entries), ENTRIES_PER_STEP):
+        yield
+        for entry in found_by(wanted, entries[at : at + ENTRIES_PER_STEP]):
+            pattern = (entry.resource_type, entry.resource_name, entry.pattern_type)
+            resource = resources.get(pattern)
+            if resource is None:
+                resource = resources[pattern] = DescribeAclsResource(*pattern)
+            resource.acls.append(
+                AclDescription(entry.principal, entry.host, entry.operation, entry.permission_type)
+            )
     return DescribeAclsResponse(resources=list(resources.values()))
 
 

@@ -29,13 +29,30 @@ from headrace.serving.api import Api, Call, require_few
 from headrace.serving.rights import TOPIC, may
 
 MOST_PARTITIONS = 2_000  # max.request.partition.size.limit
+# Of topics and partitions: fewer are told of at once, and so many of a topic in each step. A
+# partition takes 6 us, and its answer half as long again.
+AT_ONCE = 200
 
 
 def handle(
     broker: Broker, request: DescribeTopicPartitionsRequest, call: Call
-) -> DescribeTopicPartitionsResponse:
-    response: DescribeTopicPartitionsResponse = at_once(handle_large(broker, request, call))
+) -> DescribeTopicPartitionsResponse | Steps:
+    steps = handle_large(broker, request, call)
+    if is_long(broker, request):
+        return steps
+    response: DescribeTopicPartitionsResponse = at_once(steps)
     return response
+
+
+def is_long(broker: Broker, request: DescribeTopicPartitionsRequest) -> bool:
+    topics = broker.image.topics
+    work = len(request.topics) or len(topics)
+    for name in [topic.name for topic in request.topics] or topics:
+        if work > AT_ONCE:
+            break
+        found = topics.get(name)
+        work += 0 if found is None else min(len(found.partitions), request.response_partition_limit)
+    return work > AT_ONCE
 
 
 def handle_large(broker: Broker, request: DescribeTopicPartitionsRequest, call: Call) -> Steps:
@@ -72,7 +89,7 @@ def describe_page(
     for number, name in enumerate(names):
         yield
         start = first_partition if name == first_topic else 0
-        topic = describe(broker, call, name, start, left)
+        topic = yield from describe(broker, call, name, start, left)
         topic.topic_authorized_operations = on_topic(broker, call, name)
         response.topics.append(topic)
         left -= len(topic.partitions)
@@ -93,24 +110,24 @@ def refuse(code: ErrorCode, names: list[str]) -> DescribeTopicPartitionsResponse
     )
 
 
-def describe(
-    broker: Broker, call: Call, name: str, start: int, limit: int
-) -> DescribeTopicPartitionsResponseTopic:
+def describe(broker: Broker, call: Call, name: str, start: int, limit: int) -> Steps:
+    """A DescribeTopicPartitionsResponseTopic."""
     found = broker.image.topics.get(name)
     if found is None:
         legal = is_legal(name)
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
         return DescribeTopicPartitionsResponseTopic(code, name, ZERO_ID)
     at_hand = brokers_at_hand(broker, call.session.listener)
-    return DescribeTopicPartitionsResponseTopic(
-        ErrorCode.NONE,
-        name,
-        found.id,
-        name in INTERNAL_TOPICS,
-        [
+    end = min(start + limit, len(found.partitions))
+    partitions: list[DescribeTopicPartitionsResponsePartition] = []
+    for first in range(start, end, AT_ONCE):
+        yield
+        partitions += [
             describe_partition(at_hand, index, found.partitions[index])
-            for index in range(start, min(start + limit, len(found.partitions)))
-        ],
+            for index in range(first, min(first + AT_ONCE, end))
+        ]
+    return DescribeTopicPartitionsResponseTopic(
+        ErrorCode.NONE, name, found.id, name in INTERNAL_TOPICS, partitions
     )
 
 
