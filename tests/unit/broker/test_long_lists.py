@@ -18,7 +18,7 @@ def steps_until_answered(rig, session):
     return steps
 
 
-@pytest.mark.parametrize("per_step, in_steps", [(4, True), (100, False)])
+@pytest.mark.parametrize(("per_step", "in_steps"), [(4, True), (100, False)])
 def test_pages_of_partitions(tmp_path, monkeypatch, per_step, in_steps):
     monkeypatch.setattr(partitions_handler, "AT_ONCE", per_step)
     rig = Rig(tmp_path / "data")
@@ -35,7 +35,7 @@ def test_pages_of_partitions(tmp_path, monkeypatch, per_step, in_steps):
     assert len(narrow.partitions) == 1
 
 
-@pytest.mark.parametrize("per_step, in_steps", [(4, True), (100, False)])
+@pytest.mark.parametrize(("per_step", "in_steps"), [(4, True), (100, False)])
 def test_access_control_entries(tmp_path, monkeypatch, per_step, in_steps):
     monkeypatch.setattr(acls_handler, "ENTRIES_PER_STEP", per_step)
     rig = Guarded(tmp_path / "data")

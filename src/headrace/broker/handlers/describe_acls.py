@@ -11,17 +11,16 @@ from headrace.metadata.acls import Filter, found_by
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import describe_acls as messages
+from headrace.protocol.messages.access_control_entry_record import AccessControlEntryRecord
 from headrace.protocol.messages.describe_acls import (
     AclDescription,
     DescribeAclsRequest,
     DescribeAclsResource,
     DescribeAclsResponse,
 )
-from headrace.protocol.messages.access_control_entry_record import AccessControlEntryRecord
 from headrace.protocol.steps import Steps, at_once
 from headrace.serving.api import Api, Call, ClosesConnection
 from headrace.serving.rights import require_on_cluster
-
 
 ENTRIES_PER_STEP = 200  # an entry takes 3 us, and its answer as long again
 
