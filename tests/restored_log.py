@@ -19,12 +19,14 @@ def log_as_before() -> Iterator[None]:
     """Inside, a command may set up the log; after it, handlers and level are those of before."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
+    last_resort = logging.lastResort
     try:
         yield
     finally:
         gone = [each for each in root.handlers if each not in handlers]
         root.handlers[:] = handlers
         root.setLevel(level)
+        logging.lastResort = last_resort
         for handler in gone:
             silence(handler)
 

@@ -54,9 +54,30 @@ class ToStderr(logging.StreamHandler[TextIO]):
     """Writes to what standard error is now: another one than at the start, in a program that runs
     a command and gives it a standard error of its own."""
 
+    def __init__(self, level: int = logging.NOTSET) -> None:
+        super().__init__()
+        self.setLevel(level)
+
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr
         super().emit(record)
+
+
+class BareLine(OneLine):
+    """The message alone, as a command prints it that keeps no log."""
+
+    def __init__(self) -> None:
+        logging.Formatter.__init__(self, "%(message)s")
+
+
+def print_warnings_escaped() -> None:
+    """Let a process that sets up no log print warnings as one line each.
+
+    Python's own last resort prints a message as it is, with what other users put into it.
+    """
+    handler = ToStderr(level=logging.WARNING)
+    handler.setFormatter(BareLine())
+    logging.lastResort = handler
 
 
 def log_to_stderr(

@@ -127,7 +127,7 @@ def test_the_delay_service(guarded: Guarded, tmp_path: Path) -> None:
     DelayedTopics(guarded.admin).enable("orders")
     Topics(guarded.admin).delete("orders.delay.rejected")  # the service makes what is missing
     guarded.allow("The delay service")
-    guarded.run(ADMIN, "acls", "add", "-p", "shop", "--producer", "--topic", "orders.delay")
+    guarded.allow("Senders of delayed messages")
     with Delay(guarded.node.bootstrap, tmp_path) as service:
         with Producer(guarded.as_user("shop")) as shop:
             for number in range(4):
@@ -136,6 +136,10 @@ def test_the_delay_service(guarded: Guarded, tmp_path: Path) -> None:
             shop.send("orders.delay", "bad", headers={"headrace-delay": "nonsense"})
         assert sorted(guarded.values("orders", 4)) == [b"0", b"1", b"2", b"3"]
         assert guarded.values("orders.delay.rejected", 1) == [b"bad"]
+        with Producer(guarded.as_user("shop")) as shop:
+            shop.send_sync("orders", "not wanted", key="0", delay="1h", id="called-off")
+        cancelled = DelayedTopics(guarded.as_user("shop")).cancel("orders", "called-off", key="0")
+        assert cancelled.outcome == "cancelled"
         Topics(guarded.admin).grow("orders", partitions=3)
         described = Topics(guarded.admin)
         until(lambda: len(described.describe(["orders.delay"])[0].partitions) == 3)
@@ -148,6 +152,7 @@ def test_the_delay_service(guarded: Guarded, tmp_path: Path) -> None:
     assert guarded.denied() == []
     hang = "READ topic __consumer_offsets"  # of transactions that do, which a test below has
     assert [one for one in unused(guarded, "headrace-delay") if one != hang] == []
+    assert unused(guarded, "shop") == []
 
 
 def move_afar_and_back(guarded: Guarded) -> None:

@@ -24,6 +24,7 @@ from headrace.cli import output
 from headrace.cli.failure import Failure
 from headrace.cli.suggestions import OPTIONS_ELSEWHERE, Commands
 from headrace.foreign_text import indented
+from headrace.log_lines import print_warnings_escaped
 from headrace.near_names import did_you_mean
 
 # command -> what `headrace --help` says of it; its module has the same name (_ for -), holds `app`
@@ -171,6 +172,7 @@ def about(
 
 def run() -> None:
     """The entry point: no failure of a command ends in a traceback."""
+    print_warnings_escaped()
     try:
         code = app(standalone_mode=False)
         sys.stdout.flush()

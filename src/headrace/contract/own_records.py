@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
+from headrace.foreign_text import escaped
 from headrace.prometheus_text import Family
 
 LARGEST_BYTES: Final = 1 << 20  # Kafka's default limit of a batch
@@ -90,11 +91,11 @@ def skipped_families() -> Iterator[Family]:
 
 
 def reason_of(fault: BaseException) -> str:
-    """One short printable line, without long contents of the record."""
+    """One short printable line in ASCII, without long contents of the record."""
     said = str(fault) or type(fault).__name__
     if isinstance(fault, KeyError):
         said = f"it has no field {said}"
-    return said[:200].encode("ascii", "backslashreplace").decode()
+    return escaped(said[:200]).encode("ascii", "backslashreplace").decode()
 
 
 def json_object(value: bytes | str | None) -> dict[str, Any]:

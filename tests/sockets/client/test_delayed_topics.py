@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -16,12 +18,14 @@ from headrace.client import (
     NotDelayed,
     Producer,
 )
+from headrace.client.admin.acls import Acl
 from headrace.client.connection import ClientSettings, connection
 from headrace.client.delay.registry import registrations
 from headrace.client.lookup.record_reader import RecordReader
 from headrace.client.records import Record
 from headrace.testing import Broker
 from tests.sockets.fills import FILLS
+from tests.sockets.server.a_secured_server import PLAIN_USERS, SecuredServer
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +111,49 @@ def test_a_disabled_topic_takes_nothing_and_keeps_what_it_has(at: ClientSettings
     with pytest.raises(NotDelayed):
         admin.delayed.disable("gone")
     assert "gone.delay" in [topic.name for topic in admin.topics.all()]
+
+
+def test_a_record_that_cannot_be_read_changes_no_registration(at: ClientSettings) -> None:
+    """As in the service: who may write to the registry must not call off others' topics unseen."""
+    admin = Admin(at)
+    admin.topics.create("poisoned", partitions=1)
+    admin.delayed.enable("poisoned")
+    with Producer(at, settings=FILLS) as producer:
+        for poison in (b"[" * 100, b'{"companion": "other.delay", "enabled_at_ms": 1}'):
+            producer.send_sync("headrace.delay.topics", poison, key=b"poisoned")
+        producer.send_sync("poisoned", b"v", delay="1h")
+    assert "poisoned" in [pair.target for pair in admin.delayed.all()]
+
+
+def test_a_sender_who_may_not_see_the_registry_hears_what_is_missing(tmp_path: Path) -> None:
+    settings = {
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": PLAIN_USERS,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    login = {
+        "security.protocol": "sasl_plaintext",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "alice",
+        "sasl.password": "wonder",
+    }
+    with SecuredServer(tmp_path, "PLAINTEXT", "SASL_PLAINTEXT", **settings) as server:
+        admin = Admin(f"127.0.0.1:{server.port('PLAINTEXT')}")
+        admin.topics.create("orders", partitions=1)
+        admin.delayed.enable("orders")
+        alice = connection(
+            bootstrap=f"127.0.0.1:{server.port('SASL_PLAINTEXT')}", overrides=login
+        )
+        entry = partial(Acl, "topic", pattern="literal", principal="User:alice", host="*")
+        admin.acls.add([entry("orders.delay", operation="write", permission="allow")])
+        with Producer(alice, settings=FILLS) as sender:
+            with pytest.raises(ClientError, match=r"may not see headrace\.delay\.topics"):
+                sender.send("orders", b"v", delay="1h")
+            admin.acls.add([entry("headrace.delay.topics", operation="read", permission="allow")])
+            sender.send_sync("orders", b"v", delay="1h")
+            with pytest.raises(NoSuchTopic, match="or this user may not see it"):
+                sender.send("others", b"v", delay="1h")
 
 
 def test_a_topic_that_nobody_enabled_is_not_made_by_sending_to_it(at: ClientSettings) -> None:

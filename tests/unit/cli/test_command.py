@@ -7,6 +7,7 @@ process of its own shows.
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,19 @@ def test_a_node_that_may_not_start_says_why_in_one_sentence(tmp_path: Path) -> N
         assert said.returncode == 1, said.stderr
         assert said.stderr.count("\n") == 1, said.stderr
         assert why in said.stderr
+
+
+def test_a_warning_of_a_command_without_a_log_steers_no_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`headrace delay list` warns of records that others wrote, and sets up no log."""
+
+    def warn() -> None:
+        assert logging.lastResort is not None
+        logging.lastResort.handle(
+            logging.LogRecord("x", logging.WARNING, "", 0, "odd %s", ("\x1b[2J\nFORGED",), None)
+        )
+
+    monkeypatch.setattr("headrace.cli.main.app", lambda **_: warn())
+    said = run_command("topics", "list")
+    assert said.stderr == "odd \\x1b[2J\\nFORGED\n"

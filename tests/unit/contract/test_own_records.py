@@ -173,3 +173,12 @@ def test_no_other_module_decodes_records_of_ours_by_itself() -> None:
         if re.search(r"\bloads\(", path.read_text())
     }
     assert found == DECODES_OTHERS
+
+
+def test_the_reason_of_a_skipped_record_steers_no_terminal() -> None:
+    """A key of another user is part of the reason, and commands without a log print it."""
+    try:
+        delay_topics.read_registration(b"\x1b]0;owned\x07\x1b[2J\nFORGED \xe2\x80\xae", b"{}")
+    except ValueError as fault:
+        assert own_records.reason_of(fault).isprintable()
+        assert "FORGED" in own_records.reason_of(fault)

@@ -75,7 +75,7 @@ class DelayedTopics:
             self._wait_for(topic)
         topics = Topics(self.connection)
         if topic not in topics.cluster.topics:
-            raise no_topic_to_delay(topic)
+            raise no_topic_to_delay(topic, self.connection)
         [target] = topics.describe([topic])
         self._make_companion(topics, target)
         # A rejected record is what came and a reason.

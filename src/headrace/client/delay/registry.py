@@ -34,14 +34,28 @@ def not_delayed(topic: str) -> NotDelayed:
     )
 
 
-def no_topic_to_delay(topic: str) -> NoSuchTopic:
+def no_topic_to_delay(topic: str, connection: ClientSettings) -> NoSuchTopic:
+    hidden = ", or this user may not see it" if connection.is_secured else ""
     return NoSuchTopic(
-        f"There is no topic {topic}. Create it with `headrace topics create {topic} --delayed`."
+        f"There is no topic {topic}{hidden}. "
+        f"Create it with `headrace topics create {topic} --delayed`."
+    )
+
+
+def unknown_registry(topic: str) -> NotDelayed:
+    """For a user with a login who does not see the registry: it may be there all the same."""
+    return NotDelayed(
+        f"Cannot tell whether {topic} takes delayed messages: there is no delayed topic yet, or "
+        f"this user may not see {delay_topics.REGISTRY}. Senders of delayed messages need the "
+        f"right to read it: `headrace acls add -p USER -o read --topic {delay_topics.REGISTRY}`."
     )
 
 
 def registrations(connection: ClientSettings) -> list[Registration]:
-    """Every registered pair, by name; none if there is no registry yet."""
+    """Every registered pair, by name; none if there is no registry yet, or none that we may see.
+
+    A record that cannot be read changes nothing, as in the service.
+    """
     if delay_topics.REGISTRY not in reach(connection.admin(), connection).topics:
         return []
     reader = RecordReader(connection, delay_topics.REGISTRY)
@@ -49,8 +63,8 @@ def registrations(connection: ClientSettings) -> list[Registration]:
     found: dict[bytes | None, Registration] = {}
     try:
         for record in reader.records():
-            found.pop(record.key, None)
             if record.value is None:
+                found.pop(record.key, None)
                 continue
             entry = own.read(
                 delay_topics.read_registration,
@@ -84,7 +98,10 @@ class KnownCompanions:
             return
         registered = {pair.target for pair in registrations(self._connection)}
         if topic not in registered:
-            if topic not in reach(self._connection.admin(), self._connection).topics:
-                raise no_topic_to_delay(topic)
+            seen = reach(self._connection.admin(), self._connection).topics
+            if self._connection.is_secured and delay_topics.REGISTRY not in seen:
+                raise unknown_registry(topic)
+            if topic not in seen:
+                raise no_topic_to_delay(topic, self._connection)
             raise not_delayed(topic)
         self._known.update(dict.fromkeys(registered, time.monotonic()))
