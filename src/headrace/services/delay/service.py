@@ -393,7 +393,7 @@ class DelayService:
             self._owned[place].hear_of_end(end)
         planned = []
         for owned, pair, timeline in due:
-            plan = timeline.plan(owned.due_until(now_ms), share)
+            plan = timeline.plan(owned.due_until(now_ms), share, clock_ms=now_ms)
             if plan is not None:
                 planned.append((owned, pair, plan))
             elif not timeline.wants_more():

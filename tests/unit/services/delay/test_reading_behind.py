@@ -95,3 +95,21 @@ def test_a_record_that_waits_for_a_clock_that_was_stepped_back_gets_it() -> None
     plan = timeline.plan(owned.due_until(NOW_MS + 30_000))
     assert plan is not None
     assert len(plan.deliveries) == 1
+
+
+def test_a_clock_that_is_set_back_before_the_delivery_holds_it() -> None:
+    """The transaction waits for a target, say; the record was due when it was taken."""
+    owned = an_owned()
+    timeline = owned.timeline
+    assert timeline is not None
+    timeline.take([record(0, NOW_MS, NOW_MS + 60_000)], NOW_MS)
+    plan = timeline.plan(NOW_MS + 60_000)
+    assert plan is not None
+    timeline.committed(plan)
+    timeline.take([record(1, NOW_MS, NOW_MS + 30_000)], NOW_MS + 61_000)
+    assert timeline.plan(NOW_MS, clock_ms=NOW_MS) is None, "an hour back: it would be early"
+    assert timeline.held_until_ms == timeline.next_wake_ms() == NOW_MS + 30_000
+    behind_ms = NOW_MS - 5_000  # more is unread: that does not hold what is late already
+    plan = timeline.plan(behind_ms, clock_ms=NOW_MS + 30_000)
+    assert plan is not None and len(plan.deliveries) == 1
+    assert timeline.held_until_ms is None

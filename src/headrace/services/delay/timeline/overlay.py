@@ -24,6 +24,7 @@ class Overlay:
         "earliest_ms",
         "ids",
         "late",
+        "late_until_ms",
         "opened_ms",
         "outcomes",
         "rejections",
@@ -34,6 +35,7 @@ class Overlay:
     def __init__(self) -> None:
         self.rows: dict[int, Row] = {}  # by offset
         self.late: set[int] = set()  # offsets of rows that the watermark has passed already
+        self.late_until_ms = 0  # every row of `late` is due by then
         self.ids: dict[str, DueKey | None] = {}  # None: cancelled
         self.dropped: set[DueKey] = set()  # rows of the store that are replaced or cancelled
         self.outcomes: list[Outcome] = []
@@ -54,6 +56,7 @@ class Overlay:
         self.weight += weight_of(kept)
         if late:
             self.late.add(offset)
+            self.late_until_ms = max(self.late_until_ms, due_ms)
         elif due_ms < self.earliest_ms:
             self.earliest_ms = due_ms
 

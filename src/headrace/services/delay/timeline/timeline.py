@@ -150,6 +150,7 @@ class Timeline:
         self._held: deque[RecordFields] = deque()
         self._held_until_ms = 0
         self._is_held = False  # because of the clock: the first held record is not due yet
+        self._late_is_held = False  # because of the clock: late rows that are not due any more
         # Below the committed position: records are read again, for the store alone.
         self._reading_again = read_from < progress.position
         self._stored_ms: int | None = None  # the store has nothing due before; None: not known
@@ -172,6 +173,8 @@ class Timeline:
     @property
     def held_until_ms(self) -> int | None:
         """The clock is behind the last delivery: nothing more is taken before this time."""
+        if self._late_is_held:
+            return self.overlay.late_until_ms
         return self._held_until_ms if self._is_held else None
 
     def wants_more(self) -> bool:
@@ -196,16 +199,24 @@ class Timeline:
             self._position = offset
             self._end_of_reading_again()
 
-    def plan(self, now_ms: int, limit: int | None = None) -> TransactionPlan | None:
+    def plan(
+        self, now_ms: int, limit: int | None = None, *, clock_ms: int | None = None
+    ) -> TransactionPlan | None:
         """The plan of the transaction to write now; None if there is nothing to do.
 
-        `limit` lowers the number of deliveries below that of Limits. Decides only: the last
-        plan before `committed` counts, with no `take` in between.
+        `limit` lowers the number of deliveries below that of Limits. `clock_ms` is the clock if
+        `now_ms` is behind it because more is unread. Decides only: the last plan before
+        `committed` counts, with no `take` in between.
         """
         self._take_held(now_ms)
         if self._reading_again:
             return None
         overlay = self.overlay
+        # Rows that the watermark has passed go with the next plan, or they would count as done. If
+        # the clock was set back since they were taken, they would be early: the plan waits.
+        self._late_is_held = (now_ms if clock_ms is None else clock_ms) < overlay.late_until_ms
+        if self._late_is_held:
+            return None
         if self._position > self.progress.position and (
             overlay.opened_ms is None or now_ms < overlay.opened_ms
         ):
@@ -262,10 +273,10 @@ class Timeline:
         if self._reading_again:
             return None
         if not self.ready:
-            return 0 if self._full() else self._held_wake_ms()
+            return self.overlay.late_until_ms if self._full() else self._held_wake_ms()
         overlay = self.overlay
         if overlay.must or self.misfits:
-            return 0
+            return overlay.late_until_ms
         at_ms = min(overlay.earliest_ms, self.first_stored_ms)
         if (held_ms := self._held_wake_ms()) is not None:
             at_ms = min(at_ms, held_ms)
