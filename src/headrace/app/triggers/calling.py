@@ -90,6 +90,10 @@ class Calling:
             raise
         self._breaker.succeeded()
         reasons = {failure.id: failure.reason for failure in named}
+        unknown = reasons.keys() - {call.event.id for call in calls}
+        if unknown:  # any record may be meant: none of them is done
+            stray = f"the target named {min(unknown)[:100]!r} as failed, which is not in this call"
+            reasons = {call.event.id: stray for call in calls} | reasons
         return {
             call.at: Failed(reasons[call.event.id]) for call in calls if call.event.id in reasons
         }

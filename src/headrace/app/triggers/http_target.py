@@ -1,8 +1,10 @@
 """An HTTP endpoint as a target: one POST per call, as CloudEvents, signed if a secret is given.
 
 The answer: 2xx means done; a JSON body `{"failed": [{"id": ..., "reason": ...}]}` (or plain ids)
-names the records of a batch that failed. 408, 425, 429, 5xx, a broken connection and a time-out
-may be tried again, `Retry-After` is kept to; every other status will not get better by repeating.
+names the records of a batch that failed. An answer that begins as a JSON object and cannot be read
+to its end may name any of them, so none counts as done and the call is tried again. 408, 425, 429,
+5xx, a broken connection and a time-out may be tried again, `Retry-After` is kept to; every other
+status will not get better by repeating.
 
 The address is in the operator's file, yet names move: each name is looked up by us, addresses that
 are private, loopback, link-local or reserved are refused unless the host is in `allow_hosts`, and
@@ -28,8 +30,10 @@ from headrace.app.triggers.targets import Failure, TargetFailed
 
 # An answer names failed records; more than this is not an answer to us.
 LONGEST_ANSWER = 1_048_576
+LONGEST_BEGINNING = 64  # looked at to see whether it is a JSON object
 LONGEST_REASON = 500
 LONGEST_RETRY_AFTER_MS = 3_600_000
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 RETRIABLE_STATUS = frozenset({408, 425, 429})
 
 
@@ -71,8 +75,8 @@ class HttpTarget:
                 headers=request.headers,
                 allow_redirects=False,
             ) as response:
-                body = await response.content.read(LONGEST_ANSWER + 1)
-                return _judge(response.status, response.headers.get("retry-after"), body)
+                _require_success(response.status, response.headers.get("retry-after"))
+                return failures_in(await _read_answer(response.content))
         except TimeoutError:
             raise TargetFailed("no answer in time", retriable=True, target_is_down=True) from None
         except HostRefused as refusal:
@@ -164,11 +168,23 @@ class CheckedResolver(AbstractResolver):
         await self._names.close()
 
 
-def _judge(status: int, retry_after: str | None, body: bytes) -> list[Failure]:
+async def _read_answer(content: aiohttp.StreamReader) -> bytes:
+    """The whole body if it may be a JSON object, however many pieces it comes in; at most a little
+    more than LONGEST_ANSWER. Of any other body only the beginning."""
+    body = bytearray()
+    while len(body) <= LONGEST_ANSWER and (piece := await content.readany()):
+        body += piece
+        begun = _json_text(bytes(body[:LONGEST_BEGINNING]))
+        if begun and not begun.startswith(b"{"):
+            break
+    return bytes(body)
+
+
+def _require_success(status: int, retry_after: str | None) -> None:
     if 200 <= status < 300:
-        return failures_in(body)
+        return
     reason = f"the endpoint answered {status}"
-    if status >= 500 or status in RETRIABLE_STATUS:
+    if status < 200 or status >= 500 or status in RETRIABLE_STATUS:
         pause_ms = _retry_after_ms(retry_after)
         raise TargetFailed(reason, retriable=True, target_is_down=True, retry_after_ms=pause_ms)
     if 300 <= status < 400:
@@ -184,21 +200,38 @@ def _retry_after_ms(text: str | None) -> int:
 
 
 def failures_in(body: bytes) -> list[Failure]:
-    """The failed records that an answer names; an answer that is not of this form names none."""
-    if len(body) > LONGEST_ANSWER or not body.lstrip().startswith(b"{"):
+    """The failed records that an answer names; text and lists name none.
+
+    Raises TargetFailed for a JSON object that is cut off, too long, or whose `failed` is not a list
+    of ids: which records it means cannot be known.
+    """
+    text = _json_text(body)
+    if not text.startswith(b"{"):
         return []
+    if len(body) > LONGEST_ANSWER:
+        raise _unreadable(f"it is longer than {LONGEST_ANSWER} bytes")
     try:
-        failed = json.loads(body).get("failed")
-    except (ValueError, RecursionError):
+        failed = json.loads(text).get("failed")
+    except (ValueError, RecursionError) as fault:
+        raise _unreadable(f"it is not JSON: {type(fault).__name__}") from None
+    if not failed:  # nothing, or a count of zero
         return []
     if not isinstance(failed, list):
-        return []
-    return [failure for each in failed if (failure := _failure(each)) is not None]
+        raise _unreadable("`failed` is not a list of ids")
+    return [_failure(each) for each in failed]
 
 
-def _failure(entry: Any) -> Failure | None:
+def _json_text(body: bytes) -> bytes:
+    return body.removeprefix(BYTE_ORDER_MARK).lstrip()
+
+
+def _unreadable(why: str) -> TargetFailed:
+    return TargetFailed(f"the endpoint's answer cannot be read: {why}", retriable=True)
+
+
+def _failure(entry: Any) -> Failure:
     if isinstance(entry, str):
         return Failure(entry, "named by the endpoint")
     if isinstance(entry, dict) and isinstance(entry.get("id"), str):
         return Failure(entry["id"], str(entry.get("reason", ""))[:LONGEST_REASON])
-    return None
+    raise _unreadable(f"{repr(entry)[:40]} in `failed` is not the id of a record")

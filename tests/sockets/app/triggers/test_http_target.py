@@ -80,7 +80,7 @@ def test_an_endpoint_gets_a_signed_event():
 
 def test_an_endpoint_names_what_failed_of_a_batch():
     async def story(endpoint, target):
-        answer = json.dumps({"failed": ["a", {"id": "b", "reason": "no stock"}, 7]}).encode()
+        answer = json.dumps({"failed": ["a", {"id": "b", "reason": "no stock"}]}).encode()
         endpoint.answers.append((200, {}, answer))
         failed = await target.call([event("a"), event("b"), event("c")])
         assert failed == [Failure("a", "named by the endpoint"), Failure("b", "no stock")]
@@ -89,9 +89,94 @@ def test_an_endpoint_names_what_failed_of_a_batch():
     with_endpoint(story)
 
 
-@pytest.mark.parametrize("answer", [b"", b"ok", b"{", b'{"failed": 3}', b"{}" + b" " * 2_000_000])
+@pytest.mark.parametrize(
+    "answer", [b"", b"ok", b"[1]", b"{}", b'{"failed": 0}', b'{"failed": []}', b'{"failed": null}']
+)
 def test_an_answer_of_another_form_names_none(answer):
     assert http_target.failures_in(answer) == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"{",
+        b'{"failed": ["a"',
+        b'{"failed": 3}',
+        b'{"failed": "a"}',
+        b'{"failed": [7]}',
+        b'{"failed": [{"id": 5}]}',
+        b'{"failed": ' + b"[" * 100_000,
+        b"{}" + b" " * 2_000_000,
+    ],
+)
+def test_an_answer_that_cannot_be_read_counts_nothing_as_done(answer):
+    with pytest.raises(TargetFailed, match="answer") as failure:
+        http_target.failures_in(answer)
+    assert failure.value.retriable and not failure.value.target_is_down
+
+
+def test_an_answer_with_a_byte_order_mark_is_read():
+    said = b'\xef\xbb\xbf{"failed": ["a"]}'
+    assert http_target.failures_in(said) == [Failure("a", "named by the endpoint")]
+
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+ANSWER = b'{"failed": ["a"]}'
+WHOLE = HEAD + b"Content-Length: %d\r\n\r\n" % len(ANSWER)
+
+
+def answered_in_pieces(*pieces, waits_between):
+    """One call to an endpoint that sends its answer in pieces and then closes."""
+
+    async def run():
+        async def serve(reader, writer):
+            await reader.readuntil(b"\r\n\r\n")
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+                await waits_between()
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        target = HttpTarget(f"http://localhost:{port}/", allow_hosts=["localhost"], now_s=lambda: 0)
+        try:
+            return await target.call([event()])
+        finally:
+            await target.close()
+            server.close()
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        (WHOLE, ANSWER[:5], ANSWER[5:]),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\n" + ANSWER[:5] + b"\r\n",
+         b"c\r\n" + ANSWER[5:] + b"\r\n0\r\n\r\n"),
+    ],
+)  # fmt: skip
+def test_an_answer_that_comes_in_pieces_is_read_to_its_end(pieces):
+    """Its first piece alone is not JSON: the failed record would count as done."""
+
+    async def some_turns():  # of the loop, in which the client reads what it has
+        for _ in range(50):
+            await asyncio.sleep(0)
+
+    failed = answered_in_pieces(*pieces, waits_between=some_turns)
+    assert failed == [Failure("a", "named by the endpoint")]
+
+
+def test_an_endpoint_that_closes_in_the_middle_of_its_answer_has_failed():
+    async def at_once():
+        pass
+
+    with pytest.raises(TargetFailed, match="cannot reach") as failure:
+        answered_in_pieces(WHOLE, ANSWER[:5], waits_between=at_once)
+    assert failure.value.retriable
+    with pytest.raises(TargetFailed, match="answer"):
+        answered_in_pieces(HEAD + b"Connection: close\r\n\r\n", ANSWER[:5], waits_between=at_once)
 
 
 @pytest.mark.parametrize(

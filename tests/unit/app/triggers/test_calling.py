@@ -74,10 +74,19 @@ def test_a_call_has_no_more_bytes_than_it_may():
 
 
 def test_what_the_target_names_fails_and_the_rest_is_done():
-    endpoint = Endpoint(lambda ids: [Failure("orders/0/1", "no stock"), Failure("other", "")])
+    endpoint = Endpoint(lambda ids: [Failure("orders/0/1", "no stock")])
     with pytest.raises(PartialFailure) as failure:
         call(endpoint, [message(n) for n in range(3)])
     assert failure.value.failed == (1,)
+
+
+def test_a_name_that_is_not_in_the_call_fails_all_of_it():
+    """Which record is meant cannot be known: none of them counts as done."""
+    endpoint = Endpoint(lambda ids: [Failure("orders/0/1", "no stock"), Failure("typo", "")])
+    with pytest.raises(PartialFailure) as failure:
+        call(endpoint, [message(n) for n in range(3)])
+    assert failure.value.failed == (0, 1, 2)
+    assert "'typo'" in str(failure.value.errors[0]) and str(failure.value.errors[1]) == "no stock"
     assert isinstance(failure.value.errors[1], Failed)
     assert str(failure.value.errors[1]) == "no stock"
 
