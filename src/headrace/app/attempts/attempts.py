@@ -19,6 +19,7 @@ from headrace.app.dispatch.record_in_hand import RecordInHand
 from headrace.app.message import Message
 from headrace.app.observation.observer import Observer, forgiven
 from headrace.app.once.memory import OnceAttempt
+from headrace.app.once.message_ids import remembered_as
 from headrace.app.retry import AttemptTimedOut
 from headrace.app.worker.subscription_runner import SubscriptionRunner
 from headrace.client.records import HeaderList, Outgoing
@@ -128,7 +129,8 @@ class Attempts:
         """What is still to be written for it."""
         if self._once is None:
             return self._published(await self._called(value, message, None), message)
-        async with self._once_attempt(message.id, record.written_at_ms) as attempt:
+        name = remembered_as(message.topic, message.id)
+        async with self._once_attempt(name, record.written_at_ms) as attempt:
             if not attempt.duplicate:
                 results = await self._called(value, message, attempt.db)
                 # Before the message counts as handled: nobody would publish them afterwards. A

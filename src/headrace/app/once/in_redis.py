@@ -69,12 +69,14 @@ class Redis:
         self._client.close()
 
     def _key(self, group: str, message_id: str) -> str:
-        return f"{self._prefix}:{group}:{message_id}"
+        """A colon in a group's name is written as %3A: `a:b` is not the group `a`."""
+        of_group = group.replace("%", "%25").replace(":", "%3A")
+        return f"{self._prefix}:{of_group}:{message_id}"
 
     # ---- ids of older workers, which hold no topic id (`message_ids.py`)
 
     def _since_key(self, group: str) -> str:
-        return f"{self._prefix}.topic-ids-since:{group}"
+        return f"{self._prefix}.topics-in-ids-since:{group}"
 
     def _former_key(self, group: str, message_id: str, written_at_ms: int | None) -> str | None:
         """Where an older worker would have marked this message; None if it is too young."""

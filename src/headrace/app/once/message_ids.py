@@ -1,12 +1,15 @@
-"""Ids of messages: by which name `once=` remembers a record that its sender gave none.
+"""Ids of messages: by which name `once=` remembers a record.
 
-Such a record is named by its place: `orders/0/5@<topic id>`. The topic's id is a part of it because
-a topic that is deleted and created again has the same name and counts its offsets from 0 again:
-without it, new records would be taken for old ones that were handled. The id of a published record
-begins with that of the record it came from, so it differs as well.
+A record without an id of its sender is named by its place: `orders/0/5@<topic id>`. The topic's id
+is a part of it because a topic that is deleted and created again has the same name and counts its
+offsets from 0 again: without it, new records would be taken for old ones that were handled. The id
+of a published record begins with that of the record it came from, so it differs as well.
 
-Ids were written without the topic's id until it was added: `former_id` is that older form, under
-which a store may still remember a record.
+An id that a sender chose is unique within its topic at best (`7` in `orders` and in `refunds` are
+two messages), so it is remembered together with the topic: `orders//7`.
+
+Ids were written without the topic's id, and those of senders without the topic, until these were
+added: `former_id` is that older form, under which a store may still remember a record.
 """
 
 from __future__ import annotations
@@ -16,7 +19,13 @@ import re
 from headrace.client.records import HeaderList
 from headrace.contract.headers import MESSAGE_ID, SOURCE, SOURCE_TOPIC_ID
 
-# Base64 of 16 bytes, as Kafka prints topic ids; behind a "~" follows what publishing adds.
+# A place, with or without the topic's id; behind a "~" follows what publishing adds.
+_PLACE = re.compile(
+    r"[A-Za-z0-9._-]+/\d+/\d+(?:@[A-Za-z0-9_-]{22})?(?:~.*)?", re.ASCII | re.DOTALL
+)
+# As `remembered_as` writes it.
+_OF_TOPIC = re.compile(r"[A-Za-z0-9._-]+//(.*)", re.ASCII | re.DOTALL)
+# Base64 of 16 bytes, as Kafka prints topic ids.
 _WITH_TOPIC_ID = re.compile(r"([^@~]+/\d+/\d+)@[A-Za-z0-9_-]{22}((?:~.*)?)", re.ASCII | re.DOTALL)
 
 
@@ -34,17 +43,34 @@ def place_id(record_id: str, topic_id: str | None) -> str:
 def sent_id(headers: HeaderList) -> str | None:
     """The id that a record's own headers give it: by its sender, or by the delay service that
     delivered it; None: it is named by its place."""
-    given = {name: value for name, value in headers if value is not None}
+    given = {name: value for name, value in headers if value}  # an empty one names nothing
     if MESSAGE_ID in given:
-        return given[MESSAGE_ID].decode("utf-8", "replace")
+        return _id_text(given[MESSAGE_ID])
     if SOURCE in given:
         of_topic = given.get(SOURCE_TOPIC_ID, b"").decode("utf-8", "replace")
         return place_id(given[SOURCE].decode("utf-8", "replace"), of_topic)
     return None
 
 
+def _id_text(raw: bytes) -> str:
+    """Different bytes are different ids, also where they are not UTF-8: a number in binary, say."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return f"bytes:{raw.hex()}"
+
+
+def remembered_as(topic: str, message_id: str) -> str:
+    """The name under which `once=` remembers a message that was first written to this topic."""
+    return message_id if _PLACE.fullmatch(message_id) else f"{topic}//{message_id}"
+
+
 def former_id(message_id: str) -> str | None:
-    """The id as it was written before topic ids; None for one that never had another form."""
+    """The id as it was written before topic ids, and before the topic was a part of ids that
+    senders chose; None for one that never had another form."""
+    of_topic = _OF_TOPIC.fullmatch(message_id)
+    if of_topic is not None:
+        return of_topic[1]
     found = _WITH_TOPIC_ID.fullmatch(message_id)
     return None if found is None else found[1] + found[2]
 
