@@ -24,6 +24,7 @@ from headrace.console.security.addresses import (
 from headrace.console.security.logins import (
     IDLE_S,
     LONGEST_S,
+    MOST_IN_ALL,
     MOST_OF_A_NAME,
     MOST_OF_AN_ADDRESS,
     MOST_OF_ONE,
@@ -186,12 +187,25 @@ def test_guessing_is_slow_by_name_by_address_and_in_all() -> None:
     assert limits.wait_s("ann", "10.9.9.9", MOST_OF_A_NAME) == WINDOW_S - MOST_OF_A_NAME
     assert limits.wait_s("bob", "10.9.9.9", MOST_OF_A_NAME) == 0
     assert limits.wait_s("ann", "10.9.9.9", WINDOW_S + MOST_OF_A_NAME) == 0
-    limits.succeeded("ann")
+    limits.succeeded("ann", "10.0.0.0", 0)
     assert limits.wait_s("ann", "10.9.9.9", MOST_OF_A_NAME) == 0
     for number in range(MOST_OF_AN_ADDRESS):
         limits.failed(f"user{number}", "10.1.1.1", 50)
     assert limits.wait_s("somebody", "10.1.1.1", 51) > 0
     assert limits.wait_s("somebody", "10.1.1.2", 51) == 0
+
+
+def test_logins_that_succeed_hold_up_nobody_at_the_same_address() -> None:
+    """A proxy has one address for all. Each attempt is counted before its outcome is known."""
+    limits = LoginLimits()
+    for number in range(MOST_IN_ALL):
+        assert limits.wait_s(f"user{number}", "10.0.0.1", 7) == 0, number
+        limits.failed(f"user{number}", "10.0.0.1", 7)
+        limits.succeeded(f"user{number}", "10.0.0.1", 7)
+    for number in range(MOST_OF_AN_ADDRESS):
+        limits.failed(f"guess{number}", "10.0.0.1", 8)
+    limits.succeeded("ann", "10.0.0.1", 9)  # it was counted, and pushed out by later ones
+    assert limits.wait_s("ann", "10.0.0.1", 9) > 0, "guesses are not forgiven for that"
 
 
 def test_the_audit_is_kept_bounded_and_readable(

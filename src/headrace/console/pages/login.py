@@ -71,7 +71,7 @@ async def log_in(console: Console, request: web.Request) -> web.StreamResponse:
         return _again(console, request, to, "The cluster did not answer in time.", 504)
     except ClientError as failure:
         return _again(console, request, to, str(failure), 503)
-    console.login_limits.succeeded(name)
+    console.login_limits.succeeded(name, address, now_s)
     person = Person(name, ClusterAccess(at, threads=PERSONAL_THREADS), now_s, now_s)
     # A session that was known before the login must not be the one that is logged in.
     gone = console.people.begin(console.guard.renew_session(), person)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from headrace.console.access.cluster_access import ClusterAccess
@@ -117,5 +118,10 @@ class LoginLimits:
         while len(self._failures) > MOST_REMEMBERED:
             self._failures.popitem(last=False)
 
-    def succeeded(self, name: str) -> None:
+    def succeeded(self, name: str, address: str, counted_s: float) -> None:
+        """The attempt that was counted at this time was not a failure. What others failed at the
+        same address stays."""
         self._failures.pop(("name", name), None)
+        for which in (("address", address), ("all", "")):
+            with suppress(ValueError):  # later failures have pushed it out
+                self._failures.get(which, deque()).remove(counted_s)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
@@ -47,7 +48,7 @@ def engine_for(url: str) -> Engine:
                 "A SQLite database in memory is seen by one program alone; name a file: "
                 "sqlite:///file.db, or sqlite:////with/its/whole/path.db."
             )
-        return create_engine(
+        engine = create_engine(
             parsed,
             pool_size=CONNECTIONS,
             max_overflow=64,
@@ -55,6 +56,9 @@ def engine_for(url: str) -> Engine:
             # SQLite has one writer at a time: the application's come first.
             connect_args={"timeout": SQLITE_PATIENCE_S} if backend == "sqlite" else {},
         )
+        if backend == "sqlite":
+            event.listen(engine, "connect", _read_any_text)
+        return engine
     except (ArgumentError, NoSuchModuleError, ValueError) as wrong:
         raise OutboxError(
             "That is no URL of a database; write it like postgresql://user@host/name, "
@@ -65,6 +69,19 @@ def engine_for(url: str) -> Engine:
             f"The driver {missing.name} of this database is not installed: pip install "
             f"{missing.name}."
         ) from missing
+
+
+def _read_any_text(connection: Any, _: object) -> None:
+    """SQLite keeps text that is not UTF-8, and its driver refuses a whole query for one such value:
+    no row behind it could be read. Here it is bytes, and the reader of the row decides."""
+    connection.text_factory = _text_or_bytes
+
+
+def _text_or_bytes(raw: bytes) -> str | bytes:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw
 
 
 def require_file(engine: Engine) -> None:

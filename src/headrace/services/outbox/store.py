@@ -13,11 +13,14 @@ from sqlalchemy import Engine, bindparam, text
 from sqlalchemy.engine import Connection
 from sqlalchemy.engine import Row as SqlRow
 
+from headrace.foreign_text import escaped
 from headrace.services.outbox import databases, schema
 from headrace.services.outbox.rows import Row
 from headrace.services.outbox.shares import Lease
 
 COLUMNS = "id, topic, message_key, payload, headers, message_id, created_at"
+# Of the characters that were given; escaped they are more.
+LONGEST_REASON = 1_000
 PARKED_COLUMNS = f"{COLUMNS}, shard, state, reason, parked_at"
 # A relay that was not seen for so long is forgotten; its leases ended long before.
 FORGET_RELAYS_MS = 3_600_000
@@ -165,7 +168,7 @@ class Store:
     def save_problem(self, shard: int, problem: str | None) -> None:
         self._run(
             "UPDATE headrace_outbox_shards SET problem = :problem WHERE shard = :shard",
-            {"shard": shard, "problem": problem},
+            {"shard": shard, "problem": None if problem is None else _sentence(problem)},
         )
 
     def save_rate(self, shard: int, rows_per_s: float) -> None:
@@ -219,7 +222,7 @@ class Store:
                 "created": row.created_ms,
                 "shard": shard,
                 "state": WAITING if waits else POISON,
-                "reason": reason,
+                "reason": _sentence(reason),
             }
             for row, reason, waits in rows
         ]
@@ -231,7 +234,7 @@ class Store:
     def repark(self, row_id: int, reason: str) -> None:
         self._run(
             "UPDATE headrace_outbox_parked SET state = 'poison', reason = :reason WHERE id = :id",
-            {"id": row_id, "reason": reason},
+            {"id": row_id, "reason": _sentence(reason)},
         )
 
     def forget(self, row_ids: Sequence[int]) -> int:
@@ -328,6 +331,13 @@ def _run_for(db: Connection, statement: str, ids: Sequence[int]) -> int:
     return sum(db.execute(asked, {"ids": some}).rowcount for some in pieces)
 
 
+def _sentence(reason: str) -> str:
+    """A reason as every database can keep it: parts of the row are in it, and PostgreSQL knows no
+    NUL and no half of a surrogate pair."""
+    said = escaped(reason[:LONGEST_REASON])
+    return said if len(reason) <= LONGEST_REASON else f"{said} ..."
+
+
 def rows_of(found: Iterable[Any]) -> list[Row]:
     """Of many rows with exactly COLUMNS."""
     rows = [Row(*fields) for fields in found]
@@ -357,10 +367,11 @@ def _bytes(value: Any) -> bytes | None:
 
 
 def _text(value: Any) -> str | None:
-    """As above; what is no text then is no record either, and is parked with its reason."""
+    """As above; what is no text then is no record either, and is parked with its reason. Different
+    bytes become different texts: a message id names one message."""
     if value is None or isinstance(value, str):
         return value
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def _number(value: Any) -> int:
