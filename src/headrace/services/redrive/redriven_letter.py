@@ -4,12 +4,17 @@ It goes to the retry topic of that group, into the partition of its origin, wher
 origin partition reads it in the order of its key. It keeps its first place, time and message id, so
 a once-only handler still recognizes it; its attempts begin at zero. The number of returns is
 counted, and a letter that keeps coming back is refused until a person looks at it.
+
+Headers say whose letter it is, and whoever may write to a topic of dead letters can write any. So
+they are believed only if letters of that group belong to the topic where this one was found:
+otherwise a letter could reach the retry topic of any group with the rights of the person who sends
+it again.
 """
 
 from __future__ import annotations
 
 from headrace.app import headers as names
-from headrace.app.names import retry_topic
+from headrace.app.names import dead_topic, retry_topic, wide_topic
 from headrace.client.records import HeaderList, Outgoing
 from headrace.services.redrive.letters import DeadLetter
 
@@ -31,6 +36,11 @@ def again(
     """The record to send. `value` is the letter's own, or what somebody made of it."""
     if letter.origin_topic is None or letter.origin_partition is None or letter.group is None:
         raise NotRedrivable(f"{letter.name} does not say which group failed to handle it.")
+    if letter.topic not in _topics_of(letter.origin_topic, letter.group):
+        raise NotRedrivable(
+            f"{letter.name} says that group {letter.group} failed to handle it in "
+            f"{letter.origin_topic}, but it is not among its dead letters."
+        )
     if letter.redrives >= most_redrives:
         raise NotRedrivable(
             f"{letter.name} came back {letter.redrives} times already; look at it, then use "
@@ -43,6 +53,12 @@ def again(
         headers=_headers(letter),
         partition=letter.origin_partition,
     )
+
+
+def _topics_of(topic: str, group: str) -> tuple[str, str]:
+    """Where letters of the group are: beside the topic, or beside its wide one while the group's
+    backlog is drained."""
+    return dead_topic(topic, group), dead_topic(wide_topic(topic, group), group)
 
 
 def _headers(letter: DeadLetter) -> HeaderList:

@@ -1,0 +1,40 @@
+"""A letter goes back to the group whose dead letters it is among, whatever its headers say."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.app.names import dead_topic, retry_topic, wide_topic
+from headrace.app.retries.dead_letters import why_headers
+from headrace.client.records import Record
+from headrace.services.redrive.letters import DeadLetter, dead_letter
+from headrace.services.redrive.redriven_letter import NotRedrivable, again
+
+
+def letter(lies_in: str, *, topic: str, group: str) -> DeadLetter:
+    why = why_headers(
+        ValueError("x"),
+        attempts=1,
+        first_at_ms=1,
+        last_at_ms=2,
+        origin=(topic, 0, 5),
+        group=group,
+    )
+    return dead_letter(Record(lies_in, 0, 7, 1, "create", b"k", b"v", why))
+
+
+@pytest.mark.parametrize("group", ["billing", "a.b", "é", "g" * 250])
+def test_a_letter_goes_to_the_retry_topic_of_its_group(group: str) -> None:
+    of_a_wide_topic = dead_topic(wide_topic("orders", group), group)
+    for place in (dead_topic("orders", group), of_a_wide_topic):
+        sent = again(letter(place, topic="orders", group=group), value=b"v")
+        assert sent.topic == retry_topic("orders", group)
+
+
+@pytest.mark.parametrize(("topic", "group"), [("secrets", "app"), ("mine", "billing")])
+def test_a_letter_that_names_another_group_is_refused(topic: str, group: str) -> None:
+    """Who may write to `mine.app.dead` would write to any retry topic, by the hands of an
+    operator who sends its letters again."""
+    forged = letter(dead_topic("mine", "app"), topic=topic, group=group)
+    with pytest.raises(NotRedrivable, match="not among its dead letters"):
+        again(forged, value=b"v")
