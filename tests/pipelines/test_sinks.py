@@ -18,6 +18,7 @@ from headrace.client.consumer.fetched import headers_of
 from headrace.pipelines import Jdbc, Table, Topic, pipeline
 from headrace.pipelines.declaration import Pipeline, Sink
 from headrace.pipelines.failure import PipelineError
+from headrace.pipelines.sinks.to_topic import outgoing
 from headrace.pipelines.sinks.table_writer import TableWriter
 from headrace.pipelines.stream.folder import Folder
 from headrace.pipelines.stream.span import parse
@@ -194,6 +195,38 @@ def test_a_topic_gets_each_row_with_an_id_that_stays_the_same_when_it_is_written
     assert all(one["key"] == str(json.loads(one["value"])["kind"]).encode() for one in first)
 
 
+def test_a_topic_gets_all_digits_of_a_time_and_the_nulls(spark: SparkSession) -> None:
+    made = spark.sql(
+        "SELECT timestamp'2026-10-25 00:30:00.123456Z' AS at, named_struct('at', "
+        "timestamp_ntz'2026-01-01 00:00:00.000001', 'no', CAST(NULL AS INT)) AS within, "
+        "CAST(NULL AS STRING) AS no, 1.50BD AS price, date'2026-01-02' AS day"
+    )
+    written = {
+        "at": "2026-10-25T00:30:00.123456Z",
+        "within": {"at": "2026-01-01T00:00:00.000001", "no": None},
+        "no": None,
+        "price": 1.50,
+        "day": "2026-01-02",
+    }
+    for key, text in {
+        "at": "2026-10-25T00:30:00.123456Z",
+        "within": '{"at":"2026-01-01T00:00:00.000001","no":null}',
+        "no": None,
+        "price": "1.50",
+        "day": "2026-01-02",
+    }.items():
+        [row] = outgoing(made, Topic("t", key=key)).collect()
+        assert (row["key"], json.loads(row["value"])) == (text, written)
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:  # the hour that comes twice is told by its offset
+        [row] = outgoing(made.select("at", "no"), Topic("t", key="at", nulls=False)).collect()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert (
+        json.loads(row["value"]) == {"at": row["key"]} == {"at": "2026-10-25T02:30:00.123456+02:00"}
+    )
+
+
 def read_all(connection: ClientSettings, topic: str, count: int) -> list[dict[str, Any]]:
     """From the beginning, whatever was read before."""
     [described] = Topics(connection).describe([topic])
@@ -230,3 +263,17 @@ def test_upsert_keeps_the_newest_row_of_a_key_and_says_if_it_cannot_know(
         run(pipeline(source=source, sink=guess, name="guesses")(lambda rows: rows)).stream(
             once=True
         )
+
+
+def test_an_empty_text_and_null_are_never_one_row(spark: SparkSession, tmp_path: Path) -> None:
+    place = str(tmp_path / "parts")
+    sink = Table("parts", mode="upsert", key=("id", "land"), partition_by=("land",))
+    into = TableWriter(sink, place, print, "begin anew")
+    known = spark.createDataFrame([(1, None, 5), (1, "at", 6)], "id INT, land STRING, n INT")
+    for _ in range(2):
+        into.write(known, None)
+    both = spark.createDataFrame([(1, "", 7), (1, None, 8)], known.schema)
+    with pytest.raises(PipelineError, match="empty text in its key land.*out of partition_by="):
+        into.write(both, None)
+    held = [tuple(row) for row in spark.read.format("delta").load(place).collect()]
+    assert sorted(held, key=str) == [(1, "at", 6), (1, None, 5)]

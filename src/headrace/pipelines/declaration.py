@@ -47,8 +47,9 @@ class Topic:
     the name is a regular expression and all topics that match it are read.
 
     As a sink: rows with a column `value` are written as they are (`key`, `headers` and `partition`
-    too), others as JSON objects, with the column `key` as their key. A row that changes is written
-    each time it does; with `final` it is written once, when nothing can change it any more.
+    too), others as JSON objects, with the column `key` as their key. Fields that are null are
+    written as null; `nulls=False` leaves them out. A row that changes is written each time it does;
+    with `final` it is written once, when nothing can change it any more.
 
     `options` go to Spark's Kafka source or sink as they are, such as
     `{"kafka.security.protocol": "SSL"}`.
@@ -66,6 +67,7 @@ class Topic:
     pattern: bool = False
     expect: tuple[Expectation, ...] = ()
     key: str | None = None
+    nulls: bool = True
     final: bool = False
     options: dict[str, str] = field(default_factory=dict, repr=False)
     # As a sink, see `Sink`:

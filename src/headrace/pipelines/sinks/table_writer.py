@@ -231,7 +231,6 @@ class TableWriter:
                 f"The rows for {self.table.name} have no column {', '.join(missing)}, which is its "
                 f"key; they have {', '.join(rows.columns)}."
             )
-        rows = self._as_partitions_keep(rows)
         if latest is None and self._expects_few(rows):
             fetched = self._fetched(rows)
             if fetched is not None and self._upsert_few(fetched, rows.schema):
@@ -241,6 +240,7 @@ class TableWriter:
         chosen = rows if latest is None else latest.of_each_key(rows, keys)
         kept = chosen.persist()
         try:
+            self._refuse_empty_partitions(kept)
             part = touched(kept, keys, self.table.partition_by)
             self.few = part.text_bytes <= small_upserts.MOST_TEXT_BYTES and (
                 part.looked or not part.rows
@@ -253,19 +253,27 @@ class TableWriter:
         finally:
             kept.unpersist()
 
-    def _as_partitions_keep(self, rows: DataFrame) -> DataFrame:
-        """Delta keeps an empty text in the name of a partition as null: as a key it would not be
-        found again, and its row would come once more with each batch."""
+    def _refuse_empty_partitions(self, rows: DataFrame) -> None:
+        """Delta keeps an empty text in the name of a partition as null. As a key it would not be
+        found again, or would become one row with null, which is another key."""
         from pyspark.sql import functions as F
+        from pyspark.sql.types import StringType
 
         texts = [
             key
             for key in self.table.keys
-            if key in self.table.partition_by
-            and rows.schema[key].dataType.simpleString() == "string"
+            if key in self.table.partition_by and isinstance(rows.schema[key].dataType, StringType)
         ]
-        kept = {key: F.nullif(F.col(quoted(key)), F.lit("")) for key in texts}
-        return rows.withColumns(kept) if kept else rows
+        if not texts:
+            return
+        empty = [F.max(F.col(quoted(key)) == "").alias(key) for key in texts]
+        [found] = rows.agg(*empty).collect()
+        if named := [key for key in texts if found[key]]:
+            raise PipelineError(
+                f"A row for {self.table.name} has an empty text in its key {', '.join(named)}, by "
+                "which the table is partitioned, and Delta keeps that as null, another key: "
+                "replace the empty text in the function, or leave the column out of partition_by=."
+            )
 
     def _fetched(self, rows: DataFrame) -> pyarrow.Table | None:
         """None: they are many or long this time, and Spark gives its driver no more than

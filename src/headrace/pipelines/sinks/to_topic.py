@@ -4,6 +4,9 @@
 over a fixed number of partitions by what they hold, and sorted before they are numbered, so that a
 batch that is repeated gives the same ids to the same records, whatever order a shuffle brought them
 in.
+
+A row without a column `value` becomes a JSON object with all digits of its times, and with its
+nulls unless `Topic(nulls=False)`; the key is the text that the object has for that column.
 """
 
 from __future__ import annotations
@@ -17,16 +20,20 @@ from headrace.pipelines.declaration import Topic
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.rows.record_rows import with_headers
 from headrace.pipelines.sinks.console_lines import Once
-from headrace.pipelines.sinks.latest import Latest
+from headrace.pipelines.sinks.latest import Latest, quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
 RECORD = ("key", "value", "headers", "partition")
 # By which rows are numbered; another number would give other ids to a batch that is repeated.
 PARTITIONS = 4
 # Spark's growing numbers hold the partition above these bits.
 NUMBER_BITS = 33
+# Spark's own formats end with milliseconds; its times have microseconds.
+MOMENT, LOCAL_TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
+TIMES = {"timestampFormat": MOMENT, "timestampNTZFormat": LOCAL_TIME}
 
 
 @dataclass(slots=True)
@@ -73,9 +80,26 @@ def outgoing(rows: DataFrame, topic: Topic) -> DataFrame:
         return rows
     if topic.key is not None and topic.key not in names:
         raise PipelineError(f"The rows for {topic.name} have no column {topic.key} for the key.")
-    key = F.lit(None) if topic.key is None else F.col(topic.key)
-    whole = F.to_json(F.struct(*(F.col(f"`{name}`") for name in names)))
-    return rows.select(key.cast("string").alias("key"), whole.alias("value"))
+    key = F.lit(None).cast("string")
+    if topic.key is not None:
+        key = _text(F.col(quoted(topic.key)), rows.schema[topic.key].dataType)
+    options = TIMES | {"ignoreNullFields": str(not topic.nulls).lower()}
+    whole = F.to_json(F.struct(*(F.col(quoted(name)) for name in names)), options)
+    return rows.select(key.alias("key"), whole.alias("value"))
+
+
+def _text(column: Column, kind: DataType) -> Column:
+    """A key as the value shows it, without the quotes of JSON."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    if isinstance(kind, T.TimestampType):
+        return F.date_format(column, MOMENT)
+    if isinstance(kind, T.TimestampNTZType):
+        return F.date_format(column, LOCAL_TIME)
+    if isinstance(kind, T.StructType | T.ArrayType | T.MapType | T.VariantType):
+        return F.to_json(column, TIMES | {"ignoreNullFields": "false"})
+    return column.cast("string")
 
 
 def identified(records: DataFrame, once: Once) -> DataFrame:
