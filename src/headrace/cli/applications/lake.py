@@ -18,6 +18,7 @@ from headrace.cli.failure import Failure
 from headrace.cli.options.cluster_options import At, Json, cluster_options
 from headrace.cli.options.key_values import key_values
 from headrace.cli.options.listen_address import under_older_name
+from headrace.cli.options.local_folder import local_folder
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.stream import folder as folders
 
@@ -39,6 +40,7 @@ Data = Annotated[
     typer.Option(
         "--data",
         metavar="DIR",
+        parser=local_folder,
         envvar="HEADRACE_PIPELINES",
         help="Where checkpoints and tables lie.",
     ),

@@ -10,6 +10,7 @@ import typer
 from headrace.cli import output
 from headrace.cli.failure import Failure
 from headrace.cli.options.cluster_options import At, Json, cluster_options
+from headrace.cli.options.local_folder import local_folder
 from headrace.contract.logs import LEVELS, TOPIC
 from headrace.contract.tracking import time_text
 
@@ -67,7 +68,10 @@ def search(
     data: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", envvar="HEADRACE_PIPELINES", help="Where tables lie, for --table."
+            metavar="DIR",
+            parser=local_folder,
+            envvar="HEADRACE_PIPELINES",
+            help="Where tables lie, for --table.",
         ),
     ] = None,
     as_json: Json = False,

@@ -16,6 +16,7 @@ from headrace.cli.failure import Failure
 from headrace.cli.options.cluster_options import At, Json, cluster_options
 from headrace.cli.options.key_values import key_values
 from headrace.cli.options.listen_address import under_older_name
+from headrace.cli.options.local_folder import local_folder
 from headrace.contract import durations
 from headrace.pipelines.declaration import NAME
 from headrace.pipelines.failure import PipelineError
@@ -40,6 +41,7 @@ Data = Annotated[
     typer.Option(
         "--data",
         metavar="DIR",
+        parser=local_folder,
         envvar="HEADRACE_PIPELINES",
         help="Where checkpoints and tables lie.",
     ),

@@ -20,6 +20,7 @@ from headrace.cli import output
 from headrace.cli.failure import Failure
 from headrace.cli.options.cluster_options import At, Json, cluster_options
 from headrace.cli.options.listen_address import address_of
+from headrace.cli.options.local_folder import local_folder
 from headrace.contract import logs as log_contract
 from headrace.contract import metrics as metric_contract
 from headrace.installation import command_to_add
@@ -67,7 +68,8 @@ def logs(
     ] = "auto",
     zone: Annotated[str, typer.Option(help="Of times that name none.")] = "UTC",
     state: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Where positions are kept.")
+        Path | None,
+        typer.Option(metavar="FOLDER", parser=local_folder, help="Where positions are kept."),
     ] = None,
     start: Annotated[
         str, typer.Option(metavar="WHERE", help="New files: from their beginning or end.")

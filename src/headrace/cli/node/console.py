@@ -14,6 +14,7 @@ from headrace.cli.failure import Failure
 from headrace.cli.node import console_process
 from headrace.cli.options.cluster_options import At, cluster_options
 from headrace.cli.options.listen_address import Names, TlsCertificate, TlsKey, address_of, teller
+from headrace.cli.options.local_folder import local_folder
 from headrace.cli.options.log_level import LogLevel
 from headrace.installation import command_to_add
 from headrace.log_lines import log_to_stderr
@@ -61,7 +62,9 @@ def console(
     pipelines: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="The folder of pipelines (default: ./headrace-pipelines)."
+            metavar="DIR",
+            parser=local_folder,
+            help="The folder of pipelines (default: ./headrace-pipelines).",
         ),
     ] = None,
     park_to: Annotated[
@@ -77,6 +80,7 @@ def console(
         Path | None,
         typer.Option(
             metavar="DIR",
+            parser=local_folder,
             help="Where lag over time is kept (default: ~/.local/state/headrace/console).",
             envvar="HEADRACE_CONSOLE_STATE",
         ),

@@ -26,6 +26,7 @@ from headrace.cli.options.cluster_options import (
     MoreSettings,
     Timeout,
 )
+from headrace.cli.options.local_folder import local_folder
 from headrace.client.admin.acls import AclFilter, Acls
 from headrace.client.admin.cluster import Cluster
 from headrace.client.admin.cluster_status import read_status
@@ -50,7 +51,7 @@ def doctor(
         ),
     ] = None,
     data: Annotated[
-        Path, typer.Option(metavar="DIR", help="The node's data folder.")
+        Path, typer.Option(metavar="DIR", parser=local_folder, help="The node's data folder.")
     ] = DEFAULT_DATA,
     as_json: Json = False,
     bootstrap: Bootstrap = None,

@@ -18,6 +18,7 @@ from headrace.cli import output
 from headrace.cli.failure import Failure
 from headrace.cli.options.cluster_options import Json
 from headrace.cli.options.key_values import key_values
+from headrace.cli.options.local_folder import local_folder
 from headrace.protocol import uuids
 from headrace.server.folders.folder_format import (
     format_folder,
@@ -40,7 +41,11 @@ def format_(
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="The data folder (default: what the file says)."),
+        typer.Option(
+            metavar="DIR",
+            parser=local_folder,
+            help="The data folder (default: what the file says).",
+        ),
     ] = None,
     set_: Annotated[
         list[str],

@@ -17,6 +17,7 @@ import typer
 from headrace.cli import output
 from headrace.cli.failure import Failure
 from headrace.cli.options.cluster_options import Json
+from headrace.cli.options.local_folder import local_folder
 
 app = typer.Typer(
     help="Certificates and a first user for a node.",
@@ -37,7 +38,10 @@ def about() -> None:
 @app.command()
 def init(
     folder: Annotated[
-        Path, typer.Option("--folder", metavar="DIR", help="Where the files go; must be new.")
+        Path,
+        typer.Option(
+            "--folder", metavar="DIR", parser=local_folder, help="Where the files go; must be new."
+        ),
     ] = DEFAULT_FOLDER,
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where the node will listen.")

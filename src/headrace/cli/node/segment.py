@@ -29,6 +29,7 @@ from headrace.cli.dump.small_files import (
     transaction_index_rows,
 )
 from headrace.cli.failure import Failure
+from headrace.cli.options.local_folder import local_folder
 from headrace.consensus import recovery_point
 from headrace.protocol.errors import MalformedMessage
 from headrace.storage import checkpoints
@@ -106,7 +107,9 @@ def dump(
 
 @app.command()
 def check(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A data folder.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", parser=local_folder, help="A data folder.")
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
 ) -> None:
     """Show all damage of a data folder; changes nothing. Ends with 1 if there is any."""
@@ -122,7 +125,9 @@ def check(
 
 @app.command()
 def repair(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A data folder.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", parser=local_folder, help="A data folder.")
+    ],
     way: Annotated[
         list[str],
         typer.Option(

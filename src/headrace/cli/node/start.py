@@ -21,6 +21,7 @@ import headrace
 from headrace.cli import output
 from headrace.cli.failure import Failure
 from headrace.cli.options.key_values import key_values
+from headrace.cli.options.local_folder import local_folder
 from headrace.private_files import keep_new_files_private
 from headrace.server import main as server_main
 from headrace.server.folders.real_disk import RealDisk
@@ -46,7 +47,11 @@ NO_HTTP_BESIDE_LOGINS = (
 def start(
     data: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Where the data lies (default: ./headrace-data)."),
+        typer.Option(
+            metavar="DIR",
+            parser=local_folder,
+            help="Where the data lies (default: ./headrace-data).",
+        ),
     ] = None,
     listen: Annotated[
         str | None,
@@ -91,7 +96,7 @@ def start(
     ] = False,
     security: Annotated[
         Path,
-        typer.Option(metavar="DIR", help="The folder that it was written to."),
+        typer.Option(metavar="DIR", parser=local_folder, help="The folder that it was written to."),
     ] = Path("headrace-security"),
     console: Annotated[
         str | None,

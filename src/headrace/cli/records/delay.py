@@ -22,6 +22,7 @@ from headrace.cli.delayed.options import Cron, CronZone, Delay, DeliverAt, when_
 from headrace.cli.failure import Failure
 from headrace.cli.options.cluster_options import At, Json, cluster_options
 from headrace.cli.options.listen_address import address_of, under_older_name
+from headrace.cli.options.local_folder import local_folder
 from headrace.client.connection import ClientSettings
 from headrace.client.delay import pending_rows
 from headrace.client.delay.delayed_topics import DelayedTopics
@@ -295,7 +296,10 @@ def serve(
     store: Annotated[
         Path,
         typer.Option(
-            "--store", metavar="DIR", help="The folder of the store of pending messages; a cache."
+            "--store",
+            metavar="DIR",
+            parser=local_folder,
+            help="The folder of the store of pending messages; a cache.",
         ),
     ] = Path("headrace-delay"),
     instance: Annotated[

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from headrace.contract.addresses import address_in
 from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.failure import PipelineError
 
@@ -41,6 +42,7 @@ class Folder:
     """The state of one pipeline below `data`."""
 
     def __init__(self, data: Path, name: str) -> None:
+        must_be_local(data)
         self.data = data.absolute()
         self.name = name
         self.state = self.data / "state" / name
@@ -219,6 +221,15 @@ class Folder:
             shutil.rmtree(self.state)
 
 
+def must_be_local(data: Path | str) -> None:
+    """Checkpoints and tables are files of this machine."""
+    if (address := address_in(data)) is not None:
+        raise PipelineError(
+            f"{address} is an address, and checkpoints and tables are kept in a folder of this "
+            "machine: give a path, such as /data/pipelines."
+        )
+
+
 def table_location(data: Path, name: str) -> str:
     """A name is a folder below the tables; a path is from where one stands; an address stays."""
     if "://" in name:
@@ -328,6 +339,7 @@ def _lock_of(location: str) -> Path:
 
 def known(data: Path) -> list[Folder]:
     """The pipelines that have run with this folder."""
+    must_be_local(data)
     return [Folder(data, path.parent.name) for path in sorted(data.glob("state/*/identity.json"))]
 
 
