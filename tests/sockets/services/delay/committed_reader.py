@@ -24,6 +24,8 @@ class Reader:
                 "bootstrap.servers": broker.bootstrap,
                 "group.id": "reader",
                 "isolation.level": "read_committed",
+                # Else `close` waits for a commit, for ever if the broker is gone.
+                "enable.auto.commit": False,
                 "fetch.wait.max.ms": 50,
                 **QUIET,
             }
