@@ -10,6 +10,7 @@ waited, which it does. A turn above the rule is marked; a turn that grows with t
 from __future__ import annotations
 
 import argparse
+import re
 import socket
 import tempfile
 import time
@@ -22,13 +23,19 @@ from rich.console import Console
 
 from . import grown_state, wire
 from .brokers import Target
-from .grown_state import PREPARATIONS, Case, Size
-from .loop_stalls import AFTERWARDS_S, GOAL_MS, Bystander, wait_for_coordinator
+from .grown_state import PREPARATIONS, Case, Size, asked_at_once
+from .loop_stalls import (
+    AFTERWARDS_S,
+    AT_ONCE,
+    GOAL_MS,
+    TRANSACTIONS,
+    WITH_ACLS,
+    Bystander,
+    wait_for_coordinator,
+)
 from .results import HEADRACE
 from .turn_watch import PREFIX, Turns
 
-AT_ONCE = 20
-TRANSACTIONS = 1  # a kind of coordinator
 UNREAD = (1, 5, 20)
 GROWS_BY = 1.5  # a turn that is so much longer with twice the state is not bounded
 NOISE_MS = 10.0
@@ -87,19 +94,6 @@ class Search:
         self.connection.close()
 
 
-def asked_at_once(port: int, case: Case, count: int) -> None:
-    """All of them ask before any of them reads."""
-    frame = case.frame()
-    connections = [wire.connect(port) for _ in range(count)]
-    for connection in connections:
-        connection.settimeout(600)
-        connection.sendall(frame)
-    for connection in connections:
-        for _ in range(case.times):
-            wire.receive_frame(connection)
-        connection.close()
-
-
 def unread(port: int, case: Case, count: int) -> None:
     frame = case.frame()
     lazy: list[socket.socket] = []
@@ -115,10 +109,7 @@ def unread(port: int, case: Case, count: int) -> None:
 def search(folder: Path, times: int) -> dict[str, tuple[float, float]]:
     turns = Turns(folder / "turns")
     target = Target(HEADRACE, folder, prefix=(*PREFIX, str(folder / "turns")))
-    target.settings["authorizer.class.name"] = (
-        "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-    )
-    target.settings["super.users"] = "User:ANONYMOUS"
+    target.settings |= WITH_ACLS
     with target.start() as broker:
         one = Search(broker.port, turns, Size().grown(times))
         try:
@@ -135,19 +126,21 @@ def main() -> None:
     given = parser.parse_args()
     console = Console(width=130)
     console.print("longest turn in ms of processor time (bystander's longest wait, ms)")
-    before: dict[str, tuple[float, float]] = {}
+    before: dict[str, float] = {}
     for times in given.times:
         with tempfile.TemporaryDirectory(dir=given.folder) as folder:
             found = search(Path(folder), times)
         console.print(f"state x {times}")
+        now: dict[str, float] = {}
         # Titles say how much there is; without their numbers they are the same in each size.
         for title, (turn_ms, wait_ms) in found.items():
-            key = "".join(letter for letter in title if not letter.isdigit())
-            grows = key in before and turn_ms > GROWS_BY * before[key][0] + NOISE_MS
+            key = re.sub(r"[\d,]+", "", title) if "leave" not in title else title.split(":")[0]
+            grows = key in before and turn_ms > GROWS_BY * before[key] + NOISE_MS
             marks = [" ABOVE THE RULE"] * (turn_ms > GOAL_MS) + [" GROWS"] * grows
             line = f"{title:75} {turn_ms:7.0f} ({wait_ms:.0f}){''.join(marks)}"
             console.print(line, highlight=False)
-            before[key] = turn_ms, wait_ms
+            now[key] = turn_ms
+        before = now
 
 
 if __name__ == "__main__":

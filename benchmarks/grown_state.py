@@ -206,6 +206,19 @@ def states_of(ask: Ask, names: list[str]) -> set[str]:
     return {one.transaction_state for one in answer.transaction_states}
 
 
+def asked_at_once(port: int, case: Case, count: int) -> None:
+    """All of them ask before any of them reads."""
+    frame = case.frame()
+    connections = [wire.connect(port) for _ in range(count)]
+    for connection in connections:
+        connection.settimeout(600)
+        connection.sendall(frame)
+    for connection in connections:
+        for _ in range(case.times):
+            wire.receive_frame(connection)
+        connection.close()
+
+
 def reading(size: Size) -> list[Case]:
     fetched = [
         offset_fetch.OffsetFetchRequestGroup(offset_group(n), topics=None)

@@ -5,19 +5,24 @@ Meanwhile another client sends the largest requests of each API (`large_requests
 row is the bystander's longest wait from the first byte of that request to half a second after the
 last byte of its answer, when its files may still be made or removed. "Nobody else asks" is what the
 machine itself takes, so no row can be below it. Garbage collection of both is included.
+
+Then come small requests on a large state (`grown_state.py`), on a fresh broker: alone, and those
+with a large answer by 20 connections at once. `grown_search.py` measures the same in processor time
+and lets the state grow.
 """
 
 from __future__ import annotations
 
+import functools
 import socket
 import threading
 import time
 
 from headrace.protocol.messages import find_coordinator
 
-from . import wire
+from . import grown_state, wire
 from .benchmark import Benchmark, Run
-from .brokers import API_VERSIONS_V0
+from .brokers import API_VERSIONS_V0, Target, fresh_target
 from .large_requests import (
     GROUP,
     LARGE_LABEL,
@@ -30,6 +35,14 @@ from .results import Better, Goal, Row, Samples
 
 FULL = Counts()
 QUICK = Counts(wide=600, more=600, many=300, auto=300)
+FULL_STATE = grown_state.Size()
+SMALL_STATE = grown_state.Size(50, 50, 3, 5, 20, 50, 50, 100)
+AT_ONCE = 20
+GROUPS, TRANSACTIONS = 0, 1  # kinds of coordinators
+WITH_ACLS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
 AFTERWARDS_S = 0.5
 BETWEEN_S = 0.001
 COORDINATOR_WITHIN_S = 30.0
@@ -85,11 +98,39 @@ def measure(run: Run) -> Samples:
         for request in large_requests(counts_of(run), small_only=run.quick):
             waits[request.key] = [longest_wait(connection, bystander, request, run)]
         bystander.end()
+    with fresh_target(run.target.name, run.target.folder.parent, run.target.cores) as target:
+        waits |= waits_on_grown_state(target, SMALL_STATE if run.quick else FULL_STATE)
     return {row.key: waits.get(row.key, []) for row in ROWS}
 
 
-def wait_for_coordinator(connection: socket.socket, key_type: int = 0) -> None:
-    """Its topic is made by the first who asks; of groups, or of transactions (1)."""
+def waits_on_grown_state(target: Target, size: grown_state.Size) -> Samples:
+    """By key; what 20 connections ask at once has a key of its own."""
+    target.settings |= WITH_ACLS
+    waits: Samples = {}
+    with target.start() as broker, wire.connect(broker.port) as connection:
+        connection.settimeout(600)
+        for kind in (GROUPS, TRANSACTIONS):
+            wait_for_coordinator(connection, kind)
+        ask = functools.partial(wire.ask, connection)
+        for _, _, prepare in grown_state.PREPARATIONS:
+            prepare(ask, size)
+        bystander = Bystander(broker.port)
+        for case in grown_state.cases(ask, size):
+            for count in (1, AT_ONCE) if case.large_answer else (1,):
+                bystander.longest_ms()
+                grown_state.asked_at_once(broker.port, case, count)
+                time.sleep(AFTERWARDS_S)
+                waits[key_of(case, count)] = [bystander.longest_ms()]
+        bystander.end()
+    return waits
+
+
+def key_of(case: grown_state.Case, count: int) -> str:
+    return f"grown {case.key} {count}"
+
+
+def wait_for_coordinator(connection: socket.socket, key_type: int = GROUPS) -> None:
+    """Its topic is made by the first who asks."""
     request = find_coordinator.FindCoordinatorRequest("", key_type, [GROUP])
     deadline = time.monotonic() + COORDINATOR_WITHIN_S
     while wire.ask(connection, find_coordinator, 4, request).coordinators[0].error_code:
@@ -119,6 +160,12 @@ def rows() -> tuple[Row, ...]:
     for key, title in all_titles(FULL):
         at_most = GOAL_OF_LARGE_MS if key.endswith(LARGE_LABEL) else GOAL_MS
         found.append(Row(key, title, "ms", Goal(Better.LESS, absolute=at_most)))
+    small = Goal(Better.LESS, absolute=GOAL_MS)
+    for case in (*grown_state.reading(FULL_STATE), *grown_state.changing(FULL_STATE, (0, 0))):
+        found.append(Row(key_of(case, 1), case.title, "ms", small))
+        if case.large_answer:
+            title = f"{AT_ONCE} connections ask at once: {case.title}"
+            found.append(Row(key_of(case, AT_ONCE), title, "ms", small))
     return tuple(found)
 
 

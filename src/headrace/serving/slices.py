@@ -74,6 +74,10 @@ class FairLane:
     def __len__(self) -> int:
         return sum(map(len, (self._under_way, self._light, self._heavy, self._without_room)))
 
+    def __bool__(self) -> bool:
+        """Asked several times in each turn of the loop: ten times as quick as the length."""
+        return bool(self._under_way or self._light or self._heavy or self._without_room)
+
     @property
     def waits(self) -> bool:
         """Whether all works wait for room: nothing can be done before a client reads."""

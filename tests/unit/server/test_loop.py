@@ -243,6 +243,25 @@ def test_large_frames_count_as_well(poller):
         assert read_reply(client)
 
 
+def test_departures_count_as_well(poller, monkeypatch):
+    """20 connections with 10 MB of unread answers left together: 50 ms to free their memory."""
+    costly = Costly(0)
+    station = Station(poller, {metadata: costly}, stopwatch=costly.time)
+    clients = [station.connect() for _ in range(10)]
+    close = Connection.close
+
+    def close_slowly(connection):
+        costly.now_ns += 9_000_000
+        close(connection)
+
+    monkeypatch.setattr(Connection, "close", close_slowly)
+    for client in clients:
+        client.close()
+    while left := len(station.loop.connections):
+        station.turns()
+        assert 1 <= left - len(station.loop.connections) <= 3
+
+
 def test_one_that_is_put_off_is_not_taken_for_one_that_left(poller):
     """Its answer filled the socket before its turn came: then it is not watched for reading."""
     gate, costly = Gate(), Costly(30)
