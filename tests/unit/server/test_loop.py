@@ -656,3 +656,22 @@ def test_who_leaves_most_unread_is_closed_when_all_leave_too_much(poller, monkey
     assert len(station.loop.connections) == 1 and not station.loop.dispatch.holds_back
     assert read_reply_while_turning(modest, station)
     assert station.loop.unread_bytes == 0
+
+
+def test_many_who_read_nothing_make_room_together(poller, monkeypatch):
+    """One was closed every ten seconds, and the next of them took its room."""
+    monkeypatch.setattr("headrace.server.loop.MOST_UNREAD_BYTES", 3_500_000)
+
+    def handle(owner, request, call):
+        topic = metadata.MetadataResponseTopic(0, "t" * 30_000)
+        return metadata.MetadataResponse(topics=[topic] * 35)
+
+    station = Station(poller, {metadata: handle})
+    clients = [station.connect() for _ in range(5)]
+    for client in clients:
+        client.sendall(frame(METADATA, 1, pack(">i", -1)))
+    station.turns(3)
+    assert station.loop.dispatch.holds_back
+    station.loop.now.monotonic_ms += 10_000
+    station.loop._close_worst_reader()
+    assert 0 < station.loop.unread_bytes <= 3_500_000 // 2
