@@ -86,6 +86,13 @@ def run(
             help="A batch of the stream every 30s or 5m; otherwise as soon as one is done.",
         ),
     ] = None,
+    real_time: Annotated[
+        bool,
+        typer.Option(
+            "--real-time",
+            help="Rows into a topic one by one as records arrive; at least once.",
+        ),
+    ] = False,
     compact_every: Annotated[
         int | None,
         typer.Option(
@@ -137,6 +144,10 @@ def run(
         raise Failure("--into goes with --history.")
     if every is not None and (history is not None or once):
         raise Failure("--every is for a stream: leave it out with --once and --history.")
+    if real_time and (once or backfill or history is not None or every is not None):
+        raise Failure(
+            "--real-time has no batches: leave --once, --backfill, --history and --every out."
+        )
     with at.connection() as cluster, _bar() as bar:
         try:
             settings = key_values(spark, option="--spark")
@@ -155,6 +166,7 @@ def run(
                 py_files=tuple(py_files),
                 every_ms=0 if every is None else _milliseconds(every),
                 compact_every=compact_every,
+                real_time=real_time,
             )
             if history is not None:
                 runner.history(spans.parse(history), into=into)

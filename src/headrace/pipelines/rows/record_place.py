@@ -74,6 +74,13 @@ def beside(records: DataFrame, pipeline: Pipeline) -> DataFrame:
     return records.withColumns({one: F.col(SOURCE[one]) for one in carried_by(pipeline)})
 
 
+def with_place(records: DataFrame) -> DataFrame:
+    """Records as Spark's Kafka source gives them, with the whole place of each."""
+    from pyspark.sql import functions as F
+
+    return records.withColumns({name: F.col(source) for name, source in SOURCE.items()})
+
+
 def newest_of(pipeline: Pipeline) -> str | None:
     return pipeline.sink.newest
 

@@ -317,17 +317,20 @@ def bad(found: DataFrame, pipeline: Pipeline, topic_ids: Mapping[str, str]) -> D
     )
 
 
-def message_id(topic_ids: Mapping[str, str]) -> Column:
+def message_id(
+    topic_ids: Mapping[str, str], columns: tuple[str, ...] = ("topic", "partition", "offset")
+) -> Column:
     """The id of a record by its place, as apps make it (`app/once/message_ids.py`): a topic that is
-    made anew counts its offsets from 0 again, so the id of the topic is a part of it.
+    made anew counts its offsets from 0 again, so the id of the topic is a part of it. `columns`
+    names the columns that have the place.
     """
     from pyspark.sql import functions as F
 
-    record_id = F.concat_ws("/", "topic", "partition", "offset")
+    record_id = F.concat_ws("/", *columns)
     if not topic_ids:
         return record_id
     by_name = F.create_map(*(F.lit(text) for pair in topic_ids.items() for text in pair))
-    behind = F.concat(F.lit("@"), by_name[F.col("topic")])
+    behind = F.concat(F.lit("@"), by_name[F.col(columns[0])])
     return F.concat(record_id, F.coalesce(behind, F.lit("")))  # a topic may come while it runs
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.contract.headers import MESSAGE_ID
 from headrace.pipelines.declaration import Topic
@@ -59,17 +59,22 @@ class TopicWriter:
         batch = once or (f"{self.stream}.{uuid.uuid4().hex}", 0)
         write(rows, self.topic, self.options, batch)
 
+    def stream_of(self, records: DataFrame) -> Any:
+        """The writer of a stream of whole records, by Spark's own sink."""
+        writer = records.writeStream.format("kafka").outputMode("update")
+        return writer.options(**self.options).option("topic", self.topic.name)
+
 
 def write(rows: DataFrame, topic: Topic, options: dict[str, str], once: Once) -> None:
     records = identified(outgoing(rows, topic), once)
     records.write.format("kafka").options(**options).option("topic", topic.name).save()
 
 
-def outgoing(rows: DataFrame, topic: Topic) -> DataFrame:
-    """The rows as key, value, headers and partition."""
+def outgoing(rows: DataFrame, topic: Topic, beside: tuple[str, ...] = ()) -> DataFrame:
+    """The rows as key, value, headers and partition; columns `beside` them stay as they are."""
     from pyspark.sql import functions as F
 
-    names = rows.columns
+    names = [name for name in rows.columns if name not in beside]
     if "value" in names:
         strange = [name for name in names if name not in RECORD]
         if strange:
@@ -85,7 +90,7 @@ def outgoing(rows: DataFrame, topic: Topic) -> DataFrame:
         key = _text(F.col(quoted(topic.key)), rows.schema[topic.key].dataType)
     options = TIMES | {"ignoreNullFields": str(not topic.nulls).lower()}
     whole = F.to_json(F.struct(*(F.col(quoted(name)) for name in names)), options)
-    return rows.select(key.alias("key"), whole.alias("value"))
+    return rows.select(key.alias("key"), whole.alias("value"), *beside)
 
 
 def _text(column: Column, kind: DataType) -> Column:

@@ -27,9 +27,11 @@ from headrace.pipelines.rows import failing_records, record_place, record_rows
 from headrace.pipelines.sinks import tables
 from headrace.pipelines.sinks.console_lines import Once, Say
 from headrace.pipelines.sinks.latest import ByColumns, Latest
+from headrace.pipelines.sinks.to_topic import TopicWriter
 from headrace.pipelines.sinks.writer import Writer
 from headrace.pipelines.spark import shape
 from headrace.pipelines.spark.spark_errors import explained
+from headrace.pipelines.stream import real_time
 from headrace.pipelines.stream.backfill import begun_at
 from headrace.pipelines.stream.counted import BAD_RECORDS, CountedBadRecords
 from headrace.pipelines.stream.folder import Folder, table_location
@@ -74,6 +76,7 @@ class Streaming:
     topic_ids: TopicIds
     growth: Growth | None = None
     every_ms: int = 0
+    real_time: bool = False
     compaction: Compaction | None = None
     failed: PipelineError | None = None  # what a batch failed with, in our own words
 
@@ -82,6 +85,8 @@ class Streaming:
         if self.growth is not None:
             grown = self._records(self.options).writeStream.foreachBatch(self._guarded(self._grown))
             return [self._begin(grown, self.folder.checkpoint, once=once)]
+        if self.real_time:
+            return self._start_real_time()
         found, rows = self._rows()
         result = self._streamed(rows)
         if found is None:
@@ -99,13 +104,34 @@ class Streaming:
             return [self._start_counted(found, latest, once=once)]
         writer = self._into_sink(result, latest)
         into_sink = self._begin(writer, self.folder.checkpoint, once=once)
+        return [into_sink, self._start_dead_letters(into_sink, once=once)]
+
+    def _start_dead_letters(self, into_sink: StreamingQuery, *, once: bool) -> StreamingQuery:
         dead, _ = self._rows(self._same_start(into_sink))
         assert dead is not None
         burying = self._guarded(lambda batch, _: self.bury(batch), of_rows=False)
         letters = dead.writeStream.foreachBatch(burying)
         every_ms = max(self.every_ms, DEAD_LETTERS_EVERY_MS)
-        buried = self._begin(letters, self.folder.dead_checkpoint, once=once, every_ms=every_ms)
-        return [into_sink, buried]
+        return self._begin(letters, self.folder.dead_checkpoint, once=once, every_ms=every_ms)
+
+    def _start_real_time(self) -> list[StreamingQuery]:
+        """Spark's own sink writes the rows; there is no batch to write dead letters in."""
+        source, sink = self.pipeline.source, self.writer.into
+        assert isinstance(source, Topic) and isinstance(sink, TopicWriter)
+        found, records = self._rows()
+        if found is None:
+            base = record_place.with_place(records)
+        else:
+            base = record_rows.good(found, source, record_place.SOURCE)
+        made = self._streamed(base.drop(*real_time.PLACE))
+        real_time.refuse_plan(self.pipeline, shape.plan_of(made))
+        real_time.refuse_python(self.pipeline, made)
+        rows = real_time.outgoing(
+            base, made, self.pipeline, self.writer.stream, self.folder.topic_ids()
+        )
+        writer = real_time.triggered(sink.stream_of(rows), self.spark)
+        query = writer.option("checkpointLocation", str(self.folder.checkpoint)).start()
+        return [query] if found is None else [query, self._start_dead_letters(query, once=False)]
 
     def counts_bad_records(self, result: DataFrame) -> bool:
         """Whether a batch is known to have looked at each of its records when it is written."""
@@ -163,7 +189,7 @@ class Streaming:
     @property
     def writes_itself(self) -> bool:
         """Whether Spark writes the sink without asking us batch by batch."""
-        return self.pipeline.sink.written_by_spark
+        return self.real_time or self.pipeline.sink.written_by_spark
 
     def _streamed(self, rows: DataFrame) -> DataFrame:
         made = self.result(rows)

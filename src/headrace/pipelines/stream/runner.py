@@ -24,6 +24,7 @@ from headrace.pipelines.spark import bar, session
 from headrace.pipelines.spark import progress as progress_of
 from headrace.pipelines.spark.spark_errors import explained
 from headrace.pipelines.stream import backfill as backfills
+from headrace.pipelines.stream import real_time
 from headrace.pipelines.stream.folder import Folder, TableLock, table_held, table_location
 from headrace.pipelines.stream.queries import Growth, Streaming
 from headrace.pipelines.stream.span import Span
@@ -49,6 +50,7 @@ class Runner:
     draw: bar.Draw | None = None
     master: str = "local[*]"
     spark_settings: Mapping[str, str] = field(default_factory=dict)
+    real_time: bool = False  # rows leave one by one
     every_ms: int = 0  # a stream's batch begins so long after the one before began
     compact_every: int | None = None  # batches; 0 is never, None is as the table says
     growth: Growth | None = None  # for lake tables
@@ -70,9 +72,12 @@ class Runner:
         from py4j.protocol import Py4JJavaError, Py4JNetworkError
         from pyspark.errors import PySparkException
 
+        if self.real_time:
+            real_time.refuse(self.pipeline)
         folder = Folder(self.data, self.pipeline.name)
         with folder.held(), self._table_held(None) as lock:
             identity = folder.identity(self.pipeline)
+            real_time.hold_mode(folder, real_time=self.real_time)
             self._prepare_topics()
             ids = TopicIds(folder, self.connection, self.pipeline.topic)
             ids.begin()
@@ -120,6 +125,7 @@ class Runner:
             ),
             growth=self.growth,
             every_ms=self.every_ms,
+            real_time=self.real_time,
         )
 
     def _run(self, streaming: Streaming, *, once: bool) -> None:
@@ -379,7 +385,11 @@ class Runner:
 
     def _spark_for(self, folder: Folder) -> SparkSession:
         """One Spark at a time for a checkpoint."""
+        tasks = real_time.tasks(self.pipeline, self.topics) if self.real_time else 0
+        self.master = real_time.master_for(self.master, tasks)
         spark = self._session()
+        if self.real_time:
+            real_time.refuse_small(self.pipeline, spark, tasks)
         process = session.process_of(spark)
         folder.wait_for_old_spark(process)
         folder.keep_spark(process)
