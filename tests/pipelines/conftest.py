@@ -45,7 +45,7 @@ class Run:
         self.notes: list[str] = []
         self.said: list[str] = []
 
-    def __call__(self, pipeline: Pipeline) -> Runner:
+    def __call__(self, pipeline: Pipeline, *, accept_change: bool = False) -> Runner:
         return Runner(
             pipeline=pipeline,
             connection=self.connection,
@@ -54,6 +54,7 @@ class Run:
             note=self.notes.append,
             master=MASTER,
             spark_settings=QUICK,
+            accept_change=accept_change,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -103,7 +104,7 @@ def test_iceberg_tables_take_partitions_and_begin_anew_after_a_reset(
     orders(connection.bootstrap, topic, range(20))
     run(made).stream(once=True)
     folder = Folder(tmp_path, topic)
-    folder.reset(table=False)
+    folder.reset(table=False, keep_rows=True)
     run(made).stream(once=True)  # another stream: its first batch is not taken for the old one
     place = tmp_path / "tables" / "parts"
     assert table(spark, place, "iceberg") == sorted(expected(range(20)) * 2)
@@ -140,6 +141,16 @@ def test_postgresql_keeps_one_row_per_key_and_takes_each_batch_once(
     assert in_database(postgres, "SELECT amount FROM by_key WHERE id = 5") == [(70,)]
     with pytest.raises(PipelineError, match="--into"):
         run(made[0]).history(parse(".."))
+    state = Folder(tmp_path, made[0].name).state
+    kept = shutil.move(state, tmp_path / "kept")
+    with pytest.raises(PipelineError, match="appended has rows of an earlier run.*--keep-rows"):
+        run(made[0]).stream(once=True)
+    shutil.rmtree(state)
+    shutil.move(kept, state)
+    with psycopg.connect(f"postgresql://headrace@{postgres.place}") as database:
+        database.execute("DROP TABLE appended")
+    with pytest.raises(PipelineError, match="appended is gone, and the checkpoint"):
+        run(made[0]).stream(once=True)
 
 
 def test_what_postgresql_refuses_is_said_in_a_sentence(

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, ClassVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from headrace.pipelines.expectation import Expectation
+from headrace.pipelines.expectation import STOP, Expectation
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.rows.exact import UNITS
 from headrace.pipelines.rows.schema import AVRO, INFER, avro_of, ddl_of
@@ -396,6 +396,12 @@ def _check(pipeline: Pipeline) -> None:
             raise PipelineError(
                 f"The pattern {source.name} matches {pipeline.dead_topic}, where the bad records "
                 "of the pipeline go: they would come back to it."
+            )
+        if sink.written_by_spark and any(one.then == STOP for one in source.expect):
+            raise PipelineError(
+                f'{pipeline.name}: then="stop" ends a stream before a batch is written, and Spark '
+                "writes Parquet by itself: write a Delta or Iceberg table, or let rows that break "
+                "the rule be dead letters."
             )
     if isinstance(sink, Topic):
         if sink.pattern:

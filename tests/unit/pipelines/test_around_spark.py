@@ -6,6 +6,8 @@ import hashlib
 import importlib.util
 import json
 import os
+import shutil
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
@@ -124,6 +126,46 @@ def test_a_folder_knows_what_its_checkpoint_belongs_to(tmp_path: Path) -> None:
     folder.reset(table=False)
     assert known(tmp_path) == []
     assert folder.identity(a_pipeline("other")) != first  # Delta must not know its batches
+
+
+def test_a_reset_says_what_will_happen(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, "p")
+    with pytest.raises(PipelineError, match="No pipeline p has run"):
+        folder.effects_of_reset(table=False)
+    folder.identity(a_pipeline())
+    stays = " ".join(folder.effects_of_reset(table=False))
+    assert "checkpoint of p is removed" in stays and "the next run is refused" in stays
+    adds = " ".join(folder.effects_of_reset(table=False, keep_rows=True))
+    assert "adds to them" in adds and "there twice" in adds
+    Folder(tmp_path, "q").identity(replace(a_pipeline(), name="q"))
+    goes = " ".join(folder.effects_of_reset(table=True))
+    place = table_location(tmp_path, "out")
+    assert f"{place} is removed with all its rows" in goes and "q wrote to it too" in goes
+    before = folder.described()
+    folder.reset(table=False, keep_rows=True)
+    after = folder.described()
+    assert after.pop("id") != before.pop("id") and after == before  # a stream of its own
+    assert folder.kept_with_identity("keeps_rows") and not folder.has_written()
+
+
+def test_a_checkpoint_knows_its_pipeline(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, "p")
+    folder.identity(a_pipeline())
+    shutil.copytree(folder.state, Folder(tmp_path, "copy").state)
+    with pytest.raises(PipelineError, match="copy of the checkpoint of p"):
+        Folder(tmp_path, "copy").identity(a_pipeline())
+    folder.keep_with_identity(table="one")
+    assert folder.kept_with_identity("table") == "one" and "table" not in folder.described()
+
+
+def test_how_far_a_checkpoint_has_come(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, "p")
+    assert (folder.last_planned(), folder.last_committed(), folder.has_written()) == (-1, -1, False)
+    for kind, names in {"offsets": ("8", "9", "10"), "commits": ("8", "9", ".9.crc")}.items():
+        (folder.checkpoint / kind).mkdir(parents=True)
+        for name in names:
+            (folder.checkpoint / kind / name).touch()
+    assert (folder.last_planned(), folder.last_committed(), folder.has_written()) == (10, 9, True)
 
 
 def test_a_parquet_table_cannot_outlive_its_checkpoint(tmp_path: Path) -> None:

@@ -124,6 +124,13 @@ def run(
             help="A .py or .zip that your functions import, for the workers of a cluster.",
         ),
     ] = [],
+    accept_change: Annotated[
+        bool,
+        typer.Option(
+            "--accept-change",
+            help="Go on with a changed function, where its state allows it; see the guide.",
+        ),
+    ] = False,
     metrics: Annotated[
         str | None,
         typer.Option(
@@ -142,6 +149,8 @@ def run(
         raise Failure("--history runs once anyway: leave --once and --backfill out.")
     if into is not None and history is None:
         raise Failure("--into goes with --history.")
+    if accept_change and history is not None:
+        raise Failure("--accept-change is for a stream: --history keeps no checkpoint.")
     if every is not None and (history is not None or once):
         raise Failure("--every is for a stream: leave it out with --once and --history.")
     if real_time and (once or backfill or history is not None or every is not None):
@@ -167,6 +176,7 @@ def run(
                 every_ms=0 if every is None else _milliseconds(every),
                 compact_every=compact_every,
                 real_time=real_time,
+                accept_change=accept_change,
             )
             if history is not None:
                 runner.history(spans.parse(history), into=into)
@@ -285,23 +295,30 @@ def stop(name: Name, data: Data = HERE, as_json: Json = False) -> None:
 def reset(
     name: Name,
     table: Annotated[bool, typer.Option("--table", help="Remove its table too.")] = False,
+    keep_rows: Annotated[
+        bool,
+        typer.Option("--keep-rows", help="Let the next run add to the rows that are there."),
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     data: Data = HERE,
     as_json: Json = False,
 ) -> None:
     """Delete the checkpoint of a pipeline: its next run begins at the beginning."""
+    if table and keep_rows:
+        raise Failure("--table removes the rows that --keep-rows keeps: leave one out.")
     what = "its checkpoint and its table" if table else "its checkpoint"
     folder = _folder(data, name)
-    if not table and str(folder.described().get("kind", "")).endswith("append"):
-        output.note("What it has appended stays, and a new run appends it again.")
-    if not yes and not output.confirmed(f"Remove {what} of {name}?"):
-        raise typer.Exit(1)
     try:
-        folder.reset(table=table)
+        effects = folder.effects_of_reset(table=table, keep_rows=keep_rows)
+        for sentence in effects:
+            output.note(sentence)
+        if not yes and not output.confirmed(f"Remove {what} of {name}?"):
+            raise typer.Exit(1)
+        folder.reset(table=table, keep_rows=keep_rows)
     except PipelineError as failure:
         raise Failure(str(failure)) from failure
     if as_json:
-        output.answer_json({"name": name, "table_removed": table})
+        output.answer_json({"name": name, "table_removed": table, "effects": effects})
     else:
         output.say(f"{name} begins anew.")
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.pipelines.declaration import Console
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.sinks.latest import Latest
+from headrace.pipelines.sinks.table_memory import TableMemory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,6 +34,12 @@ class ConsoleWriter:
         raise PipelineError("--into names a table: this pipeline writes to the console.")
 
     def would_repeat(self, spark: SparkSession) -> bool:
+        return False
+
+    def memory(self, spark: SparkSession) -> TableMemory | None:
+        return None
+
+    def has_rows(self, spark: SparkSession) -> bool:
         return False
 
     def write(self, rows: DataFrame, once: Once | None, latest: Latest | None = None) -> None:

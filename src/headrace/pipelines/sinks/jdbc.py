@@ -19,6 +19,7 @@ from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.rows.record_place import TOPIC
 from headrace.pipelines.sinks.console_lines import Once, Say
 from headrace.pipelines.sinks.latest import ByColumns, Latest
+from headrace.pipelines.sinks.table_memory import TableMemory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,6 +49,20 @@ class JdbcWriter:
 
     def would_repeat(self, spark: SparkSession) -> bool:
         return not self.sink.upserts and exists(spark, self.sink, target_of(self.sink))
+
+    def memory(self, spark: SparkSession) -> TableMemory | None:
+        if not exists(spark, self.sink, target_of(self.sink)):
+            return None
+        if not exists(spark, self.sink, beside(self.sink, BATCHES)):
+            return TableMemory("")
+        of_streams = f"SELECT stream, batch FROM {beside(self.sink, BATCHES)}"
+        found = _asked(spark, self.sink, of_streams)
+        return TableMemory("", {stream: int(batch) for stream, batch in found})
+
+    def has_rows(self, spark: SparkSession) -> bool:
+        target = target_of(self.sink)
+        there = exists(spark, self.sink, target)
+        return there and bool(_asked(spark, self.sink, f"SELECT 1, 1 FROM {target} LIMIT 1"))
 
     def write(self, rows: DataFrame, once: Once | None, latest: Latest | None = None) -> None:
         write(rows, self.sink, self.stream, once, latest, self.note)
@@ -139,6 +154,24 @@ def exists(spark: SparkSession, sink: Jdbc, name: str) -> bool:
             answer = asked.executeQuery()
             answer.next()
             return bool(answer.getBoolean(1))
+        finally:
+            connection.close()
+    except Py4JJavaError as failure:
+        raise PipelineError(_explained(sink, failure.java_exception)) from failure
+
+
+def _asked(spark: SparkSession, sink: Jdbc, query: str) -> list[tuple[str, str]]:
+    """The first two columns of a query's rows, as text."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        connection = _connect(spark, sink)
+        try:
+            answer = connection.createStatement().executeQuery(query)
+            found = []
+            while answer.next():
+                found.append((str(answer.getString(1)), str(answer.getString(2))))
+            return found
         finally:
             connection.close()
     except Py4JJavaError as failure:

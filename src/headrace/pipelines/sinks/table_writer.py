@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from headrace.pipelines.declaration import Table
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.sinks import small_upserts, table_columns
+from headrace.pipelines.sinks import delta_log, small_upserts, table_columns
 from headrace.pipelines.sinks.console_lines import Once, Say
 from headrace.pipelines.sinks.latest import Latest
+from headrace.pipelines.sinks.table_memory import TableMemory
 from headrace.pipelines.sinks.tables import iceberg_name, is_delta, is_there, quoted
 from headrace.pipelines.sinks.touched import Touched, touched, touched_by
 
@@ -52,6 +54,7 @@ class TableWriter:
     fitted: StructType | None = None  # rows like these fit; no need to look again
     told: set[str] = field(default_factory=set)
     few: bool = False  # the batch before had few rows
+    stream: str = ""  # the one that writes
 
     def named(self, name: str) -> Table:
         return replace(self.table, name=name)
@@ -59,6 +62,23 @@ class TableWriter:
     def would_repeat(self, spark: SparkSession) -> bool:
         appends = not self.table.upserts
         return appends and "://" not in self.location and is_there(self.location)
+
+    def memory(self, spark: SparkSession) -> TableMemory | None:
+        """The table's id and the last batches of its streams; None if there is no table."""
+        if self.table.format == "parquet":
+            return parquet_memory(self.location, self.stream)
+        if self.table.format == "iceberg":
+            name = iceberg_name(spark, self.location)
+            return iceberg_memory(spark, name) if spark.catalog.tableExists(name) else None
+        if not is_delta(spark, self.location):
+            return None
+        found = None if "://" in self.location else delta_log.read(self.location)
+        return delta_memory(spark, self.location) if found is None else found
+
+    def has_rows(self, spark: SparkSession) -> bool:
+        if self.columns(spark) is None:
+            return False
+        return not spark.read.format(self.table.format).load(self.location).isEmpty()
 
     def write(self, rows: DataFrame, once: Once | None, latest: Latest | None = None) -> None:
         if self.table.format == "parquet":
@@ -369,6 +389,52 @@ def merge_statement(
         f"{matched} THEN UPDATE SET {sets} "
         f"WHEN NOT MATCHED{not_deleted} THEN INSERT ({names}) VALUES ({values})"
     )
+
+
+def delta_memory(spark: SparkSession, location: str) -> TableMemory:
+    """As Delta itself reads its log, wherever it is."""
+    jvm: Any = spark._jvm
+    session: Any = spark._jsparkSession
+    log = jvm.org.apache.spark.sql.delta.DeltaLog
+    snapshot = log.forTableWithSnapshot(session, location)._2()
+    found = TableMemory(str(snapshot.metadata().id()))
+    each = snapshot.transactions().iterator()
+    while each.hasNext():
+        pair = each.next()
+        found.streams[str(pair._1())] = int(pair._2())
+    return found
+
+
+def iceberg_memory(spark: SparkSession, name: str) -> TableMemory:
+    from pyspark.sql import functions as F
+
+    jvm: Any = spark._jvm
+    session: Any = spark._jsparkSession
+    table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session, name)
+    found = TableMemory(str(table.uuid().toString()))
+    kept = {row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES {name}").collect()}
+    for key, batch in kept.items():
+        if key.startswith(LAST_BATCH):
+            found.streams[key.removeprefix(LAST_BATCH)] = int(batch)
+    stream, batch = F.col("summary")[STREAM], F.col("summary")[BATCH].cast("long")
+    named = spark.table(f"{name}.snapshots").where(stream.isNotNull())
+    for row in named.groupBy(stream.alias("stream")).agg(F.max(batch).alias("batch")).collect():
+        found.streams[row["stream"]] = max(found.streams.get(row["stream"], -1), int(row["batch"]))
+    return found
+
+
+def parquet_memory(location: str, stream: str) -> TableMemory | None:
+    """Spark's file sink numbers the batches of whichever stream writes the folder. Files without
+    its list were written by something else, such as `--history`."""
+    if "://" in location:
+        return None
+    folder = Path(location)
+    names = [one.name.partition(".")[0] for one in folder.glob("_spark_metadata/[0-9]*")]
+    if batches := [int(one) for one in names if one.isdecimal()]:
+        return TableMemory("", {stream: max(batches)}, knows_all=True)
+    if next(folder.glob("**/*.parquet"), None) is None:
+        return None
+    return TableMemory("", {stream.rpartition(".")[0] + ".history": 0})
 
 
 def last_in_iceberg(spark: SparkSession, name: str, stream: str) -> int:

@@ -21,6 +21,7 @@ from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.rows.record_rows import with_headers
 from headrace.pipelines.sinks.console_lines import Once
 from headrace.pipelines.sinks.latest import Latest, quoted
+from headrace.pipelines.sinks.table_memory import TableMemory
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -52,6 +53,12 @@ class TopicWriter:
         return replace(self.topic, name=name)
 
     def would_repeat(self, spark: SparkSession) -> bool:
+        return False
+
+    def memory(self, spark: SparkSession) -> TableMemory | None:
+        return None
+
+    def has_rows(self, spark: SparkSession) -> bool:
         return False
 
     def write(self, rows: DataFrame, once: Once | None, latest: Latest | None = None) -> None:

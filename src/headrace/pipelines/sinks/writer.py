@@ -16,6 +16,7 @@ from headrace.pipelines.rows.record_rows import security
 from headrace.pipelines.sinks.console_lines import ConsoleWriter, Once, Say
 from headrace.pipelines.sinks.jdbc import JdbcWriter
 from headrace.pipelines.sinks.latest import Latest
+from headrace.pipelines.sinks.table_memory import TableMemory
 from headrace.pipelines.sinks.table_writer import TableWriter
 from headrace.pipelines.sinks.to_topic import TopicWriter
 from headrace.pipelines.stream.folder import table_location
@@ -24,9 +25,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+# In place of an identity: rows that `--history` wrote.
+HISTORY = "history"
+
+
+def stream_prefix(name: str) -> str:
+    """What the names of all streams of a pipeline begin with."""
+    return f"headrace.{name}."
+
+
 def stream_id(pipeline: Pipeline, identity: str) -> str:
     """The name by which sinks remember a stream; a reset begins another one."""
-    return f"headrace.{pipeline.name}.{identity}"
+    return f"{stream_prefix(pipeline.name)}{identity}"
 
 
 class SinkWriter(Protocol):
@@ -41,6 +51,12 @@ class SinkWriter(Protocol):
 
     def would_repeat(self, spark: SparkSession) -> bool:
         """Whether rows are there already, and rows of history would be added to them."""
+
+    def memory(self, spark: SparkSession) -> TableMemory | None:
+        """What the sink remembers of its streams; None if it is not there or keeps nothing."""
+
+    def has_rows(self, spark: SparkSession) -> bool:
+        """Whether there are rows that new ones would replace or join."""
 
     def write(self, rows: DataFrame, once: Once | None, latest: Latest | None = None) -> None:
         """See `Writer.write`."""
@@ -129,7 +145,8 @@ def writer_into(sink: Sink, at: Writer) -> SinkWriter:
     """The one place that knows which kind of sink has which writer."""
     match sink:
         case Table():
-            return TableWriter(sink, table_location(at.data, sink.name), at.note, at.begin_anew)
+            place = table_location(at.data, sink.name)
+            return TableWriter(sink, place, at.note, at.begin_anew, stream=at.stream)
         case Jdbc():
             return JdbcWriter(sink, at.stream, at.note)
         case Topic():

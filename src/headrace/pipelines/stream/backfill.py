@@ -69,10 +69,20 @@ def begun_at(checkpoint: Path) -> Offsets | None:
 
 def committed_ends(connection: ClientSettings, topics: Iterable[str]) -> Offsets:
     """The end of what readers of committed records may see, of each partition."""
-    cluster = Topics(connection).cluster
     latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    return _offsets(connection, topics, latest)
+
+
+def first_offsets(connection: ClientSettings, topics: Iterable[str]) -> Offsets:
+    """The first record that is still there, of each partition."""
+    earliest: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+    return _offsets(connection, topics, earliest)
+
+
+def _offsets(connection: ClientSettings, topics: Iterable[str], spec: OffsetSpec) -> Offsets:
+    cluster = Topics(connection).cluster
     wanted = {
-        TopicPartition(topic, partition): latest
+        TopicPartition(topic, partition): spec
         for topic in topics
         for partition in cluster.topics[topic].partitions
     }

@@ -53,6 +53,11 @@ class CountedBadRecords:
         self._query = query
         self._started.set()
 
+    def parsed_of(self, number: int) -> DataFrame | None:
+        """The records of a batch, read again; None if it has none."""
+        first, last = batch_offsets.taken(self.folder.checkpoint, number)
+        return self._parsed_between(first, last)
+
     def bury_those_of(self, number: int) -> None:
         """Called when a batch has been written."""
         if self._count() == 0:
@@ -71,8 +76,12 @@ class CountedBadRecords:
         return int(found.get().getLong(0)) if found.isDefined() else None
 
     def _bury_between(self, first: Offsets, last: Offsets) -> None:
+        if (found := self._parsed_between(first, last)) is not None:
+            self.bury(found)
+
+    def _parsed_between(self, first: Offsets, last: Offsets) -> DataFrame | None:
         if first == last:
-            return
+            return None
         # These partitions and no others: one that came since would need offsets too.
         chosen = {topic: sorted(map(int, partitions)) for topic, partitions in last.items()}
         between = {
@@ -81,7 +90,7 @@ class CountedBadRecords:
             "endingOffsets": json.dumps(last),
         }
         records = self.spark.read.format("kafka").options(**self.options | between).load()
-        self.bury(record_rows.parsed(records, self.source))
+        return record_rows.parsed(records, self.source)
 
     def catch_up(self) -> None:
         """A stream of before had a query of its own for letters, which may be behind the rows: do

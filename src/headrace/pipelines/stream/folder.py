@@ -36,6 +36,8 @@ COMPACTED_WITHIN_S = 30.0
 FILE_KINDS = ("delta", "iceberg", "parquet")
 # The state before it was written down.
 BEFORE = {"zone": "UTC"}
+# Parts of an identity that are for programs: they are not shown.
+NOT_SHOWN = ("name", "plan", "table", "keeps_rows")
 
 
 class Folder:
@@ -65,8 +67,14 @@ class Folder:
                     f"{path} is gone: put it back from a copy, or begin anew by removing "
                     f"{self.state}."
                 )
-            known = {"id": uuid.uuid4().hex, **pipeline.describe()}
+            known = {"id": uuid.uuid4().hex, "name": self.name, **pipeline.describe()}
             _write(path, known)
+        if (other := known.get("name", self.name)) != self.name:
+            raise PipelineError(
+                f"{self.state} is a copy of the checkpoint of {other}, and {self.name} would write "
+                f"what {other} writes: remove the copy, and {self.name} begins with its own."
+            )
+        self.keep_with_identity(name=self.name)
         for part, now in pipeline.describe().items():
             if (before := known.get(part, BEFORE.get(part))) != now:
                 raise PipelineError(
@@ -77,7 +85,19 @@ class Folder:
         return str(known["id"])
 
     def described(self) -> dict[str, Any]:
-        return _read(self.state / "identity.json") or {}
+        """Its id, source, sink, kind and zone."""
+        kept = _read(self.state / "identity.json") or {}
+        return {part: value for part, value in kept.items() if part not in NOT_SHOWN}
+
+    def kept_with_identity(self, part: str) -> Any:
+        """None if nothing is: an older version did not keep it."""
+        return (_read(self.state / "identity.json") or {}).get(part)
+
+    def keep_with_identity(self, **parts: Any) -> None:
+        path = self.state / "identity.json"
+        kept = _read(path) or {}
+        if {**kept, **parts} != kept:
+            _write(path, {**kept, **parts})
 
     def keep_progress(self, progress: dict[str, Any]) -> None:
         _write(self.state / "progress.json", progress)
@@ -121,6 +141,18 @@ class Folder:
         """Whether offsets are written down that it would go on at."""
         begun = self.checkpoint.is_dir() and any(self.checkpoint.iterdir())
         return begun or self.backfill() is not None
+
+    def last_planned(self) -> int:
+        """The number of the last batch that the checkpoint knows of; -1 for none."""
+        return _last_number(self.checkpoint / "offsets")
+
+    def last_committed(self) -> int:
+        """-1 for none."""
+        return _last_number(self.checkpoint / "commits")
+
+    def has_written(self) -> bool:
+        """Whether something of it is in the sink for good."""
+        return self.last_committed() >= 0 or bool((self.backfill() or {}).get("done"))
 
     def topic_ids(self) -> dict[str, str]:
         """Of the topics that it has read, by name."""
@@ -195,16 +227,10 @@ class Folder:
         os.kill(runner, signal.SIGTERM)
         return runner
 
-    def reset(self, *, table: bool) -> None:
-        """Forget how far it came; with `table` its table goes too."""
-        known = self.described()
-        if not known:
-            raise PipelineError(f"No pipeline {self.name} has run in {self.data}.")
-        if str(known.get("kind", "")).startswith("parquet") and not table:
-            raise PipelineError(
-                f"A Parquet table remembers its batches and would leave out the first ones of a "
-                f"new run: reset {self.name} with --table, which removes {known['sink']} too."
-            )
+    def reset(self, *, table: bool, keep_rows: bool = False) -> None:
+        """Forget how far it came; with `table` its table goes too. With `keep_rows` its next run
+        adds to the rows that it has written, which it refuses otherwise."""
+        known = self._described_for_reset(table=table)
         with self.held():
             kind = str(known.get("kind", ""))
             if table and kind.startswith(FILE_KINDS):
@@ -219,6 +245,60 @@ class Folder:
                     "machine: remove it yourself, and reset without --table."
                 )
             shutil.rmtree(self.state)
+        if keep_rows:
+            new = {**known, "id": uuid.uuid4().hex, "name": self.name, "keeps_rows": True}
+            _write(self.state / "identity.json", new)
+
+    def _described_for_reset(self, *, table: bool) -> dict[str, Any]:
+        known = self.described()
+        if not known:
+            raise PipelineError(f"No pipeline {self.name} has run in {self.data}.")
+        if str(known.get("kind", "")).startswith("parquet") and not table:
+            raise PipelineError(
+                f"A Parquet table remembers its batches and would leave out the first ones of a "
+                f"new run: reset {self.name} with --table, which removes {known['sink']} too."
+            )
+        return known
+
+    def effects_of_reset(self, *, table: bool, keep_rows: bool = False) -> list[str]:
+        """What `reset` will do, and what the next run does then."""
+        known = self._described_for_reset(table=table)
+        kind, sink = str(known.get("kind", "")), str(known.get("sink", ""))
+        effects = [
+            f"The checkpoint of {self.name} is removed ({self.state}): its offsets and its state. "
+            "Its next run begins where the pipeline says, at the earliest record unless it has "
+            "starting=."
+        ]
+        if table:
+            at = table_location(self.data, sink) if kind.startswith(FILE_KINDS) else sink
+            effects.append(f"The table {at} is removed with all its rows.")
+            if others := self._others_that_write(sink):
+                effects.append(f"{', '.join(others)} wrote to it too, and will be refused then.")
+        elif kind.endswith("append") and keep_rows:
+            effects.append(
+                f"{sink} keeps its rows, and the next run adds to them: a record that it reads "
+                "again is there twice."
+            )
+        elif kind.endswith("append"):
+            effects.append(
+                f"{sink} keeps its rows, and the next run is refused, as it would add them again: "
+                "remove them too with --table, or say with --keep-rows that it shall add to them."
+            )
+        elif kind.endswith("upsert"):
+            effects.append(
+                f"{sink} keeps its rows, and the next run replaces them by key as it reads their "
+                "records again; rows whose records are gone stay as they are."
+            )
+        elif kind == "topic":
+            effects.append(
+                f"The topic {sink} keeps its records, and the next run writes them again, with "
+                "other message ids."
+            )
+        return effects
+
+    def _others_that_write(self, sink: str) -> list[str]:
+        others = [one for one in known(self.data) if one.name != self.name]
+        return [one.name for one in others if one.described().get("sink") == sink]
 
 
 def must_be_local(data: Path | str) -> None:
@@ -228,6 +308,15 @@ def must_be_local(data: Path | str) -> None:
             f"{address} is an address, and checkpoints and tables are kept in a folder of this "
             "machine: give a path, such as /data/pipelines."
         )
+
+
+def _last_number(folder: Path) -> int:
+    try:
+        names = [one.name for one in folder.iterdir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return -1
+    numbers = [int(one.partition(".")[0]) for one in names if one.partition(".")[0].isdecimal()]
+    return max(numbers, default=-1)
 
 
 def table_location(data: Path, name: str) -> str:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.pipelines.compaction import Compaction
 from headrace.pipelines.declaration import Pipeline, Table, Topic
-from headrace.pipelines.expectation import DEAD_LETTER, STOP
+from headrace.pipelines.expectation import DEAD_LETTER, STOP, Expectation
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.rows import failing_records, record_place, record_rows
 from headrace.pipelines.sinks import tables
@@ -30,11 +30,14 @@ from headrace.pipelines.sinks.latest import ByColumns, Latest
 from headrace.pipelines.sinks.to_topic import TopicWriter
 from headrace.pipelines.sinks.writer import Writer
 from headrace.pipelines.spark import shape
+from headrace.pipelines.spark.plan_reader import marked
 from headrace.pipelines.spark.spark_errors import explained
 from headrace.pipelines.stream import real_time
 from headrace.pipelines.stream.backfill import begun_at
 from headrace.pipelines.stream.counted import BAD_RECORDS, CountedBadRecords
 from headrace.pipelines.stream.folder import Folder, table_location
+from headrace.pipelines.stream.plan_identity import PlanIdentity
+from headrace.pipelines.stream.sink_identity import SinkIdentity
 from headrace.pipelines.stream.topic_ids import TopicIds
 
 if TYPE_CHECKING:
@@ -78,6 +81,8 @@ class Streaming:
     every_ms: int = 0
     real_time: bool = False
     compaction: Compaction | None = None
+    sink: SinkIdentity
+    plan: PlanIdentity | None = None  # what it computes, kept when a batch has been written so
     failed: PipelineError | None = None  # what a batch failed with, in our own words
 
     def start(self, *, once: bool) -> list[StreamingQuery]:
@@ -142,11 +147,12 @@ class Streaming:
     ) -> StreamingQuery:
         source = self.pipeline.source
         assert isinstance(source, Topic)
-        counted = CountedBadRecords(self.spark, self.folder, source, self.options, self.bury)
+        counted = self._counted(source)
         counted.catch_up()
         result = self._streamed(record_rows.good(found, source, counted=BAD_RECORDS))
 
         def write(batch: DataFrame, number: int) -> None:
+            self._stop_at_rules(counted, number)
             self.writer.write(batch, (self.writer.stream, number), latest)
             counted.bury_those_of(number)
 
@@ -155,6 +161,17 @@ class Streaming:
         query = self._begin(writer, self.folder.checkpoint, once=once)
         counted.runs_in(query)
         return query
+
+    def _counted(self, source: Topic) -> CountedBadRecords:
+        return CountedBadRecords(self.spark, self.folder, source, self.options, self.bury)
+
+    def _stop_at_rules(self, counted: CountedBadRecords | None, number: int) -> None:
+        """Before a batch of a stream with state is written: its rows do not show any more which
+        records broke a rule, so a pipeline with a rule that stops it reads the batch twice."""
+        topic = self.pipeline.topic
+        stops = [one for one in topic.expect if one.then == STOP] if topic is not None else []
+        if stops and counted is not None and (found := counted.parsed_of(number)) is not None:
+            self._tell_of_broken(found, {one.why: one for one in stops})
 
     def _same_start(self, query: StreamingQuery) -> dict[str, str]:
         """Each of two queries would find an end of the topic of its own, and a bad record between
@@ -196,8 +213,22 @@ class Streaming:
         shape.must_stream(self.pipeline, made, self.pipeline.sink.output_mode)
         return made
 
-    def stateful_operator(self) -> str | None:
-        return shape.stateful_operator(shape.plan_of(self._streamed(self._rows()[1])))
+    def keep_plan(self) -> None:
+        """Not before: a function that Spark refuses must not bar the one that was there."""
+        if self.plan is not None:
+            self.folder.keep_with_identity(plan=self.plan.as_dict())
+            self.plan = None
+
+    def function_result(self) -> tuple[DataFrame, DataFrame]:
+        """The rows that the function is given, `marked`, and what it makes of them."""
+        rows = marked(self._rows()[1])
+        return rows, self._streamed(rows)
+
+    def stateful_operator(self, made: DataFrame | None = None) -> str | None:
+        """Of what the function `made`, where that is known already."""
+        return shape.stateful_operator(
+            shape.plan_of(self.function_result()[1] if made is None else made)
+        )
 
     def takes_one_pass(self, result: DataFrame) -> bool:
         """A stream whose dead letters have a checkpoint goes on with it."""
@@ -236,7 +267,11 @@ class Streaming:
         if self.writes_itself:
             return self.writer.table.stream_of_parquet(rows)
 
+        source = self.pipeline.source
+        counted = self._counted(source) if isinstance(source, Topic) else None
+
         def write(batch: DataFrame, number: int) -> None:
+            self._stop_at_rules(counted, number)
             self.writer.write(batch, (self.writer.stream, number), latest)
 
         writer = rows.writeStream.outputMode(self.pipeline.sink.output_mode)
@@ -251,8 +286,11 @@ class Streaming:
         def guarded(rows: DataFrame, number: int) -> None:
             try:
                 self.topic_ids.check()
+                self.sink.check()
                 batch(rows, number)
                 self.topic_ids.check()
+                self.sink.after_batch()
+                self.keep_plan()
                 if of_rows and self.compaction is not None:
                     self.compaction.after_batch(number)
             except PipelineError as failure:
@@ -348,6 +386,13 @@ class Streaming:
         others = {one.why: one for one in rules if one.then != DEAD_LETTER}
         if not others:
             return found
+        self._tell_of_broken(found, others)
+        return found.where(~F.coalesce(F.col(record_rows.WHY), F.lit("")).isin(list(others)))
+
+    def _tell_of_broken(self, found: DataFrame, others: dict[str, Expectation]) -> None:
+        """Raises for a rule that stops the stream."""
+        from pyspark.sql import functions as F
+
         broken = found.where(F.col(record_rows.WHY).isin(list(others)))
         counts = {row[0]: int(row[1]) for row in broken.groupBy(record_rows.WHY).count().collect()}
         for why, count in sorted(counts.items()):
@@ -356,4 +401,3 @@ class Streaming:
             if rule.then == STOP:
                 raise PipelineError(f"{self.pipeline.name} stops: a batch has {said}.")
             self.note(f"{said}: left out")
-        return found.where(~F.coalesce(F.col(record_rows.WHY), F.lit("")).isin(list(others)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -19,14 +20,16 @@ from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.rows import record_place, record_rows
 from headrace.pipelines.sinks import console_lines, tables
 from headrace.pipelines.sinks.latest import Latest
-from headrace.pipelines.sinks.writer import Writer, stream_id
+from headrace.pipelines.sinks.writer import HISTORY, Writer, stream_id
 from headrace.pipelines.spark import bar, session
 from headrace.pipelines.spark import progress as progress_of
 from headrace.pipelines.spark.spark_errors import explained
 from headrace.pipelines.stream import backfill as backfills
 from headrace.pipelines.stream import real_time
+from headrace.pipelines.stream.continuation import Continuation
 from headrace.pipelines.stream.folder import Folder, TableLock, table_held, table_location
 from headrace.pipelines.stream.queries import Growth, Streaming
+from headrace.pipelines.stream.sink_identity import SinkIdentity
 from headrace.pipelines.stream.span import Span
 from headrace.pipelines.stream.topic_ids import TopicIds
 
@@ -54,6 +57,7 @@ class Runner:
     every_ms: int = 0  # a stream's batch begins so long after the one before began
     compact_every: int | None = None  # batches; 0 is never, None is as the table says
     growth: Growth | None = None  # for lake tables
+    accept_change: bool = False  # of the function, where Spark can carry on
     py_files: tuple[Path, ...] = ()  # what the functions import, for workers elsewhere
     dead: int = 0  # records in the topic of dead letters since the checkpoint began
     stopping: bool = False
@@ -78,7 +82,16 @@ class Runner:
         with folder.held(), self._table_held(None) as lock:
             identity = folder.identity(self.pipeline)
             real_time.hold_mode(folder, real_time=self.real_time)
+            continuation = Continuation(
+                pipeline=self.pipeline,
+                folder=folder,
+                connection=self.connection,
+                note=self.note,
+                accept_change=self.accept_change,
+            )
+            continuation.check_topic()
             self._prepare_topics()
+            continuation.keep_topic()
             ids = TopicIds(folder, self.connection, self.pipeline.topic)
             ids.begin()
             self._count_dead(folder)
@@ -86,6 +99,9 @@ class Runner:
                 spark = self._spark_for(folder)
                 try:
                     streaming = self._streaming(spark, folder, identity, ids, lock)
+                    if self.growth is None:
+                        topics = list(self.topics)
+                        continuation.check_function(streaming, topics, from_earliest=backfill)
                     if backfill:
                         self._backfill(streaming)
                     self._go_on_after_backfill(streaming)
@@ -105,6 +121,8 @@ class Runner:
         lock: TableLock | None,
     ) -> Streaming:
         writer = self._writer(stream_id(self.pipeline, identity))
+        sink = SinkIdentity(pipeline=self.pipeline, folder=folder, writer=writer, spark=spark)
+        sink.begin()
         options = self._source_options()
         return Streaming(
             pipeline=self._with_schema(spark, folder, options),
@@ -126,12 +144,14 @@ class Runner:
             growth=self.growth,
             every_ms=self.every_ms,
             real_time=self.real_time,
+            sink=sink,
         )
 
     def _run(self, streaming: Streaming, *, once: bool) -> None:
         queries = streaming.start(once=once)
         try:
             told = self._watch(queries, streaming)
+            streaming.keep_plan()
             if once and told < 0 and not self.stopping:
                 source = self.pipeline.source.name
                 self.note(f"nothing new in {source} since {self.pipeline.name} ran last")
@@ -289,12 +309,15 @@ class Runner:
         folder = Folder(self.data, self.pipeline.name)
         with folder.held() if into is None else nullcontext(), self._table_held(into):
             spark = self._session()
-            writer = self._writer(f"headrace.{self.pipeline.name}.history").elsewhere(into)
+            writer = self._writer(stream_id(self.pipeline, HISTORY)).elsewhere(into)
+            # A table that it makes tells the stream that would add the same rows.
+            marks = self.pipeline.sink.knows_batches and not self.pipeline.sink.written_by_spark
+            once = (writer.stream, time.time_ns() // 1_000_000) if marks else None
             try:
                 writer.refuse_repeats(spark)
                 with bar.shown(spark, self.draw, "history"):
                     rows, latest = self._past(spark, span)
-                    writer.write(rows, None, latest)
+                    writer.write(rows, once, latest)
             except (PySparkException, Py4JJavaError) as failure:
                 raise PipelineError(explained(self.pipeline, str(failure))) from failure
             except (Py4JNetworkError, ConnectionError) as gone:
