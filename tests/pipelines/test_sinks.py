@@ -19,8 +19,8 @@ from headrace.client.consumer.fetched import headers_of
 from headrace.pipelines import Jdbc, Table, Topic, pipeline
 from headrace.pipelines.declaration import Pipeline, Sink
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.sinks.to_topic import outgoing
 from headrace.pipelines.sinks.table_writer import TableWriter
+from headrace.pipelines.sinks.to_topic import outgoing
 from headrace.pipelines.stream.folder import Folder
 from headrace.pipelines.stream.span import parse
 from tests.pipelines.conftest import Run
