@@ -13,13 +13,17 @@ import pytest
 from headrace.broker.broker import Broker
 from headrace.broker.coordinators.confirmed_reads import Read
 from headrace.broker.coordinators.coordinators import Coordinator
-from headrace.consensus.quorum import vote_rules
+from headrace.broker.replicas import in_sync_upkeep
+from headrace.consensus import quorum_host
+from headrace.consensus.quorum import noted_election, vote_rules
 from headrace.consensus.quorum.roles import Leader
 from headrace.replication.partition_follower import FollowerRole
 from headrace.replication.replica import Replica
 from headrace.simulator.disk import VirtualFile
 from headrace.storage.log_copy import LogCopy
+from headrace.storage.partition_log import PartitionLog
 from headrace.storage.producer_state import ProducerState
+from headrace.storage.recovery.recovery import Loader
 from tests.unit.replication import broken_rules as replication
 
 Patch = pytest.MonkeyPatch
@@ -74,6 +78,27 @@ def a_log_that_begins_within_a_batch_is_not_followed(patch: Patch) -> None:
     patch.setattr(FollowerRole, "_begin_with_batch", lambda self, records, wall_ms: None)
 
 
+def lost_segments_are_not_looked_for(patch: Patch) -> None:
+    """A replica without them is back in the ISR, and readers get fewer records."""
+    patch.setattr(Loader, "_note_holes", lambda self, *given: None)
+    patch.setattr(Loader, "_note_hole_before", lambda self, *given: None)
+
+
+def damaged_leaders_stay(patch: Patch) -> None:
+    patch.setattr(in_sync_upkeep, "give_up_if_unfit", lambda replica, now_ms: False)
+
+
+def full_disks_end_nodes(patch: Patch) -> None:
+    """A member of the quorum that cannot write ends, instead of following without a vote."""
+    patch.setattr(noted_election, "is_full", lambda problem: False)
+    patch.setattr(quorum_host, "is_full", lambda problem: False)
+
+
+def followers_have_what_their_disk_refuses(patch: Patch) -> None:
+    """Their next fetch leaves before the end of the turn, at which the disk may refuse records."""
+    patch.setattr(PartitionLog, "write_at_once", lambda self: None)
+
+
 # Seeds that see it, the cheapest first: 0.1 to 0.8 s of processor time each. A change of the
 # simulator, or of what it runs, moves what happens in a seed; the test then looks through others
 # and is slow: `python -m tests.simulation.renew RULE` finds seeds that cost less.
@@ -96,4 +121,8 @@ CAUGHT_BY: dict[Rule, tuple[int, ...]] = {
     flushes_do_nothing: (2732, 2293, 893),
     copies_take_the_place_before_they_are_whole: (25,),
     a_log_that_begins_within_a_batch_is_not_followed: (48,),
+    lost_segments_are_not_looked_for: (6788,),
+    damaged_leaders_stay: (10502,),
+    full_disks_end_nodes: (8089,),
+    followers_have_what_their_disk_refuses: (8089,),
 }

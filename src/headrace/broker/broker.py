@@ -34,6 +34,7 @@ from headrace.metadata.image import (
     TopicImage,
 )
 from headrace.protocol.messages.metadata import MetadataResponseTopic
+from headrace.replication.leadership_handover import decline, unfit_to_lead
 from headrace.replication.replica import PartitionLeader, PartitionReplica
 from headrace.replication.this_broker import ThisBroker, replication_settings
 from headrace.serving.authorization import Authorizer
@@ -454,10 +455,12 @@ class Broker:
             self.unopened.add(topic.id)
             self.partitions.failures.met(replica.log.folder, problem)
             self.append_refused(replica.log.folder, problem)
-            replica.decline(partition)
+            decline(replica, partition)
             return
         if replica.following is not None or before is not None:
             self.replica_fetching.follow(replica)
+        if replica.leading is not None and unfit_to_lead(replica):
+            self.this.looks_soon = True
         if self.node_id not in partition.replicas:  # it has moved to others
             self.replica_fetching.forget(replica)
             topic.replicas[index] = None

@@ -217,7 +217,7 @@ class QuorumHost:
     def _wait_for_room(self, problem: OSError) -> None:
         """The disk has no room for what an event needs: the event counts as lost on its way, and
         comes again. Logged at most once a minute."""
-        self.quorum.has_no_room = True
+        self.quorum.noted.has_no_room = True
         now_ms = self._now().monotonic_ms
         if now_ms >= self._quiet_until_ms:
             self._quiet_until_ms = now_ms + QUIET_ABOUT_ROOM_MS

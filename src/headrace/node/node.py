@@ -24,7 +24,6 @@ from headrace.broker.broker import Broker
 from headrace.broker.cluster.controller_port import ControllerPort
 from headrace.broker.folders.folder_moves import FolderMoves
 from headrace.broker.folders.identity import UnusableFolder
-from headrace.broker.folders.refusing_folders import RefusingFolders
 from headrace.broker.recognized import recognition_of
 from headrace.broker.records.lost_acknowledgements import Lost
 from headrace.broker.replicas import log_scrubber
@@ -175,12 +174,9 @@ class Node:
             )
         self.broker = self._open_broker()
         self.durability.unwritten.on_refusal = self.broker.append_refused
-        self.broker.refusing_folders = RefusingFolders(
-            disk, now, (*log_dirs, settings.folder), self.broker.this, submit
-        )
         unique = partial(unique_digits, randomness)
         self.broker.folder_moves = FolderMoves(self.broker, self.durability.log_flushes, unique)
-        self.upkeep = NodeUpkeep(self)
+        self.upkeep = NodeUpkeep(self, submit)
         self.folder_watch = FolderWatch(
             self.partitions,
             self.broker,

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from headrace.broker.folders import folder_moves
+from headrace.broker.folders.refusing_folders import RefusingFolders
 from headrace.broker.replicas.partitions import Work
 from headrace.storage.checkpoints import Partition
+from headrace.storage.durability.durability import Submit
 from headrace.storage.durability.flush import FlushOfEverything
 
 if TYPE_CHECKING:
@@ -17,8 +19,12 @@ if TYPE_CHECKING:
 class NodeUpkeep:
     __slots__ = ("_node",)
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, submit: Submit) -> None:
         self._node = node
+        folders = *node.partitions.folders.paths, node.settings.folder
+        node.broker.refusing_folders = RefusingFolders(
+            node.disk, node.now, folders, node.broker.this, submit
+        )
 
     def timers(self) -> Iterator[tuple[int, Callable[[], None]]]:
         values = self._node.settings.values

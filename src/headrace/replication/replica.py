@@ -26,11 +26,12 @@ from headrace.environment import FileSlice
 from headrace.metadata.image import NO_LEADER, PartitionImage
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages.alter_partition import ResponsePartitionData
+from headrace.replication.follower_progress import LONG_AGO_MS
 from headrace.replication.isr_changes import IsrProposal
 from headrace.replication.partition_follower import FollowerRole, Position, Replicated
 from headrace.replication.partition_leader import LeaderRole
 from headrace.replication.replica_log import NO_WRITER, Log, Writer
-from headrace.replication.this_broker import NOT_CHECKED, ThisBroker
+from headrace.replication.this_broker import ThisBroker
 from headrace.storage.durability.flush import Flush
 from headrace.storage.partition_log import PartitionLog
 
@@ -39,12 +40,6 @@ log = logging.getLogger(__name__)
 NOBODY = ThisBroker(-1)  # of a replica that was given no broker: it is alone
 NOT_LEADING = -1
 NO_ONE: frozenset[int] = frozenset()
-NEVER_MS = -(1 << 62)
-# If all in-sync replicas are damaged, leadership would move between them without end. So a replica
-# gives it up at most once in this time, which is that of `leader.imbalance.check.interval.seconds`.
-# On a full disk it may be sooner: while it is full, the replica does not join the ISR again.
-GIVES_UP_AGAIN_MS = 300_000
-GIVES_UP_AGAIN_WHEN_FULL_MS = 10_000
 
 
 L = TypeVar("L", bound=Log)
@@ -76,7 +71,7 @@ class Replica(Generic[L]):
         "following",
         "led_since",
         "removed_files",
-        "_gave_up_ms",
+        "gave_up_ms",
         "_durable",
         "_minimum",
     )
@@ -129,7 +124,7 @@ class Replica(Generic[L]):
         self.following: FollowerRole | None = None
         self.led_since = epoch  # the epoch in which it became leader; NOT_LEADING: it does not lead
         self.removed_files: list[str] = []  # by truncation; the broker deletes them later
-        self._gave_up_ms = NEVER_MS  # when it proposed last that another replica leads
+        self.gave_up_ms = LONG_AGO_MS  # when it proposed last that another replica leads
 
     # Roles
 
@@ -175,8 +170,6 @@ class Replica(Generic[L]):
             if self.led_since == NOT_LEADING:
                 self.led_since = partition.leader_epoch
             self.leading = LeaderRole(self.broker, partition, end_offset, now_ms)
-            if self.unfit_to_lead():
-                self.broker.looks_soon = True
         else:
             self.leading.follow(partition, end_offset, now_ms)
         self.commits_at_once = False
@@ -384,7 +377,7 @@ class Replica(Generic[L]):
             follower, self.high_watermark
         )
         if changed is not None:
-            self._propose(leading, changed)
+            self.propose(leading, changed)
         self.advance()
         if position.start_offset != known_start:
             self.on_progress(self)  # a DeleteRecords may wait for all replicas
@@ -426,50 +419,10 @@ class Replica(Generic[L]):
         shrunk = leading.shrink(self.log.end_offset, now_ms)
         if shrunk is not None:
             log.info("%s-%d: %s stay in sync, others lag", self.topic, self.index, shrunk)
-            self._propose(leading, shrunk)
+            self.propose(leading, shrunk)
         else:
             self._let_join(leading)
         self.advance()
-
-    def give_up_if_unfit(self, now_ms: int) -> bool:
-        """Propose that another in-sync replica leads, if this one knows of damage in its log or
-        its disk refuses appends. Without another one it continues: reads before and behind the
-        damage are served. Returns whether to call it again soon: another proposal was open."""
-        leading = self.leading
-        if leading is None:
-            return False
-        why = self.unfit_to_lead()
-        if not why:
-            return False
-        is_refused = bool(self.broker.refusing and self.broker.refusal_of(self.log.folder))
-        wait_ms = GIVES_UP_AGAIN_WHEN_FULL_MS if is_refused else GIVES_UP_AGAIN_MS
-        if now_ms - self._gave_up_ms < wait_ms:
-            return False
-        isr = leading.isr_without_leader()
-        if isr is None:
-            return len(leading.isr) > 1
-        self._gave_up_ms = now_ms
-        log.warning(
-            "%s-%d: %s: this broker gives its leadership to another in-sync replica of %s",
-            self.topic, self.index, why, isr,
-        )  # fmt: skip
-        self._propose(leading, isr)
-        return False
-
-    def decline(self, partition: PartitionImage) -> None:
-        """Propose that another in-sync replica leads: `follow` could not write the new epoch."""
-        isr = [(replica, NOT_CHECKED) for replica in partition.isr if replica != self.broker.id]
-        if partition.leader == self.broker.id and isr and self.leading is None:
-            epochs = partition.leader_epoch, partition.partition_epoch
-            proposal = IsrProposal(self.topic_id, self.index, *epochs, isr)
-            self.broker.isr_changes.propose(self, proposal)
-
-    def unfit_to_lead(self) -> str:
-        """Why another replica should lead; empty if this one may."""
-        damage = self.log.segments.first_damage(self.log.start_offset)
-        if damage is not None:
-            return f"the log is damaged from offset {damage} on"
-        return self.broker.refusal_of(self.log.folder)
 
     def _let_join(self, leading: LeaderRole) -> None:
         """Let a follower join that had fetched everything before it was allowed to. One at a time,
@@ -478,10 +431,10 @@ class Replica(Generic[L]):
             if progress.end_offset == self.log.end_offset:
                 grown = leading.grow(follower, self.high_watermark)
                 if grown is not None:
-                    self._propose(leading, grown)
+                    self.propose(leading, grown)
                     return
 
-    def _propose(self, leading: LeaderRole, isr: tuple[int, ...]) -> None:
+    def propose(self, leading: LeaderRole, isr: tuple[int, ...]) -> None:
         self.broker.isr_changes.propose(self, leading.propose(self.topic_id, self.index, isr))
 
     def proposal_answered(self, proposal: IsrProposal, answer: ResponsePartitionData) -> bool:
@@ -489,22 +442,17 @@ class Replica(Generic[L]):
         if leading is None:
             return False
         if answer.error_code == ErrorCode.NEW_LEADER_ELECTED and leading.gives_up(proposal):
-            self._stop_leading()
+            # The new leader's name comes with the metadata, which a full disk may delay: until then
+            # this replica follows nobody.
+            assert self._followed is not None, "it leads by the metadata"
+            self._follow(self._followed._replace(leader=NO_LEADER))
             return False
         again = leading.answered(proposal, answer)
-        if answer.error_code == ErrorCode.INELIGIBLE_REPLICA:
-            self._gave_up_ms = NEVER_MS  # if it was that: others may lead later
         self.partition_epoch = leading.partition_epoch
         self._are_in_sync(leading.isr)
         if answer.error_code == ErrorCode.NONE:  # after a refusal its next fetch or `tick` asks
             self._let_join(leading)
         return again
-
-    def _stop_leading(self) -> None:
-        """Another replica leads by now. Its name comes with the metadata, which a full disk may
-        delay: until then this one follows nobody."""
-        if self._followed is not None:
-            self._follow(self._followed._replace(leader=NO_LEADER))
 
     def _are_in_sync(self, isr: Collection[int]) -> None:
         fewer = len(isr) < self.in_sync

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from headrace.environment import Now
 from headrace.metadata.image import MetadataImage
 from headrace.protocol.messages.alter_partition import AlterPartitionResponse
+from headrace.replication.leadership_handover import give_up_if_unfit
 from headrace.replication.replica import PartitionReplica
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class InSyncUpkeep:
         for replica in islice(self._round, MOST_AT_ONCE):
             if replica.leading is not None:
                 replica.tick(now_ms)
-                if replica.give_up_if_unfit(now_ms):
+                if give_up_if_unfit(replica, now_ms):
                     self._again_ms = now_ms + LOOKS_AGAIN_MS
             elif replica.look_for_damage():
                 self._broker.replica_fetching.follow(replica)

@@ -133,7 +133,7 @@ class Elections:
         try:
             quorum.leadership.begin(leader, now)
         except KafkaError:  # the disk refuses the first record of the epoch
-            quorum.has_no_room = True
+            quorum.noted.has_no_room = True
             if not quorum.other_voters():
                 raise
             quorum.leadership.give_up(now)

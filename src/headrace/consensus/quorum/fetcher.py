@@ -190,11 +190,11 @@ class Fetcher:
         try:
             quorum.log.append(records, wall_ms=now.wall_ms)
         except KafkaError:  # a full disk, which its log has said: the same fetch after a rest
-            quorum.has_no_room = True
+            quorum.noted.has_no_room = True
             rest_ms = quorum.timeouts.fetch_ms // 4
             quorum.in_flight.rest(quorum.leader_id, now.monotonic_ms, rest_ms)
             return
-        quorum.has_no_room = False
+        quorum.noted.has_no_room = False
         for batch in batches:
             quorum.voters.note(batch)
         quorum.effects.append(Flush())

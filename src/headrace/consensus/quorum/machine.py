@@ -6,7 +6,7 @@ here waits, opens a socket or reads a clock.
 
 Rules that everything rests on:
 1. Epoch, vote and leader are on disk before anything that depends on them leaves (`become`). A
-   full disk is no excuse for a vote; for following it is (`_note`).
+   full disk is no excuse for a vote; for following it is (`noted_election.py`).
 2. A member counts as having a record only when its disk has it: a follower's next fetch leaves
    after the flush, a leader's own end counts as far as it is flushed.
 3. A leader commits nothing before a record of its own epoch is committed.
@@ -48,6 +48,7 @@ from headrace.consensus.quorum.messages import (
     VoteRequest,
     VoteResponse,
 )
+from headrace.consensus.quorum.noted_election import NotedElection
 from headrace.consensus.quorum.quorum_log import Election, QuorumLog, StateFile
 from headrace.consensus.quorum.requests_in_flight import RequestsInFlight
 from headrace.consensus.quorum.roles import (
@@ -65,7 +66,6 @@ from headrace.consensus.quorum.voter_history import VoterHistory, find
 from headrace.consensus.voters import KRAFT_VERSIONS, Voter, VoterEndpoint
 from headrace.environment import Now
 from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.storage.durability.open_files import is_full
 
 R = TypeVar("R", bound=Response)
 
@@ -121,11 +121,7 @@ class Quorum:
         self.in_flight = RequestsInFlight(
             timeout_ms=timeouts.request_ms, backoff_ms=timeouts.retry_backoff_ms
         )
-        self._state_file = state_file
-        self._noted = Election()  # as `quorum-state` has it
-        # The disk has refused a write since the last one that it took. A member that cannot write
-        # does not stand for election.
-        self.has_no_room = False
+        self.noted = NotedElection(state_file)
         self._elections = Elections(self)
         self.leadership = Leadership(self)
         self.voter_changes = VoterChanges(self)
@@ -134,7 +130,7 @@ class Quorum:
     # The door
 
     def start(self, now: Now) -> None:
-        election = self._noted = self._state_file.read()
+        election = self.noted.read()
         if election.epoch < self.log.last_epoch:  # the file is older than the log
             election = Election(self.log.last_epoch)
         assert election.epoch < LAST_EPOCH, "a folder without a next epoch is not started"
@@ -220,11 +216,11 @@ class Quorum:
         try:
             self.leadership.append(batches, now)
         except KafkaError:
-            self.has_no_room = True
+            self.noted.has_no_room = True
             if self.other_voters():
                 self.resign(now)
             raise
-        self.has_no_room = False
+        self.noted.has_no_room = False
 
     def commit(self, now: Now) -> None:
         """Move the high watermark, if this node leads and a majority has more than before."""
@@ -288,7 +284,7 @@ class Quorum:
     def may_stand(self) -> bool:
         """A voter may, and one whose removal is perhaps not committed: if nobody else has the
         record of it, nobody else's log is long enough for its vote (Raft's thesis, 4.2.2)."""
-        if self.epoch >= LAST_EPOCH or self.has_no_room:
+        if self.epoch >= LAST_EPOCH or self.noted.has_no_room:
             return False
         if self.is_voter:
             return True
@@ -321,7 +317,8 @@ class Quorum:
                     # It keeps the leader's name, so that it cannot vote in this epoch again.
                     self.become_unattached(self.epoch, now, role.leader_id)
             case Unattached():
-                if is_late and self.has_no_room and not self._find_room():
+                present = Election(self.epoch, role.leader_id, role.voted)
+                if is_late and self.noted.has_no_room and not self.noted.find_room(present):
                     role.deadline_ms = self.election_deadline(now)
                 elif is_late and self.may_stand:
                     self._elections.stand(now)
@@ -450,46 +447,15 @@ class Quorum:
         assert type(role) in NEXT_ROLES[type(before)], f"{before} does not become {role}"
         assert election.epoch >= self.epoch, "an epoch never goes back"
         assert election.epoch <= LAST_EPOCH, "an epoch has a successor"
-        self._note(role, election)
+        # Rule 1: the disk knows it before anybody else does.
+        promises = isinstance(role, Candidate | Leader) or election.voted is not None
+        self.noted.note(election, promises=promises)
         self.role, self.epoch = role, election.epoch
         self.in_flight.forget_all()
         if isinstance(before, Leader):
             self.leadership.let_go(before)
             self.voter_changes.let_go(before)
             self.effects.append(Deposed(led))
-
-    def _note(self, role: Role, election: Election) -> None:
-        """Rule 1: the disk knows it before anybody else does.
-
-        On a full disk a member still follows, resigns or waits: without a vote of its own in that
-        epoch, it loses nothing by a restart but the knowledge of the epoch, which others have. A
-        vote, or to lead, is refused: OSError, and nothing has changed.
-        """
-        if election == self._noted and self.epoch == election.epoch:
-            return
-        try:
-            self._state_file.write(election)
-        except OSError as problem:
-            self.has_no_room = True
-            promises = isinstance(role, Candidate | Leader) or election.voted is not None
-            if not is_full(problem) or promises:
-                raise
-        else:
-            self._noted = election
-
-    def _find_room(self) -> bool:
-        """Whether the disk takes a write again."""
-        role = self.role
-        voted = role.voted if isinstance(role, Unattached) else None
-        try:
-            self._state_file.write(Election(self.epoch, self.leader_id, voted))
-        except OSError as problem:
-            if not is_full(problem):
-                raise
-            return False
-        self._noted = Election(self.epoch, self.leader_id, voted)
-        self.has_no_room = False
-        return True
 
     def election_deadline(self, now: Now) -> int:
         """Random, so that two voters seldom stand at the same moment."""

@@ -14,6 +14,7 @@ from enum import Enum, auto
 # Seeds before are drawn as ever: rules broken on purpose are known to be caught by them.
 FIRST_WITH_MORE = 6
 FIRST_WITH_DELETIONS = 31
+FIRST_WITH_DAMAGE = 6_000
 QUIET_PARTITIONS = 4  # of __consumer_offsets, where a quiet group has one for itself
 
 
@@ -44,9 +45,19 @@ class Blow(Enum):
     CUT_COORDINATOR = auto()  # of a group, from the other nodes; clients still reach it
     REFUSE = auto()  # a firewall says of a node that lives that nobody listens there
     BREAK_FOLDER = auto()  # the second data folder of a node, which lives on
+    FILL_DISK = auto()  # of a node, which lives on
+    DELETE_SEGMENT = auto()  # of a node that is down, from a partition's log
+    DAMAGE_LEADER = auto()  # a flipped bit in a closed segment of a leader
 
 
-CAME_LATER = (Blow.CUT_COORDINATOR, Blow.REFUSE, Blow.BREAK_FOLDER)
+CAME_LATER = (
+    Blow.CUT_COORDINATOR,
+    Blow.REFUSE,
+    Blow.BREAK_FOLDER,
+    Blow.FILL_DISK,
+    Blow.DELETE_SEGMENT,
+    Blow.DAMAGE_LEADER,
+)
 
 
 class Action(Enum):
@@ -104,6 +115,8 @@ def character(seed: int) -> Character:
         _add_folders(random.Random(f"disks of {seed}"), drawn)
     if seed >= FIRST_WITH_DELETIONS:
         _add_deletions(random.Random(f"deleted in {seed}"), drawn)
+    if seed >= FIRST_WITH_DAMAGE:
+        _add_damage(random.Random(f"damage in {seed}"), drawn)
     return drawn
 
 
@@ -130,6 +143,12 @@ def _add_deletions(chance: random.Random, drawn: Character) -> None:
         drawn.trimmed = True
         if chance.random() < 0.5:  # whole segments lie before the new start
             drawn.settings["log_roll_ms"] = chance.choice((1_000, 5_000))
+
+
+def _add_damage(chance: random.Random, drawn: Character) -> None:
+    for blow in (Blow.FILL_DISK, Blow.DELETE_SEGMENT, Blow.DAMAGE_LEADER):
+        drawn.blows += (blow,) * chance.choice((0, 2, 5))
+    drawn.settings["log_roll_ms"] = 1_000  # so that there are closed segments
 
 
 def _make_quiet(drawn: Character) -> None:

@@ -61,6 +61,9 @@ class Faults:
             Blow.CUT_COORDINATOR: self._cut_coordinator,
             Blow.REFUSE: self._refuse,
             Blow.BREAK_FOLDER: self._break_folder,
+            Blow.FILL_DISK: self._fill_disk,
+            Blow.DELETE_SEGMENT: self._delete_segment,
+            Blow.DAMAGE_LEADER: self._damage_leader,
         }
 
     def blow(self) -> None:
@@ -73,6 +76,7 @@ class Faults:
         for member in self.cluster.members.values():
             member.flush_ms = (FLUSH_MS,)
             self._mend_folder(member)
+            member.disk.is_full = False
 
     # Possible losses
 
@@ -130,6 +134,7 @@ class Faults:
 
         def start() -> None:
             if member.life == life and not member.is_up:
+                member.disk.is_full = False  # else it would refuse to start
                 member.start()
 
         self.world.at(self.chance.choice((100, 2_000, LONGEST_DOWN_MS)), start)
@@ -166,6 +171,8 @@ class Faults:
         if not up:
             return
         member = self.chance.choice(up)
+        if member.disk.is_full:
+            return  # it would end as after a kill
         self.report.stops += 1
         self._stopping.add(member.id)
         member.stop()
@@ -230,6 +237,59 @@ class Faults:
             number = self._disks.to_bytes(8, "big")
             member.replace_folder(SECOND_FOLDER, bytes([64 + member.id]) * 8 + number)
 
+    def _fill_disk(self) -> None:
+        """Until somebody makes room. Nothing that was written is lost, so any number may be
+        full."""
+        member = self.chance.choice(list(self.cluster.members.values()))
+        if not member.is_up or member.id in self._stopping or member.disk.is_full:
+            return
+        self.report.full_disks += 1
+        member.disk.is_full = True
+
+        def make_room() -> None:
+            member.disk.is_full = False
+
+        self.world.at(self.chance.choice((1_000, 5_000, LONGEST_DOWN_MS)), make_room)
+
+    def _delete_segment(self) -> None:
+        """While the node is down; its process was killed, so it is not trusted when it returns."""
+        victim = self._victim(loses_disk=True)
+        if victim is None:
+            return
+        self._without_disk.add(victim.id)
+        self.report.kills += 1
+        victim.kill(loses=False)
+        if paths := closed_segments(victim):
+            self.report.deleted_segments += 1
+            stem = self.chance.choice(paths).removesuffix(".log")
+            for suffix in (".log", ".index", ".timeindex"):
+                victim.disk.remove(stem + suffix)
+        self.start_later(victim)
+
+    def _damage_leader(self) -> None:
+        """A bit of a closed segment flips, and somebody finds it: the scrub, or a reader."""
+        victim = self._victim(loses_disk=True)
+        if victim is None:
+            return
+        self._without_disk.add(victim.id)
+        found = [
+            (replica, segment)
+            for topic in victim.node.broker.topics.by_name.values()
+            for replica in topic.here()
+            if replica.leads
+            for segment in replica.log.segments.items[:-1]
+            if segment.size and segment.base_offset >= replica.log.start_offset
+        ]
+        if not found:
+            return
+        self.report.damaged_leaders += 1
+        _, segment = self.chance.choice(found)
+        file = segment.open_file()
+        position = self.chance.randrange(segment.size)
+        byte = file.read(1, position)[0] ^ (1 << self.chance.randrange(8))
+        victim.disk.open(segment.path).write_at(bytes([byte]), position)
+        segment.look_for_damage()
+
     def _jump(self) -> None:
         self.report.clock_jumps += 1
         member = self.chance.choice(list(self.cluster.members.values()))
@@ -292,3 +352,14 @@ class Faults:
         network.loss = self.chance.choice((0.0, 0.01, 0.1))
         network.duplication = self.chance.choice((0.0, 0.01, 0.1))
         network.delays_ms = self.chance.choice(((1, 2), (1, 5, 50), (1, 200)))
+
+
+def closed_segments(member: Member) -> list[str]:
+    """The files of a member that is down, of all partitions but those of the metadata."""
+    found = []
+    for folder in member.cluster.folders:
+        for name in member.disk.list(folder):
+            logs = [each for each in member.disk.list(f"{folder}/{name}") if each.endswith(".log")]
+            if not name.startswith("__cluster_metadata"):
+                found += [f"{folder}/{name}/{each}" for each in logs[:-1]]
+    return found

@@ -44,6 +44,9 @@ class ClusterReport:
     slow_disks: int = 0
     broken_folders: int = 0
     replaced_folders: int = 0  # of those, by empty ones
+    full_disks: int = 0
+    deleted_segments: int = 0
+    damaged_leaders: int = 0
     replicas_moved: int = 0  # to the other data folder of their node, or at least begun
     lost_messages: int = 0
     doubled_messages: int = 0

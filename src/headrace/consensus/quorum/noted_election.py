@@ -1,0 +1,51 @@
+"""What a member of the quorum has noted in `quorum-state`, and whether its disk takes writes.
+
+On a full disk a member still follows, resigns and waits: without a vote of its own in that epoch,
+it loses nothing by a restart but the knowledge of the epoch, which others have. Two leaders in one
+epoch need a voter that votes twice, and a vote that cannot be written is not given.
+"""
+
+from __future__ import annotations
+
+from headrace.consensus.quorum.quorum_log import Election, StateFile
+from headrace.storage.durability.open_files import is_full
+
+
+class NotedElection:
+    __slots__ = ("has_no_room", "_state_file", "_noted")
+
+    def __init__(self, state_file: StateFile) -> None:
+        # The disk has refused a write since the last one that it took. A member that cannot write
+        # does not stand for election.
+        self.has_no_room = False
+        self._state_file = state_file
+        self._noted: Election | None = None  # as the file has it
+
+    def read(self) -> Election:
+        self._noted = self._state_file.read()
+        return self._noted
+
+    def note(self, election: Election, *, promises: bool) -> None:
+        """`promises`: others are to count on it, as on a vote. OSError: nothing has changed."""
+        if election == self._noted:
+            return
+        try:
+            self._state_file.write(election)
+        except OSError as problem:
+            self.has_no_room = True
+            if promises or not is_full(problem):
+                raise
+        else:
+            self._noted = election
+
+    def find_room(self, election: Election) -> bool:
+        """Whether the disk takes a write again: that of the present state."""
+        try:
+            self._state_file.write(election)
+        except OSError as problem:
+            if not is_full(problem):
+                raise
+            return False
+        self._noted = election
+        self.has_no_room = False
+        return True
