@@ -21,7 +21,6 @@ from headrace.replication.partition_follower import FollowerRole
 from headrace.replication.replica import Replica
 from headrace.simulator.disk import VirtualFile
 from headrace.storage.log_copy import LogCopy
-from headrace.storage.partition_log import PartitionLog
 from headrace.storage.producer_state import ProducerState
 from headrace.storage.recovery.recovery import Loader
 from tests.unit.replication import broken_rules as replication
@@ -94,11 +93,6 @@ def full_disks_end_nodes(patch: Patch) -> None:
     patch.setattr(quorum_host, "is_full", lambda problem: False)
 
 
-def followers_have_what_their_disk_refuses(patch: Patch) -> None:
-    """Their next fetch leaves before the end of the turn, at which the disk may refuse records."""
-    patch.setattr(PartitionLog, "write_at_once", lambda self: None)
-
-
 # Seeds that see it, the cheapest first: 0.1 to 0.8 s of processor time each. A change of the
 # simulator, or of what it runs, moves what happens in a seed; the test then looks through others
 # and is slow: `python -m tests.simulation.renew RULE` finds seeds that cost less.
@@ -123,6 +117,5 @@ CAUGHT_BY: dict[Rule, tuple[int, ...]] = {
     a_log_that_begins_within_a_batch_is_not_followed: (48,),
     lost_segments_are_not_looked_for: (6788,),
     damaged_leaders_stay: (10502,),
-    full_disks_end_nodes: (8089,),
-    followers_have_what_their_disk_refuses: (8089,),
+    full_disks_end_nodes: (11659,),
 }
