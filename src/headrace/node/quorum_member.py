@@ -11,7 +11,12 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from headrace.broker.folders.identity import UnusableFolder, read_identity, write_identity
+from headrace.broker.folders.identity import (
+    UnusableFolder,
+    find_lost_metadata,
+    read_identity,
+    write_identity,
+)
 from headrace.broker.replicas.partitions import Partitions
 from headrace.consensus.first_files import (
     METADATA_FOLDER,
@@ -68,6 +73,7 @@ class QuorumMember:
             settings.is_controller and settings.values["controller.quorum.auto.join.enable"]
         )
         self.identity = read_identity(disk, settings.folder, settings.node_id, randomness)
+        self._require_metadata(partitions.folders.paths)
         self.log = self._open_log(partitions)
         # How this start of the node presents itself to a controller.
         self.presented = membership(settings, randomness)
@@ -93,6 +99,36 @@ class QuorumMember:
         )
 
     # Start
+
+    def _require_metadata(self, folders: tuple[str, ...]) -> None:
+        """A node alone would begin an empty cluster, in which all its partitions are strays. Among
+        others it fetches the metadata again, as Apache Kafka's nodes do."""
+        partition = find_lost_metadata(self._disk, self._settings.folder)
+        if partition is None or any(self._has_metadata(path) for path in folders):
+            return  # the survey of the folders refuses a wrong order of them
+        where = f"{self._settings.folder}/{METADATA_FOLDER}"
+        if self._alone:
+            raise UnusableFolder(
+                f"{self._settings.folder} has lost its metadata: {where} has no log and no "
+                f"snapshot, but there are partitions such as {partition}. Nothing is begun anew. "
+                "Bring that folder back from a copy; for a new cluster name another folder with "
+                "--data."
+            )
+        log.error(
+            "%s has no log and no snapshot, but there are partitions such as %s: this node has "
+            "lost its metadata and its votes, and fetches the metadata from the other controllers. "
+            "What only this node and one that is gone had committed would be lost: let all other "
+            "controllers run until `headrace cluster status` shows no metadata lag for this one.",
+            *(where, partition),
+        )
+
+    def _has_metadata(self, folder: str) -> bool:
+        if folder == self._settings.folder or folder in self._settings.failed_folders:
+            return False
+        try:
+            return METADATA_FOLDER in self._disk.list(folder)
+        except OSError:
+            return False  # the survey says so
 
     def _open_log(self, partitions: Partitions) -> MetadataLog:
         settings, identity = self._settings, self.identity

@@ -142,9 +142,7 @@ def test_a_sender_who_may_not_see_the_registry_hears_what_is_missing(tmp_path: P
         admin = Admin(f"127.0.0.1:{server.port('PLAINTEXT')}")
         admin.topics.create("orders", partitions=1)
         admin.delayed.enable("orders")
-        alice = connection(
-            bootstrap=f"127.0.0.1:{server.port('SASL_PLAINTEXT')}", overrides=login
-        )
+        alice = connection(bootstrap=f"127.0.0.1:{server.port('SASL_PLAINTEXT')}", overrides=login)
         entry = partial(Acl, "topic", pattern="literal", principal="User:alice", host="*")
         admin.acls.add([entry("orders.delay", operation="write", permission="allow")])
         with Producer(alice, settings=FILLS) as sender:

@@ -20,9 +20,7 @@ from headrace.client.records import HeaderList
 from headrace.contract.headers import MESSAGE_ID, SOURCE, SOURCE_TOPIC_ID
 
 # A place, with or without the topic's id; behind a "~" follows what publishing adds.
-_PLACE = re.compile(
-    r"[A-Za-z0-9._-]+/\d+/\d+(?:@[A-Za-z0-9_-]{22})?(?:~.*)?", re.ASCII | re.DOTALL
-)
+_PLACE = re.compile(r"[A-Za-z0-9._-]+/\d+/\d+(?:@[A-Za-z0-9_-]{22})?(?:~.*)?", re.ASCII | re.DOTALL)
 # As `remembered_as` writes it.
 _OF_TOPIC = re.compile(r"[A-Za-z0-9._-]+//(.*)", re.ASCII | re.DOTALL)
 # Base64 of 16 bytes, as Kafka prints topic ids.

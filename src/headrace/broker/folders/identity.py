@@ -2,7 +2,8 @@
 
 Cluster id, node id and the id of the folder itself. A folder of another node is refused; a folder
 without the file is new, and the file is written last, when everything else of a new cluster is
-there: a folder without it that has a metadata log has lost it, and is not formatted again.
+there: a folder without it that has a metadata log has lost it, and is not formatted again. A folder
+with partitions and without any metadata has lost that (`find_lost_metadata`).
 A comment carries a checksum, since nothing else tells a flipped bit in the cluster's id. Apache
 Kafka passes over it, and a file without it (Apache's own) is believed.
 """
@@ -25,6 +26,8 @@ from headrace.storage.checkpoints import (
     properties_to_bytes,
 )
 
+# As Kafka names the folder of a partition.
+_PARTITION = re.compile(r"[A-Za-z0-9._-]{1,249}-\d{1,10}", re.ASCII)
 _CHECKSUM = re.compile(rb"^#headrace\.crc32c=([0-9a-f]{8})\n", re.MULTILINE)
 
 
@@ -109,6 +112,20 @@ def _require_new(disk: Disk, folder: str, path: str) -> None:
             f"{path} is missing, but {metadata} holds the metadata of a cluster: nothing is "
             f"formatted anew. Bring the file back from a copy. {_what_to_type(folder)}"
         )
+
+
+def find_lost_metadata(disk: Disk, folder: str) -> str | None:
+    """The name of a partition in a folder that has no metadata any more; None if all is well.
+
+    A folder that was only formatted has no partitions, and one that has served some has a metadata
+    log that is not empty, or a snapshot.
+    """
+    metadata = f"{folder}/{METADATA_FOLDER}"
+    for name in disk.list(metadata):
+        if name.endswith((".log", ".checkpoint")) and disk.size(f"{metadata}/{name}"):
+            return None
+    partitions = (name for name in disk.list(folder) if _PARTITION.fullmatch(name))
+    return min((name for name in partitions if name != METADATA_FOLDER), default=None)
 
 
 def _what_to_type(folder: str) -> str:

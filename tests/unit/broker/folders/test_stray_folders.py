@@ -3,6 +3,9 @@
 import logging
 import shutil
 
+import pytest
+
+from headrace.broker.folders.identity import UnusableFolder
 from tests.unit.broker.rig import Rig
 
 DAY_MS = 86_400_000
@@ -67,3 +70,23 @@ def test_minus_one_keeps_them_for_ever(tmp_path):
     rig = Rig(data, headrace_stray_retention_ms=-1)
     rig.advance(400 * DAY_MS)
     assert strays(data) == ["orders-0"]
+
+
+@pytest.mark.parametrize("left", [None, "quorum-state", "00000000000000000000.log"])
+def test_a_node_alone_that_lost_its_metadata_begins_no_other_cluster(tmp_path, left):
+    """Its topics would be strays, and removed after thirty days. An empty log is a lost one."""
+    data = tmp_path / "data"
+    rig = Rig(data)
+    rig.create("orders", 1)
+    rig.produce("orders", "a")
+    rig.stop()
+    metadata = data / "__cluster_metadata-0"
+    shutil.move(metadata, tmp_path / "kept")
+    if left is not None:
+        metadata.mkdir()
+        (metadata / left).write_bytes(b"")
+    with pytest.raises(UnusableFolder, match="has lost its metadata.*orders-0"):
+        Rig(data)
+    shutil.rmtree(metadata, ignore_errors=True)
+    shutil.move(tmp_path / "kept", metadata)
+    assert strays(data) == [] and "orders" in Rig(data).node.broker.image.topics
