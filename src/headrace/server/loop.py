@@ -51,8 +51,8 @@ LEAST_SHARE_NS = 2_000_000
 # costs: an offset commit took 27 to 31 us in place of 24.
 SWITCH_IN_LONG_WORK_S = 0.000_5
 # Bytes of replies that clients have not read, over all connections; records in files do not count.
-# Above it no long answer is made, and after UNREAD_FOR_MS the connections with the most unread bytes
-# are closed.
+# Above it no long answer is made, and after UNREAD_FOR_MS the connections with the most unread
+# bytes are closed.
 MOST_UNREAD_BYTES = 128 * 1024 * 1024
 UNREAD_FOR_MS = 10_000
 MOST_LINES_PER_SECOND = 20
