@@ -10,6 +10,7 @@ waited, which it does. A turn above the rule is marked; a turn that grows with t
 from __future__ import annotations
 
 import argparse
+import functools
 import re
 import socket
 import tempfile
@@ -69,16 +70,16 @@ class Search:
         wait_for_coordinator(self.connection)
         wait_for_coordinator(self.connection, TRANSACTIONS)
         for _, title, prepare in PREPARATIONS:
-            self.measure(title, lambda prepare=prepare: prepare(self.ask, self.size))
+            self.measure(title, functools.partial(prepare, self.ask, self.size))
         for case in grown_state.cases(self.ask, self.size):
-            self.measure(case.title, lambda case=case: asked_at_once(self.port, case, 1))
+            self.measure(case.title, functools.partial(asked_at_once, self.port, case, 1))
             if case.large_answer:
                 title = f"{AT_ONCE} connections: {case.title}"
-                self.measure(title, lambda case=case: asked_at_once(self.port, case, AT_ONCE))
+                self.measure(title, functools.partial(asked_at_once, self.port, case, AT_ONCE))
             if case.key == "all offsets":
                 for count in UNREAD:
                     title = f"{count} leave it unread, another one asks: {case.title}"
-                    self.measure(title, lambda c=count, case=case: unread(self.port, case, c))
+                    self.measure(title, functools.partial(unread, self.port, case, count))
             if case.key == "end":
                 self.measure("transactions time out together", self.time_out)
 

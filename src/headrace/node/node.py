@@ -258,8 +258,11 @@ class Node:
 
     def work(self, is_over: Callable[[], bool]) -> bool:
         """A slice of what takes long, until `is_over`; whether more is left."""
-        changes, loads = self.broker.changes, self.broker.loads
-        answers = self.dispatch.long_answers
+        broker, answers = self.broker, self.dispatch.long_answers
+        changes, loads, chores = broker.changes, broker.loads, broker.chores
+        replicated = broker.replica_fetching.answers
+        if self.links is None and not (answers or changes or loads or chores or replicated):
+            return False  # as in most turns
         self._answers_first = not self._answers_first  # what comes second may get one step only
         if answers and self._answers_first:
             answers.run(is_over)
@@ -270,16 +273,13 @@ class Node:
             loads.run(is_over)
         if answers and not self._answers_first:
             answers.run(is_over)
-        chores = self.broker.chores
         if chores:
             chores.run(is_over)
-        replicated = self.broker.replica_fetching.answers
         if replicated:
             replicated.run(is_over)
         if self.links is not None:
             self.links.see_what_is_applied()
-        is_busy = bool(changes) or bool(loads) or bool(chores) or bool(replicated)
-        return is_busy or not answers.waits
+        return bool(changes or loads or chores or replicated) or not answers.waits
 
     def end_turn(self) -> bool:
         """Before replies leave. False: the disk has refused something; some replies may promise it
