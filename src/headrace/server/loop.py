@@ -223,8 +223,8 @@ class Loop:
         connections, descriptor = self.connections, connection.descriptor
         if connections.get(descriptor) is not connection:
             return
-        # Counted from here, not from the first request: to close 20 connections with long unread
-        # answers took 50 ms.
+        # Counted from here, not from the first request: a departure with a long unread answer takes
+        # time as well.
         self._taken_at_ns = taken_at_ns = self._stopwatch()
         if not self._turn_ends_ns:
             self._turn_ends_ns = taken_at_ns + REQUESTS_NS
