@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from headrace.contract.headers import (
     DEAD_ATTEMPTS,
+    DEAD_CUT,
     DEAD_ERROR,
     DEAD_FIRST_AT,
     DEAD_GROUP,
@@ -42,6 +43,7 @@ __all__ = [
     "ATTEMPT",
     "CARRIED_ID",
     "DEAD_ATTEMPTS",
+    "DEAD_CUT",
     "DEAD_ERROR",
     "DEAD_FIRST_AT",
     "DEAD_GROUP",

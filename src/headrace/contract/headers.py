@@ -74,6 +74,8 @@ DEAD_TOPIC = "headrace-dead-topic"  # where it was first read
 DEAD_PARTITION = "headrace-dead-partition"
 DEAD_OFFSET = "headrace-dead-offset"
 DEAD_GROUP = "headrace-dead-group"
+# On a letter that did not fit into the topic and was cut: the record's own size and hash, as JSON.
+DEAD_CUT = "headrace-dead-cut"
 
 # ---- on records of the topic `headrace.delay.far` -----------------------------------------------
 FAR_KEY = "headrace-far-key"  # the record's own key; absent when it is null

@@ -41,6 +41,11 @@ def again(
             f"{letter.name} says that group {letter.group} failed to handle it in "
             f"{letter.origin_topic}, but it is not among its dead letters."
         )
+    if value == letter.value and letter.header(names.DEAD_CUT) is not None:
+        raise NotRedrivable(
+            f"{letter.name} has only the beginning of a record that was too large for this topic; "
+            f"the record is {letter.origin_topic}/{letter.origin_partition}/{letter.origin_offset}."
+        )
     if letter.redrives >= most_redrives:
         raise NotRedrivable(
             f"{letter.name} came back {letter.redrives} times already; look at it, then use "

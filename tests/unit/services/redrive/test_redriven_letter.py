@@ -7,6 +7,7 @@ import pytest
 from headrace.app.names import dead_topic, retry_topic, wide_topic
 from headrace.app.retries.dead_letters import why_headers
 from headrace.client.records import Record
+from headrace.contract.headers import DEAD_CUT
 from headrace.services.redrive.letters import DeadLetter, dead_letter
 from headrace.services.redrive.redriven_letter import NotRedrivable, again
 
@@ -38,3 +39,11 @@ def test_a_letter_that_names_another_group_is_refused(topic: str, group: str) ->
     forged = letter(dead_topic("mine", "app"), topic=topic, group=group)
     with pytest.raises(NotRedrivable, match="not among its dead letters"):
         again(forged, value=b"v")
+
+
+def test_a_letter_that_holds_a_part_of_a_record_is_sent_with_a_new_value_only() -> None:
+    cut = letter(dead_topic("orders", "app"), topic="orders", group="app")
+    cut.headers.append((DEAD_CUT, b'{"bytes": 5000000, "sha256": "9f86"}'))
+    with pytest.raises(NotRedrivable, match="the record is orders/0/5"):
+        again(cut, value=cut.value)
+    assert again(cut, value=b"mended").value == b"mended"
