@@ -65,8 +65,8 @@ setup: $(RUN_STAMP) ## make .venv with the command headrace: . .venv/bin/activat
 
 .PHONY: setup-spark
 setup-spark: $(RUN_STAMP) ## add Spark for pipelines to .venv, 0.5 GB
-	@echo 'Installing what requirements/spark.txt locks'
-	@$(PIP_INSTALL) --require-hashes -r requirements/spark.txt
+	@echo 'Installing what requirements/spark.txt locks: 0.5 GB, minutes'
+	@$(subst --quiet,,$(PIP_INSTALL)) --require-hashes -r requirements/spark.txt
 
 .PHONY: wheel
 wheel: $(RUN_STAMP) ## build dist/headrace-VERSION-py3-none-any.whl

@@ -16,7 +16,7 @@ from headrace.pipelines.pipeline_names import load
 from headrace.pipelines.rows.record_rows import source_options
 from headrace.pipelines.rows.schema import avro_of, enveloped, from_seen
 from headrace.pipelines.sinks.jdbc import statements
-from headrace.pipelines.spark.shape import Node, stateful_operator
+from headrace.pipelines.spark.shape import Node, remedy, stateful_operator
 from headrace.pipelines.spark.spark_errors import explained
 from headrace.pipelines.stream import backfill
 
@@ -250,3 +250,12 @@ def test_sparks_failures_in_a_sentence(said: str, meant: str) -> None:
 def test_a_name_alone_is_one_that_comes_with_it() -> None:
     with pytest.raises(PipelineError, match="comes with Headrace"):
         load("no-such-pipeline")
+
+
+def test_advice_about_a_refused_stream_fits_what_it_does() -> None:
+    """The words are those of Spark 4.0's own check."""
+    of_streams = "not supported on streaming DataFrames/Datasets"
+    assert "sort the table when you read it" in remedy(f"Sorting is {of_streams}, unless ...")
+    assert "F.window" in remedy(f"Non-time-based windows are {of_streams}")
+    assert "must keep only rows of the stream" in remedy(f"RightOuter joins are {of_streams}")
+    assert remedy("Multiple streaming aggregations") == ""

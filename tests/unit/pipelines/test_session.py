@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 from rich.console import Console
 
-from headrace.cli.applications.pipeline_bar import Bar
+from headrace.cli.applications.pipeline_bar import Bar, Lines
 from headrace.pipelines.spark import session
 from headrace.pipelines.spark.bar import Seen, Stages, waiting
 
@@ -92,3 +92,21 @@ def test_what_the_person_gives_wins_and_a_cluster_is_left_as_it_is() -> None:
     assert session.cores("local-cluster[2,1,1024]") is None
     assert not on_cluster.keys() & session.LOCAL.keys()
     assert "spark.sql.shuffle.partitions" not in on_cluster
+
+
+def test_without_a_terminal_there_is_a_line_when_work_begins_and_one_a_minute() -> None:
+    lines: list[str] = []
+    now = 0.0
+    drawn = Lines(lines.append, clock=lambda: now)
+    for at, seen in [
+        (0, Seen("Spark starts")),
+        (1, Seen("Spark starts")),
+        (2, None),
+        (3, Seen("first batch")),
+        (60, Seen("first batch, stage 1", 1, 8)),
+        (64, Seen("first batch, stage 2", 3, 8)),
+        (65, None),
+    ]:
+        now = float(at)
+        drawn.draw(seen)
+    assert lines == ["Spark starts", "first batch", "first batch, stage 2: 3 of 8 tasks"]

@@ -358,10 +358,8 @@ def _text(given: str | None) -> str | None:
         raise Failure(f"Cannot read {given[1:]}: {failure}.") from None
 
 
-def _draw() -> Draw | None:
-    """On standard error, if somebody watches."""
-    if not sys.stderr.isatty():
-        return None
-    from headrace.cli.applications.pipeline_bar import Bar
+def _draw() -> Draw:
+    """On standard error: a line that moves on a terminal, else lines now and then."""
+    from headrace.cli.applications.pipeline_bar import Bar, Lines
 
-    return Bar().draw
+    return Bar().draw if sys.stderr.isatty() else Lines(output.note).draw

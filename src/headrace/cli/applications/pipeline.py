@@ -142,6 +142,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run a pipeline as a stream until interrupted, or once, or over history."""
+    from headrace.cli.applications.pipeline_bar import Lines
     from headrace.pipelines.metrics import served
     from headrace.pipelines.stream.runner import Runner
 
@@ -169,7 +170,7 @@ def run(
                 data=data,
                 say=_above(bar, output.note if as_json else output.say),
                 note=_above(bar, output.note),
-                draw=None if bar is None else bar.draw,
+                draw=Lines(output.note).draw if bar is None else bar.draw,
                 master=master,
                 spark_settings=settings,
                 py_files=tuple(py_files),

@@ -1,7 +1,9 @@
-"""The line of a terminal while Spark starts or computes; it disappears afterwards."""
+"""What is seen while Spark starts or computes: a line of a terminal that disappears afterwards;
+without a terminal, lines now and then."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from rich.console import Console
@@ -9,6 +11,29 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.text import Text
 
 from headrace.pipelines.spark.bar import Seen
+
+LINE_EVERY_S = 60.0
+
+
+class Lines:
+    """Without a terminal: a line when some work begins, and one a minute while it lasts."""
+
+    def __init__(
+        self, note: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._note, self._clock = note, clock
+        self._written: float | None = None
+
+    def draw(self, seen: Seen | None) -> None:
+        if seen is None:
+            self._written = None
+            return
+        now = self._clock()
+        if self._written is not None and now - self._written < LINE_EVERY_S:
+            return
+        self._written = now
+        tasks = f": {seen.done:,} of {seen.whole:,} tasks" if seen.whole else ""
+        self._note(f"{seen.what}{tasks}")
 
 
 class _Tasks(ProgressColumn):

@@ -93,6 +93,18 @@ def converted(value: Column, kind: DataType, unit: str) -> Column:
     return F.when((_begins_with_date(value) & whole) | far, value.try_cast("date"))
 
 
+def has_decimals(kind: DataType) -> bool:
+    from pyspark.sql import types as T
+
+    if isinstance(kind, T.StructType):
+        return any(has_decimals(one.dataType) for one in kind.fields)
+    if isinstance(kind, T.ArrayType):
+        return has_decimals(kind.elementType)
+    if isinstance(kind, T.MapType):
+        return has_decimals(kind.valueType)
+    return isinstance(kind, T.DecimalType)
+
+
 def columns(value: Column, schema: StructType, unit: str) -> list[Column]:
     """The fields of a struct, each in its type."""
     return [converted(value[one.name], one.dataType, unit).alias(one.name) for one in schema.fields]
@@ -120,16 +132,28 @@ def _text(variant: Column) -> Column:
     return F.try_variant_get(variant, "$", "string")
 
 
+def digits(number: Column) -> Column:
+    """The digits of a number in text, without zeros at its ends and without its exponent."""
+    from pyspark.sql import functions as F
+
+    return F.regexp_replace(F.regexp_replace(number, r"[eE].*$|[-+.]", ""), r"^0+|0+$", "")
+
+
 def _fits(variant: Column, kind: DecimalType) -> Column:
     """Whether no digit would be lost."""
     from pyspark.sql import functions as F
 
     text = _text(variant)
-    digits = F.length(F.regexp_extract(text, r"^-?\d+(?:\.(\d*?)0*)?$", 1)) <= kind.scale
+    scaled = F.length(F.regexp_extract(text, r"^-?\d+(?:\.(\d*?)0*)?$", 1)) <= kind.scale
     sort = F.schema_of_variant(variant)
-    # A number of more than 38 digits, or with an exponent, is a double there: digits may be lost.
     exact = sort.startswith("DECIMAL") | (sort == "BIGINT") | (sort == "STRING")
-    return exact & text.rlike(PLAIN_NUMBER) & digits
+    # With an exponent it is a double there. So is a number of more than 38 digits, but such records
+    # are bad (`kept_numbers.lost`).
+    kept = digits(text) == digits(text.try_cast(kind).cast("string"))
+    powered = (sort == "DOUBLE") | ((sort == "STRING") & text.rlike("[eE]"))
+    return (exact & text.rlike(PLAIN_NUMBER) & scaled) | (
+        powered & text.rlike(NUMBER) & F.coalesce(kept, F.lit(False))
+    )
 
 
 # ---- reasons

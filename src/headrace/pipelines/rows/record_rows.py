@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from headrace.contract import headers as names
 from headrace.pipelines.declaration import Pipeline, Topic
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.rows import exact, strict
+from headrace.pipelines.rows import exact, kept_numbers, strict
 from headrace.pipelines.rows.schema import VARIANT, enveloped, from_seen
 from headrace.pipelines.spark.spark_errors import innermost
 
@@ -89,6 +89,7 @@ def security(options: dict[str, str]) -> dict[str, str]:
 def inferred(spark: SparkSession, topic: Topic, options: dict[str, str]) -> str:
     """DDL from the first records of each partition."""
     from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
 
     asked = {name: value for name, value in options.items() if name not in STARTING}
     asked |= {"startingOffsets": "earliest", "endingOffsets": "latest"}
@@ -100,7 +101,8 @@ def inferred(spark: SparkSession, topic: Topic, options: dict[str, str]) -> str:
             f"{topic.name} holds no JSON yet to infer a schema from: give one, or run again when "
             "there are records."
         )
-    return from_seen(seen, topic.event_time)
+    shape = StructType.fromDDL(from_seen(seen, topic.event_time))
+    return str(kept_numbers.settled(records, shape, JSON).toDDL())
 
 
 def schema_of(topic: Topic) -> StructType:
@@ -187,6 +189,8 @@ def _json(records: DataFrame, topic: Topic) -> tuple[DataFrame, list[Column]]:
         F.when(~strict.is_one_object(text), F.lit(MORE)),
         strict.half_pair(text),
     ]
+    if exact.has_decimals(schema):
+        reasons.append(kept_numbers.lost(text))
     return found, reasons + strict.reasons(value, F.col(PARSED), schema, topic.unit)
 
 

@@ -24,6 +24,7 @@ from headrace.pipelines.failure import PipelineError
 # Instead of DDL: from the first records, then pinned; one column of any shape.
 INFER = "infer"
 VARIANT = "VARIANT"
+DOUBLE_DIGITS = 15  # of a decimal number that each DOUBLE gives back
 # Formats of values whose schema is Avro's: bare, and behind Confluent's header (a zero byte and
 # four bytes that name the schema in its registry).
 AVRO = ("avro", "confluent-avro")
@@ -73,7 +74,8 @@ def from_seen(seen: str, event_time: str | None = None) -> str:
     """DDL from what Spark's `schema_of_variant_agg` says, such as `OBJECT<a: BIGINT, b: VARIANT>`.
 
     A field whose type changed between records is VARIANT, a number with a fraction is DOUBLE (the
-    decimals seen so far say nothing of the next ones), one that was always null is STRING; the
+    decimals seen so far say nothing of the next ones) unless it has more digits than a DOUBLE has:
+    then it stays DECIMAL, for `kept_numbers` to decide. One that was always null is STRING; the
     event time is a timestamp.
     """
     if not seen.startswith("OBJECT<") or seen == "OBJECT<>":
@@ -82,12 +84,16 @@ def from_seen(seen: str, event_time: str | None = None) -> str:
             'schema, or schema="VARIANT" for one column of any shape.'
         )
     whole = seen.replace("OBJECT<>", VARIANT)
-    whole = re.sub(r"\bDECIMAL\(\d+, ?\d+\)", "DOUBLE", whole)
+    whole = re.sub(r"\bDECIMAL\((\d+), ?\d+\)", _decimal, whole)
     whole = re.sub(r"(?<=[:<] )VOID\b|(?<=<)VOID\b", "STRING", whole)
     columns = _parts(whole[len("OBJECT<") : -1])
     if event_time is not None:
         columns = [_as_time(one, event_time) for one in columns]
     return ", ".join(column.replace("OBJECT<", "STRUCT<") for column in columns)
+
+
+def _decimal(seen: re.Match[str]) -> str:
+    return "DOUBLE" if int(seen[1]) <= DOUBLE_DIGITS else seen[0]
 
 
 def _as_time(column: str, event_time: str) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.sinks.table_writer import BATCH, LAST_BATCH, STREAM
 from headrace.pipelines.sinks.tables import has_delta_log, iceberg_name, is_delta, quoted
+from headrace.pipelines.spark.session import settings_for_now
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -163,7 +164,7 @@ def compact(
     `min_files` of them."""
     before = files(spark, location)
     if format_of(spark, location) == "delta":
-        with _set(spark, {} if sizes is None else sizes.of_delta()):
+        with settings_for_now(spark, {} if sizes is None else sizes.of_delta()):
             spark.sql(f"OPTIMIZE delta.{quoted(location)}").collect()
     else:
         catalog, table = _for_procedures(spark, location)
@@ -223,23 +224,9 @@ def forget(spark: SparkSession, location: str, *, hours: float) -> int | None:
 def _few_tasks(spark: SparkSession) -> AbstractContextManager[None]:
     """VACUUM lists the files of a table, however few, with 10,000 tasks unless told otherwise."""
     tasks = str(4 * spark.sparkContext.defaultParallelism)
-    return _set(spark, {"spark.sql.sources.parallelPartitionDiscovery.parallelism": tasks})
-
-
-@contextmanager
-def _set(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
-    """Spark's settings, for a while."""
-    before = {name: spark.conf.get(name, None) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, known in before.items():
-            if known is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, known)
+    return settings_for_now(
+        spark, {"spark.sql.sources.parallelPartitionDiscovery.parallelism": tasks}
+    )
 
 
 def _keep_last_batches(spark: SparkSession, location: str) -> None:

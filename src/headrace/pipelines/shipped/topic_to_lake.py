@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.pipelines.declaration import NAME, VALUES, Pipeline, Table, Topic
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.rows import record_rows
+from headrace.pipelines.rows import kept_numbers, record_rows
 from headrace.pipelines.shipped.evolution import (
     KIND,
     RECORD,
     RESERVED,
+    LeftOut,
+    by_first_record,
     fields_in,
+    has_field,
     kinds,
     merged,
     seen_in,
@@ -102,11 +105,16 @@ class LakeRows:
             return self._with_tombstones(record_rows.parsed(records, source))
         records = kinds(records)
         known = self._known(table)
-        schema, left_out = merged(known, seen_in(records), RESERVED)
+        seen = by_first_record(records, seen_in(records))
+        schema, left_out = merged(known, seen, RESERVED)
+        said = [one.shown for one in left_out]
         if (wide := fields_in(schema)) > MOST_FIELDS:
-            left_out = [f"{wide - fields_in(known):,} new ones beyond {MOST_FIELDS:,}"]
-            schema = StructType(list(known.fields))
-        self._tell(left_out, note)
+            said = [f"{wide - fields_in(known):,} new ones beyond {MOST_FIELDS:,}"]
+            schema, left_out = StructType(list(known.fields)), []
+        elif schema != known:
+            new, _ = merged(StructType([]), seen, RESERVED)
+            schema, _ = merged(known, kept_numbers.settled(records, new, record_rows.JSON))
+        self._tell(said, note)
         if not schema.fields:
             schema.add(StructField(NOTHING, StringType()))
         found = record_rows.parsed(records, Topic(lake.topic, schema=schema.toDDL()))
@@ -114,8 +122,18 @@ class LakeRows:
         no_object = F.col("value").isNotNull() & ~F.coalesce(
             F.col(KIND).startswith("OBJECT<"), F.lit(False)
         )
-        why = F.when(no_object, F.lit("the value is no JSON object")).otherwise(
-            F.col(record_rows.WHY)
+        text = F.col("value").cast("string")
+        typed = F.col(record_rows.PARSED)
+        why = F.coalesce(
+            F.when(no_object, F.lit("the value is no JSON object")),
+            *(
+                F.when(has_field(one.path), F.lit(_only_in_case(one)))
+                for one in left_out
+                if one.column is not None
+            ),
+            F.col(record_rows.WHY),
+            kept_numbers.lost(text),
+            kept_numbers.rounded(text, typed, schema, self._pinned().names, record_rows.JSON),
         )
         return self._with_tombstones(found.withColumn(record_rows.WHY, why))
 
@@ -128,11 +146,7 @@ class LakeRows:
 
     def _known(self, table: StructType | None) -> StructType:
         """The table's own columns, and those that are pinned."""
-        from pyspark.sql.types import StructType
-
-        pinned = StructType([])
-        if self.lake.schema is not None:
-            pinned = record_rows.schema_of(Topic(self.lake.topic, schema=self.lake.schema))
+        pinned = self._pinned()
         if table is None:
             return pinned
         if wrong := conflicts(table, pinned):
@@ -142,6 +156,14 @@ class LakeRows:
                 f"{self.lake.pipeline().name} --table`."
             )
         return merged(table, pinned)[0]
+
+    def _pinned(self) -> StructType:
+        """The columns whose types the user chose; a DOUBLE among them may round."""
+        from pyspark.sql.types import StructType
+
+        if self.lake.schema is None:
+            return StructType([])
+        return record_rows.schema_of(Topic(self.lake.topic, schema=self.lake.schema))
 
     def _with_tombstones(self, found: DataFrame) -> DataFrame:
         """For upserts a null value is good and a null key is not."""
@@ -164,3 +186,10 @@ class LakeRows:
         if self.lake.upsert:
             columns.append(F.col("value").isNull().alias(DELETED))
         return found.where(F.col(record_rows.WHY).isNull()).select(*columns)
+
+
+def _only_in_case(field: LeftOut) -> str:
+    return (
+        f"the field {field.shown} differs from the column {field.column} only in case, and tables "
+        "do not tell them apart"
+    )

@@ -18,6 +18,7 @@ from headrace.pipelines.declaration import Table
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.sinks import delta_log, small_upserts, table_columns
 from headrace.pipelines.sinks.console_lines import Once, Say
+from headrace.pipelines.sinks.deleted_keys import DeletedKeys
 from headrace.pipelines.sinks.latest import Latest
 from headrace.pipelines.sinks.table_memory import TableMemory
 from headrace.pipelines.sinks.tables import iceberg_name, is_delta, is_there, quoted
@@ -55,6 +56,7 @@ class TableWriter:
     told: set[str] = field(default_factory=set)
     few: bool = False  # the batch before had few rows
     stream: str = ""  # the one that writes
+    deleted: DeletedKeys | None = None  # where rows are taken out of the table
 
     def named(self, name: str) -> Table:
         return replace(self.table, name=name)
@@ -87,7 +89,7 @@ class TableWriter:
         if self.table.format == "iceberg":
             self._append_to_iceberg(self.fit(rows), once)
         elif self.table.upserts:
-            self._upsert(rows, latest)
+            self._upsert(rows, once, latest)
         else:
             self._append_to_delta(self.fit(rows), once)
 
@@ -242,7 +244,7 @@ class TableWriter:
 
     # ---- replaced by key
 
-    def _upsert(self, rows: DataFrame, latest: Latest | None) -> None:
+    def _upsert(self, rows: DataFrame, once: Once | None, latest: Latest | None) -> None:
         """The rows are used more than once, so they are kept meanwhile: in this process where few
         are expected, which takes one job of Spark instead of three, else by Spark."""
         keys = self.table.keys
@@ -258,6 +260,8 @@ class TableWriter:
             if fetched is not None:
                 rows = rows.sparkSession.createDataFrame(fetched, rows.schema)
         chosen = rows if latest is None else latest.of_each_key(rows, keys)
+        if self.deleted is not None and once is not None:
+            chosen = self.deleted.without_older(chosen, once[1])
         kept = chosen.persist()
         try:
             self._refuse_empty_partitions(kept)
@@ -269,6 +273,8 @@ class TableWriter:
                 self._refuse_twice(kept, part)
             fitted = self.fit(kept)
             if part.rows:  # else it only moves the watermark: no new version of the table for that
+                if self.deleted is not None and once is not None:
+                    self.deleted.remember(kept, once[1])
                 self._merge(fitted, latest, part)
         finally:
             kept.unpersist()

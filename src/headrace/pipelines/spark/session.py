@@ -11,7 +11,8 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -193,3 +194,19 @@ def _log_settings(cache: Path) -> Path:
         new.write_text(LOG_SETTINGS, "utf-8")
         new.replace(path)
     return path
+
+
+@contextmanager
+def settings_for_now(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
+    """Spark's settings, for a while."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, known in before.items():
+            if known is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, known)

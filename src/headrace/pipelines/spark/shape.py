@@ -58,6 +58,19 @@ TAKES_ALL = ROW_BY_ROW - {
 } | {"Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct"}
 
 
+# By words of Spark's refusals of streams, the first that fits.
+REMEDIES = (
+    (("join", "union"), "A join or union must keep only rows of the stream. "),
+    (("sort",), "A stream never ends, so it cannot be sorted: sort the table when you read it. "),
+    (
+        ("non-time-based window", "non_time_window"),
+        "Use a window of time (F.window), or Table(..., newest=) for the last row of each key. ",
+    ),
+    (("limit", "offset"), "A stream has no first rows: cut the table when you read it. "),
+    (("distinct",), "Count with approx_count_distinct, or dropDuplicates before you count. "),
+)
+
+
 @dataclass(slots=True)
 class Node:
     """An operator of a plan."""
@@ -116,11 +129,17 @@ def must_stream(pipeline: Pipeline, rows: DataFrame, mode: str) -> None:
             modes.Update() if mode == "update" else modes.Append(),
         )
     except AnalysisException as refusal:
-        said = str(refusal).split(";\n")[0].splitlines()[0]
+        said = str(refusal).split(";\n")[0].splitlines()[0].rstrip(". ")
         raise PipelineError(
-            f"{pipeline.name} cannot run as a stream: {said}. A join or union must keep only rows "
-            "of the stream; over history it can run as it is (--history ..)."
+            f"{pipeline.name} cannot run as a stream: {said}. {remedy(said)}Over history it can "
+            "run as it is (--history ..)."
         ) from None
+
+
+def remedy(said: str) -> str:
+    """What to do about a refusal of Spark, as a sentence; "" where we have no advice."""
+    lower = said.lower()
+    return next((text for signs, text in REMEDIES if any(one in lower for one in signs)), "")
 
 
 def plan_of(rows: DataFrame) -> Node:

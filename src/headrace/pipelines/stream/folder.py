@@ -57,6 +57,10 @@ class Folder:
     def dead_checkpoint(self) -> Path:
         return self.state / "dead-checkpoint"
 
+    @property
+    def deleted_keys(self) -> Path:
+        return self.state / "deleted-keys"
+
     def identity(self, pipeline: Pipeline) -> str:
         """The id of this checkpoint's life; a checkpoint of another source or sink is refused."""
         path = self.state / "identity.json"

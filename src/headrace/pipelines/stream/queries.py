@@ -26,7 +26,9 @@ from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.rows import failing_records, record_place, record_rows
 from headrace.pipelines.sinks import tables
 from headrace.pipelines.sinks.console_lines import Once, Say
-from headrace.pipelines.sinks.latest import ByColumns, Latest
+from headrace.pipelines.sinks.deleted_keys import DeletedKeys
+from headrace.pipelines.sinks.latest import ByColumns, ByOffset, Latest
+from headrace.pipelines.sinks.table_writer import DELETED
 from headrace.pipelines.sinks.to_topic import TopicWriter
 from headrace.pipelines.sinks.writer import Writer
 from headrace.pipelines.spark import shape
@@ -88,6 +90,11 @@ class Streaming:
     def start(self, *, once: bool) -> list[StreamingQuery]:
         """The first one is the one that matters to people."""
         if self.growth is not None:
+            if isinstance(latest := self.growth.latest, ByOffset):
+                table = self.writer.table
+                table.deleted = DeletedKeys(
+                    self.folder.deleted_keys, latest, table.table.keys, DELETED
+                )
             grown = self._records(self.options).writeStream.foreachBatch(self._guarded(self._grown))
             return [self._begin(grown, self.folder.checkpoint, once=once)]
         if self.real_time:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -150,7 +150,11 @@ class Runner:
     def _run(self, streaming: Streaming, *, once: bool) -> None:
         queries = streaming.start(once=once)
         try:
-            told = self._watch(queries, streaming)
+            with ExitStack() as first:
+                first.enter_context(
+                    bar.shown(streaming.spark, self.draw, "waiting for the first batch")
+                )
+                told = self._watch(queries, streaming, first.close)
             streaming.keep_plan()
             if once and told < 0 and not self.stopping:
                 source = self.pipeline.source.name
@@ -172,9 +176,11 @@ class Runner:
             f"Spark ended before {self.pipeline.name}: run it again, it goes on at its checkpoint."
         )
 
-    def _watch(self, queries: list[StreamingQuery], streaming: Streaming) -> int:
+    def _watch(
+        self, queries: list[StreamingQuery], streaming: Streaming, begun: Callable[[], None]
+    ) -> int:
         """Tell of each batch until the stream ends, fails or is told to stop; says which was the
-        last one, or -1."""
+        last one, or -1. Calls `begun` before it tells of the first."""
         from pyspark.errors import StreamingQueryException
 
         told, reports = -1, progress_of.Reports()
@@ -183,7 +189,9 @@ class Runner:
                 for query in queries:
                     if query.isActive or query.exception() is not None:
                         query.awaitTermination(LOOK_EVERY_S)  # raises what it failed with
-                told = self._tell(reports.new(queries[0]), streaming, told)
+                if done := reports.new(queries[0]):
+                    begun()  # more than once does nothing
+                    told = self._tell(done, streaming, told)
             for query in queries:
                 if (failure := query.exception()) is not None:
                     raise failure
@@ -192,6 +200,7 @@ class Runner:
                 raise streaming.failed from failure
             raise PipelineError(explained(self.pipeline, str(failure))) from failure
         finally:
+            begun()
             told = self._tell(reports.new(queries[0]), streaming, told)
             self._keep_dead(streaming.folder)
         return told
