@@ -17,7 +17,7 @@ from headrace.pipelines.rows.record_rows import source_options
 from headrace.pipelines.rows.schema import avro_of, enveloped, from_seen
 from headrace.pipelines.sinks.jdbc import statements
 from headrace.pipelines.spark.shape import Node, remedy, stateful_operator
-from headrace.pipelines.spark.spark_errors import explained
+from headrace.pipelines.spark.spark_errors import explained, innermost
 from headrace.pipelines.stream import backfill
 
 URL = "jdbc:postgresql://localhost/shop"
@@ -238,7 +238,7 @@ def test_an_avro_schema_is_one_of_a_record() -> None:
             'last):\n  File "/x/pyspark/worker.py", line 1, in main\n    process()\n'
             '  File "/srv/shop.py", line 7, in ratio\n    return 1 / n\n'
             "ZeroDivisionError: division by zero\n\n\tat org.apache.spark.api.python.A",
-            "p failed: ZeroDivisionError: division by zero in ratio (shop.py, line 7).",
+            "ZeroDivisionError: division by zero in ratio (shop.py, line 7: return 1 / n).",
         ),
         ("", "no reason"),
     ],
@@ -259,3 +259,20 @@ def test_advice_about_a_refused_stream_fits_what_it_does() -> None:
     assert "F.window" in remedy(f"Non-time-based windows are {of_streams}")
     assert "must keep only rows of the stream" in remedy(f"RightOuter joins are {of_streams}")
     assert remedy("Multiple streaming aggregations") == ""
+
+
+def test_an_error_of_python_has_the_line_of_the_person_s_own_code() -> None:
+    said = """[STREAM_FAILED] Query terminated
+Traceback (most recent call last):
+  File "/usr/lib/pyspark/worker.py", line 1830, in main
+    process()
+    ~~~~~~~^^
+  File "/home/ada/shop.py", line 12, in share
+    return 10 // (n - n)
+           ~~~^^~~~~~~~~
+ZeroDivisionError: integer division or modulo by zero
+\tat org.apache.spark.api.python.BasePythonRunner"""
+    assert innermost(said) == (
+        "ZeroDivisionError: integer division or modulo by zero "
+        "in share (shop.py, line 12: return 10 // (n - n))"
+    )

@@ -97,6 +97,12 @@ def fill(
             "--metrics", metavar="HOST:PORT", help="Serve /metrics here while the stream runs."
         ),
     ] = None,
+    debug: Annotated[
+        bool,
+        typer.Option(
+            "--debug", help="Show Spark's errors with their stacks; otherwise they are in a file."
+        ),
+    ] = False,
     window: Annotated[str | None, typer.Option("--window", hidden=True)] = None,
     master: Master = "local[*]",
     spark: Settings = [],
@@ -130,6 +136,7 @@ def fill(
                 master=master,
                 spark_settings=key_values(spark, option="--spark"),
                 compact_every=compact_every,
+                debug=debug,
             )
             with served(
                 folders.Folder(data, runner.pipeline.name),

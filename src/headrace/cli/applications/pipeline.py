@@ -137,6 +137,12 @@ def run(
             "--metrics", metavar="HOST:PORT", help="Serve /metrics here while the stream runs."
         ),
     ] = None,
+    debug: Annotated[
+        bool,
+        typer.Option(
+            "--debug", help="Show Spark's errors with their stacks; otherwise they are in a file."
+        ),
+    ] = False,
     window: Annotated[str | None, typer.Option("--window", hidden=True)] = None,
     data: Data = HERE,
     as_json: Json = False,
@@ -161,7 +167,11 @@ def run(
     with at.connection() as cluster, _bar() as bar:
         try:
             settings = key_values(spark, option="--spark")
-            loaded = load(which, lambda: start(which, master=master, given=settings))
+            early = _log_of(which, data)  # a file may ask for Spark while it is loaded
+            loaded = load(
+                which,
+                lambda: start(which, master=master, given=settings, log=early, debug=debug),
+            )
             if zone is not None and settings.setdefault(ZONE, zone) != zone:
                 raise Failure(f"--zone says {zone}, --spark {settings[ZONE]}: leave one out.")
             runner = Runner(
@@ -178,6 +188,7 @@ def run(
                 compact_every=compact_every,
                 real_time=real_time,
                 accept_change=accept_change,
+                debug=debug,
             )
             if history is not None:
                 runner.history(spans.parse(history), into=into)
@@ -195,6 +206,12 @@ def run(
             raise Failure(str(failure)) from failure
     if as_json:
         output.answer_json(_state(_folder(data, loaded.name)))
+
+
+def _log_of(which: str, data: Path) -> Path:
+    """As `Runner.log`, before the pipeline's own name is known."""
+    name = Path(which.rpartition(":")[2].replace("_", "-")).name
+    return data.absolute() / "logs" / f"{name}.log"
 
 
 def _milliseconds(every: str) -> int:

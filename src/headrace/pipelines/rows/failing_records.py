@@ -97,6 +97,22 @@ def find(records: DataFrame, compute: Compute) -> list[tuple[Part, str]]:
     return found
 
 
+def first(records: DataFrame, compute: Compute) -> tuple[Part, str] | None:
+    """One record that fails, with its reason; None if the records do not fail here, or none of them
+    does alone. For functions that keep state: it says where to look, no more."""
+    for whole in parts_of(records):
+        part = whole
+        why = why_it_fails(compute, records.where(part.is_here()))
+        while why is not None and part.first < part.last:
+            before, after = part.halves()
+            part, why = before, why_it_fails(compute, records.where(before.is_here()))
+            if why is None:
+                part, why = after, why_it_fails(compute, records.where(after.is_here()))
+        if why is not None:
+            return part, why
+    return None
+
+
 def marked(records: DataFrame, failing: list[tuple[Part, str]], column: str) -> DataFrame:
     """The records, with the reason of those that fail in a column that was null."""
     from pyspark.sql import functions as F

@@ -7,6 +7,7 @@ says what is set instead and what it saves. The user's settings always win.
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import re
 import socket
@@ -25,16 +26,33 @@ from headrace.pipelines.spark.java import quiet_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LOG_SETTINGS = """rootLogger.level = error
+# Spark logs an error with its stack, of Python and of Java, tens to hundreds of lines of it: into a
+# file. People get one sentence, and the stacks on standard error only if they ask for them.
+LOG_FILE, SHOWN = "headrace.spark.log", "headrace.spark.shown"
+LOG_SETTINGS = f"""rootLogger.level = error
+rootLogger.appenderRef.file.ref = file
 rootLogger.appenderRef.stderr.ref = stderr
+rootLogger.appenderRef.stderr.level = ${{sys:{SHOWN}:-off}}
 # As the root: else Spark tells of the difference at each start.
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = ${{sys:{LOG_FILE}}}
+appender.file.filePattern = ${{sys:{LOG_FILE}}}.%i
+appender.file.createOnDemand = true
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd'T'HH:mm:ss.SSSXXX}} %p %c{{1}}: %m%n%ex%n
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 10MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 1
 appender.stderr.type = Console
 appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = spark: %p %c{1}: %m%n%ex{short.message}%n
+appender.stderr.layout.pattern = spark: %p %c{{1}}: %m%n%ex%n
 """
 
 ZONE = "spark.sql.session.timeZone"
@@ -93,9 +111,16 @@ def cores_here() -> int:
 
 
 def start(
-    name: str, *, master: str, given: Mapping[str, str], note: Say | None = None
+    name: str,
+    *,
+    master: str,
+    given: Mapping[str, str],
+    note: Say | None = None,
+    log: Path | None = None,
+    debug: bool = False,
 ) -> SparkSession:
-    """Takes seconds, and a download the first time; one that runs in this process is taken."""
+    """Takes seconds, and a download the first time; one that runs in this process is taken, with
+    the log that it has. Spark's errors go to `log`, with `debug` to standard error too."""
     must_be_installed()
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
@@ -109,7 +134,9 @@ def start(
     whole = settings(master, given)
     if SparkContext._active_spark_context is None:
         must_answer(master)
-        whole |= _prepared(whole, note)
+        log = log or user_cache() / "spark.log"
+        whole |= _prepared(whole, note, log, debug=debug)
+        _keep_python_errors(log, debug=debug)
     try:
         return SparkSession.builder.appName(f"headrace {name}").config(map=whole).getOrCreate()
     except (PySparkException, Py4JError) as failure:
@@ -164,20 +191,34 @@ def must_answer(master: str) -> None:
     raise PipelineError(f"No Spark master answers ({'; '.join(failures)}).")
 
 
-def _prepared(told: Mapping[str, str], note: Say | None) -> dict[str, str]:
+def _prepared(
+    told: Mapping[str, str], note: Say | None, log: Path, *, debug: bool
+) -> dict[str, str]:
     """Java, Python and jars for a new Spark, beside those that the person names."""
     cache = user_cache()
     os.environ["JAVA_HOME"] = str(quiet_home(cache))
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYSPARK_PYTHON"] = told.get(PYTHON, sys.executable)
     brought = [str(jar) for jar in jars(cache, note)]
+    log.parent.mkdir(parents=True, exist_ok=True)
     quiet = f"-Dlog4j2.configurationFile={_log_settings(cache).as_uri()}"
+    quiet += f' "-D{LOG_FILE}={log.absolute()}" -D{SHOWN}={"error" if debug else "off"}'
     return {
         JARS: ",".join([*brought, *filter(None, [told.get(JARS)])]),
         JAVA_OPTIONS: f"{quiet} {told.get(JAVA_OPTIONS, '')}".strip(),
         # Else Spark makes a folder of that name where one stands, for tables that we do not have.
         WAREHOUSE: told.get(WAREHOUSE, (cache / "spark-warehouse").as_uri()),
     }
+
+
+def _keep_python_errors(log: Path, *, debug: bool) -> None:
+    """What a batch's function raises is logged by py4j with its stack, before we explain it."""
+    logger = logging.getLogger("py4j")
+    for one in [one for one in logger.handlers if isinstance(one, logging.FileHandler)]:
+        logger.removeHandler(one)
+        one.close()
+    logger.addHandler(logging.FileHandler(log, encoding="utf-8", delay=True))
+    logger.propagate = debug
 
 
 def process_of(spark: SparkSession) -> int:

@@ -58,7 +58,7 @@ NO_COLUMN = re.compile(
 ERROR_CLASS, SQL_STATE = re.compile(r"^\[[A-Z0-9_.]+\] "), re.compile(r"\s*SQLSTATE: \w{5}.*$")
 # Frames that are not the person's own.
 OURS = ("/pyspark/", "/py4j/", "/headrace/")
-MOST = 400
+MOST, MOST_CODE = 400, 120
 
 
 def innermost(said: str) -> str:
@@ -78,12 +78,16 @@ def innermost(said: str) -> str:
 
 def _of_python(said: str) -> str | None:
     trace = said[said.rindex("Traceback (most recent call last)") :]
-    where, error = "", None
+    where, error, own = "", None, False
     for line in trace.splitlines()[1:]:
         text = line.strip()
         if (frame := PYTHON_FRAME.match(text)) is not None:
-            if not any(part in frame[1] for part in OURS):
+            own = not any(part in frame[1] for part in OURS)
+            if own:
                 where = f" in {frame[3]} ({frame[1].rpartition('/')[2]}, line {frame[2]})"
+        elif own and where.endswith(")") and line.startswith("    ") and set(text) - set("^~ "):
+            where = f"{where[:-1]}: {text[:MOST_CODE]})"
+            own = False
         elif (found := PYTHON_ERROR.match(text)) is not None:
             name, message = found[1].rpartition(".")[2], found[2]
             error = f"{name}: {message}" if message else name

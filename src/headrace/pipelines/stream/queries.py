@@ -152,6 +152,9 @@ class Streaming:
     def _start_counted(
         self, found: DataFrame, latest: Latest | None, *, once: bool
     ) -> StreamingQuery:
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import AnalysisException, PySparkException
+
         source = self.pipeline.source
         assert isinstance(source, Topic)
         counted = self._counted(source)
@@ -160,7 +163,13 @@ class Streaming:
 
         def write(batch: DataFrame, number: int) -> None:
             self._stop_at_rules(counted, number)
-            self.writer.write(batch, (self.writer.stream, number), latest)
+            try:
+                self.writer.write(batch, (self.writer.stream, number), latest)
+            except AnalysisException:
+                raise
+            except (PySparkException, Py4JJavaError) as failure:
+                self._name_the_record(counted.parsed_of(number), source, failure)
+                raise
             counted.bury_those_of(number)
 
         mode = self.pipeline.sink.output_mode
@@ -179,6 +188,27 @@ class Streaming:
         stops = [one for one in topic.expect if one.then == STOP] if topic is not None else []
         if stops and counted is not None and (found := counted.parsed_of(number)) is not None:
             self._tell_of_broken(found, {one.why: one for one in stops})
+
+    def _name_the_record(self, parsed: DataFrame | None, source: Topic, failure: Exception) -> None:
+        """Raises with the place of a record for which the function fails, if there is one. A
+        function with state cannot go on without it: its rows are made of many records."""
+
+        def compute(found: DataFrame) -> None:
+            rows = self.result(record_rows.good(found, source))
+            rows.write.format("noop").mode("overwrite").save()
+
+        if parsed is None:
+            return
+        good = parsed.where(f"{record_rows.WHY} IS NULL")
+        if (found := failing_records.first(good, compute)) is None:
+            return
+        part, why = found
+        place = f"{part.topic} {part.partition}/{part.first}"
+        raise PipelineError(
+            f"{self.pipeline.name} failed at the record {place}: "
+            f"{why}. A function that keeps state must take every record: mend it, or leave such "
+            "records out with expect=."
+        ) from failure
 
     def _same_start(self, query: StreamingQuery) -> dict[str, str]:
         """Each of two queries would find an end of the topic of its own, and a bad record between

@@ -59,6 +59,7 @@ class Runner:
     growth: Growth | None = None  # for lake tables
     accept_change: bool = False  # of the function, where Spark can carry on
     py_files: tuple[Path, ...] = ()  # what the functions import, for workers elsewhere
+    debug: bool = False  # Spark's errors on standard error too, with their stacks
     dead: int = 0  # records in the topic of dead letters since the checkpoint began
     stopping: bool = False
     topics: dict[str, list[int]] = field(default_factory=dict)  # those it reads, their partitions
@@ -67,6 +68,11 @@ class Runner:
         """A zone among Spark's settings is the pipeline's: one for days and for their dates."""
         if (zone := self.spark_settings.get(session.ZONE)) is not None:
             self.pipeline = self.pipeline.in_zone(zone)
+
+    @property
+    def log(self) -> Path:
+        """Spark's errors, with their stacks."""
+        return self.data.absolute() / "logs" / f"{self.pipeline.name}.log"
 
     # ---- as a stream
 
@@ -434,6 +440,8 @@ class Runner:
                 master=self.master,
                 given={**self.spark_settings, session.ZONE: self.pipeline.zone},
                 note=self.note,
+                log=self.log,
+                debug=self.debug,
             )
         session.ship(spark, self.pipeline.function, self.py_files)
         return spark
