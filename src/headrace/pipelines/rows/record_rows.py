@@ -101,8 +101,10 @@ def inferred(spark: SparkSession, topic: Topic, options: dict[str, str]) -> str:
             f"{topic.name} holds no JSON yet to infer a schema from: give one, or run again when "
             "there are records."
         )
-    shape = StructType.fromDDL(from_seen(seen, topic.event_time))
-    return str(kept_numbers.settled(records, shape, JSON).toDDL())
+    ddl = from_seen(seen, topic.event_time)
+    shape = StructType.fromDDL(ddl)
+    settled = kept_numbers.settled(records, shape, JSON)
+    return ddl if settled == shape else str(settled.toDDL())
 
 
 def schema_of(topic: Topic) -> StructType:
