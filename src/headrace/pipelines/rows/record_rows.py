@@ -191,9 +191,8 @@ def _json(records: DataFrame, topic: Topic) -> tuple[DataFrame, list[Column]]:
         F.when(~strict.is_one_object(text), F.lit(MORE)),
         strict.half_pair(text),
     ]
-    if exact.has_decimals(schema):
-        reasons.append(kept_numbers.lost(text))
-    return found, reasons + strict.reasons(value, F.col(PARSED), schema, topic.unit)
+    reasons += strict.reasons(value, F.col(PARSED), schema, topic.unit)
+    return found, reasons + ([kept_numbers.lost(text)] if exact.has_decimals(schema) else [])
 
 
 def _variant(records: DataFrame) -> tuple[DataFrame, list[Column]]:
