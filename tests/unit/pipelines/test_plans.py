@@ -267,7 +267,7 @@ Traceback (most recent call last):
   File "/usr/lib/pyspark/worker.py", line 1830, in main
     process()
     ~~~~~~~^^
-  File "/home/ada/shop.py", line 12, in share
+  File "/srv/shop.py", line 12, in share
     return 10 // (n - n)
            ~~~^^~~~~~~~~
 ZeroDivisionError: integer division or modulo by zero

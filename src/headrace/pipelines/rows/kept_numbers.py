@@ -168,7 +168,7 @@ def _loose(kind: StructType) -> StructType:
 # ---- columns that are new
 
 
-def settled(records: DataFrame, seen: StructType, options: dict[str, str]) -> StructType:
+def columns_for(records: DataFrame, seen: StructType, options: dict[str, str]) -> StructType:
     """Columns for the JSON `value` of some records, which have the shape `seen`. Numbers with a
     fraction or an exponent, or beyond LONG, become DOUBLE if none of them is rounded by it, else
     DECIMAL if that has room for all, else text."""

@@ -103,8 +103,8 @@ def inferred(spark: SparkSession, topic: Topic, options: dict[str, str]) -> str:
         )
     ddl = from_seen(seen, topic.event_time)
     shape = StructType.fromDDL(ddl)
-    settled = kept_numbers.settled(records, shape, JSON)
-    return ddl if settled == shape else str(settled.toDDL())
+    chosen = kept_numbers.columns_for(records, shape, JSON)
+    return ddl if chosen == shape else str(chosen.toDDL())
 
 
 def schema_of(topic: Topic) -> StructType:

@@ -113,7 +113,7 @@ class LakeRows:
             schema, left_out = StructType(list(known.fields)), []
         elif schema != known:
             new, _ = merged(StructType([]), seen, RESERVED)
-            schema, _ = merged(known, kept_numbers.settled(records, new, record_rows.JSON))
+            schema, _ = merged(known, kept_numbers.columns_for(records, new, record_rows.JSON))
         self._tell(said, note)
         if not schema.fields:
             schema.add(StructField(NOTHING, StringType()))
