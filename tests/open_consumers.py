@@ -24,7 +24,7 @@ class Tracked(confluent_kafka.Consumer):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.test = _test
+        self.test: str | None = _test  # None: it was reported
         _made.add(self)
 
     @property
@@ -36,8 +36,8 @@ class Tracked(confluent_kafka.Consumer):
         return True
 
     def __del__(self) -> None:
-        if hasattr(self, "test") and self.is_open:
-            _dropped.add(self.test)
+        if (test := getattr(self, "test", None)) is not None and self.is_open:
+            _dropped.add(test)
 
 
 confluent_kafka.Consumer = Tracked  # type: ignore[misc]
@@ -54,8 +54,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def no_consumer_is_left_open() -> Iterator[None]:
     """Set up before the other fixtures of a file, so it looks when they have ended."""
     yield
-    left = _dropped | {consumer.test for consumer in _made if consumer.is_open}
+    left = set(_dropped)
     _dropped.clear()
     for consumer in list(_made):
+        if consumer.test is not None and consumer.is_open:
+            left.add(consumer.test)
+        consumer.test = None
         _made.discard(consumer)
     assert not left, "consumers were left open by " + ", ".join(sorted(left))

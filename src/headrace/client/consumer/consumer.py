@@ -96,7 +96,11 @@ class Consumer(Generic[K, V]):
         forks.watch(self)
         exits.watch(self)
         if topics:
-            self.subscribe(topics)
+            try:
+                self.subscribe(topics)
+            except BaseException:
+                self._native.close()
+                raise
 
     # ---- what to read
 
