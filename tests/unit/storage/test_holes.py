@@ -3,6 +3,7 @@
 import pytest
 
 from headrace.server.folders.real_disk import RealDisk
+from headrace.storage.durability.flush import write_and_flush_again
 from headrace.storage.recovery.damage import DAMAGED_RANGES
 from tests.unit.storage.a_compacted_log import ACompactedLog
 from tests.unit.storage.a_log import NOW, ALog, batch
@@ -228,3 +229,17 @@ def test_damage_that_is_still_there_stays_in_the_list(tmp_path):
     log.log.segments.items[1].let_go()
     log.log.segments.confirm_damage()
     assert log.log.segments.first_damage(0) is None
+
+
+def test_a_log_whose_recovery_point_is_in_a_hole_is_flushed_again(tmp_path):
+    """Found by the simulator: with headrace.durability=disk the start of the node failed."""
+    log = ALog(tmp_path, segment_bytes=200)
+    for number in range(6):
+        log.append_values(b"%d" % number * 50)
+    log.end_turn()
+    log.log.let_go()
+    RealDisk().remove(f"{log.folder}/{0:020d}.log")
+    log.open(clean=False, recovery_point=0)
+    assert log.log.segments.damage()
+    write_and_flush_again(log.log, RealDisk())
+    assert log.log.recovery_point == log.log.end_offset

@@ -97,9 +97,9 @@ def write_and_flush_again(log: Any, disk: Disk) -> None:
     if log.recovery_point >= log.end_offset:
         return
     for segment in log.segments.items[log.segments.number_at(log.recovery_point) :]:
-        found = segment.find(log.recovery_point)
+        begin = segment.position_before(log.recovery_point)  # of the batch, or of damage there
         file = segment.open_file()
-        for position in range(found[0] if found else file.size, file.size, CHUNK):
+        for position in range(begin, file.size, CHUNK):
             file.write_at(file.read(CHUNK, position), position)
     flush = log.flush_target(everything=True)
     if flush is not None:
