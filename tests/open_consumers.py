@@ -14,6 +14,12 @@ from weakref import WeakSet
 import confluent_kafka
 import pytest
 
+# `Consumer.close` itself leaves librdkafka's consumer open where no broker takes its last commit: it
+# would wait as long as a session lasts, which is 3 s here.
+ON_PURPOSE = {
+    "tests/sockets/client/test_commits.py"
+    "::test_a_commit_that_nobody_answers_says_so_and_closing_goes_on"
+}
 _test = "no test"
 _made: WeakSet[Tracked] = WeakSet()
 _dropped: set[str] = set()
@@ -61,4 +67,5 @@ def no_consumer_is_left_open() -> Iterator[None]:
             left.add(consumer.test)
         consumer.test = None
         _made.discard(consumer)
+    left -= ON_PURPOSE
     assert not left, "consumers were left open by " + ", ".join(sorted(left))
