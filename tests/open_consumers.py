@@ -14,8 +14,8 @@ from weakref import WeakSet
 import confluent_kafka
 import pytest
 
-# `Consumer.close` itself leaves librdkafka's consumer open where no broker takes its last commit: it
-# would wait as long as a session lasts, which is 3 s here.
+# `Consumer.close` itself leaves librdkafka's consumer open where no broker takes its last commit:
+# it would wait as long as a session lasts, which is 3 s here.
 ON_PURPOSE = {
     "tests/sockets/client/test_commits.py"
     "::test_a_commit_that_nobody_answers_says_so_and_closing_goes_on"
