@@ -7,7 +7,7 @@ outcome of records. Nothing here waits.
 
 A broken disk that refuses `quorum-state`, metadata that cannot be read and a quorum that breaks its
 promises end the node (`on_failure`): from that moment on nothing of the quorum leaves it. A full
-disk does not: the member resigns, votes for nobody, and follows as far as it can without a write.
+disk does not: the member resigns, does not vote, and follows as far as it can without a write.
 """
 
 import logging

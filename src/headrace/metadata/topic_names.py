@@ -16,7 +16,7 @@ METADATA_TOPIC = "__cluster_metadata"
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 # The topics of our own services (`contract/companions.py`, the HTTP door's keys, the audit): they
-# need settings and partitions of their own, so nobody makes them by asking for them.
+# need settings and partitions of their own, so a request for them does not create them.
 OF_SERVICES = ("headrace.", "headrace-http-keys")
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")

@@ -443,7 +443,7 @@ class Replica(Generic[L]):
             return False
         if answer.error_code == ErrorCode.NEW_LEADER_ELECTED and leading.gives_up(proposal):
             # The new leader's name comes with the metadata, which a full disk may delay: until then
-            # this replica follows nobody.
+            # this replica follows no leader.
             assert self._followed is not None, "it leads by the metadata"
             self._follow(self._followed._replace(leader=NO_LEADER))
             return False

@@ -19,7 +19,7 @@ Work = Iterator[object]
 NO_ROOM = "no room"
 # So many works of a fair lane are under way at the same time; the others have not begun.
 MOST_UNDER_WAY = 16
-# Of each work, before the next one has its turn. Steps of encoding take a microsecond.
+# Steps of one work before the next one has its turn. Steps of encoding take a microsecond.
 STEPS_IN_TURN = 64
 
 

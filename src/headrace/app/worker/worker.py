@@ -190,7 +190,7 @@ class Worker:
         try:
             self.intake.run()
             self.intake.drain(self.app.drain_ms / 1000)
-        except BaseException as failure:  # said to whoever waits for the worker
+        except BaseException as failure:  # raised again where the worker is waited for
             self.failure = failure
             if isinstance(failure, ClientError):
                 log.error("the worker stops: %s", failure)

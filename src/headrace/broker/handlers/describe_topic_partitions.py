@@ -29,7 +29,7 @@ from headrace.serving.api import Api, Call, require_few
 from headrace.serving.rights import TOPIC, may
 
 MOST_PARTITIONS = 2_000  # max.request.partition.size.limit
-# Of topics and partitions: fewer are told of at once, and so many of a topic in each step. A
+# Topics and partitions: fewer are answered at once, and so many of a topic in each step. A
 # partition takes 6 us, and its answer half as long again.
 AT_ONCE = 200
 

@@ -139,7 +139,7 @@ class Peers:
         if self._is_closed:
             return
         if connection.was_idle:
-            # The other side closes connections that nobody uses; the next question opens another.
+            # The other side closes connections that are idle; the next question opens another.
             self._refusing.discard(key[0])
             log.debug("the idle connection to %s:%d (%s) was closed: %s", *key[0][:2], key[1], why)
             return

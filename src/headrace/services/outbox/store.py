@@ -19,7 +19,7 @@ from headrace.services.outbox.rows import Row
 from headrace.services.outbox.shares import Lease
 
 COLUMNS = "id, topic, message_key, payload, headers, message_id, created_at"
-# Of the characters that were given; escaped they are more.
+# Counts characters as given; escaped they are more.
 LONGEST_REASON = 1_000
 PARKED_COLUMNS = f"{COLUMNS}, shard, state, reason, parked_at"
 # A relay that was not seen for so long is forgotten; its leases ended long before.
