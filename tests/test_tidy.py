@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -72,6 +73,7 @@ RESERVED = {
 KINDS_OF_PLACE = {"Place", "TopicPartition", "Partition"}
 
 
+@cache  # parsing all modules takes two seconds
 def names_in(path: Path) -> list[tuple[ast.AST, str]]:
     """What a module defines: classes, functions, arguments, fields."""
     found: list[tuple[ast.AST, str]] = []

@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -116,3 +117,30 @@ def test_the_least_covered_modules_come_first_and_generated_ones_do_not_count() 
         "| `src/headrace/b.py` | 10 | 10% |",
         "| `src/headrace/a.py` | 10 | 90% |",
     ]
+
+
+def test_the_inner_ring_runs_first_and_alone(
+    suites: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside other suites its processor time would say little."""
+    order = ("interop", "check", "test")
+    run = suites.Run([suites.Job(name, ("develop",), 1) for name in order], full=False)
+    for job in [*run.bringing, *run.suites]:
+        job.output = tmp_path / job.target
+    begun: list[str] = []
+
+    def begin(job: Any) -> None:
+        job.began = 1.0
+        begun.append(job.target)
+
+    monkeypatch.setattr(run, "_begin", begin)
+    for ended, expected in (
+        (None, ["develop"]),
+        ("develop", ["develop", "test"]),
+        ("test", ["develop", "test", "interop", "check"]),
+    ):
+        for job in [*run.bringing, *run.suites]:
+            if job.target == ended:
+                job.code = 0
+        run._begin_what_can()
+        assert begun == expected
