@@ -76,6 +76,9 @@ def test_what_differs_from_run_to_run_does_not_count() -> None:
     assert normalized(f"Filter ({numbers[0]} AND x)") == normalized(f"Filter ({numbers[1]} AND x)")
     assert normalized("Filter a IN (") == "Filter a IN ("
     assert normalized("f$$Lambda$12/0x01@3fa8c1, 2") == "f, 2"
+    steps = "lambdafunction((lambda y_{1}.step = lambda x_{0}), lambda x_{0}, lambda y_{1})"
+    assert normalized(steps.format(1, 2)) == normalized(steps.format(7, 8))
+    assert normalized(steps.format(1, 2)) != normalized(steps.replace("= ", "> ").format(1, 2))
 
 
 def test_a_window_is_written_as_one() -> None:

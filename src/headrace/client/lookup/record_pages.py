@@ -130,10 +130,15 @@ class Browser:
         return self._offsets(partitions, LATEST)
 
     def at_time(self, partitions: Iterable[int], wall_ms: int) -> Offsets:
-        """The first record that is not older; the end where there is none."""
+        """The first record that is not older; the end where there is none. Without the partitions
+        whose leader does not answer."""
         partitions = list(partitions)
         found, ends = self._offsets(partitions, max(wall_ms, 0)), self.ends(partitions)
-        return {p: offset if offset >= 0 else ends.get(p, 0) for p, offset in found.items()}
+        return {
+            p: offset if offset >= 0 else ends[p]
+            for p, offset in found.items()
+            if offset >= 0 or p in ends
+        }
 
     def _offsets(self, partitions: Iterable[int], which: int) -> Offsets:
         found: Offsets = {}

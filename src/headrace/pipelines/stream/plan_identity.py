@@ -31,6 +31,7 @@ ALIAS = re.compile(r"(?s)(.*) AS (.+)#(\d+)L?(?:-T\d+ms)?$")
 # What differs from run to run although the function does not.
 UUID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 SEED = re.compile(r"\b(rand|randn|Some)\(-?\d{10,}\)")
+LAMBDA = re.compile(r"\blambda ([A-Za-z]+_)(\d+)\b")
 ADDRESS = re.compile(r"\$\$?Lambda[^\s,)\]]*|@[0-9a-f]{5,16}\b")
 # A window of time, which Spark writes out as arithmetic over microseconds.
 TIME_OF_WINDOW = re.compile(r"precisetimestampconversion\((.*?), TimestampType, LongType\)")
@@ -218,7 +219,16 @@ def normalized(text: str) -> str:
     """Without what differs from run to run, but with the numbers of expressions."""
     text = UUID.sub("", text.removeprefix("~"))
     text = ADDRESS.sub("", SEED.sub(r"\1()", text))
+    text = _with_plain_lambdas(text)
     return _with_plain_windows(_with_sorted_lists(text))
+
+
+def _with_plain_lambdas(text: str) -> str:
+    """Spark numbers the arguments of lambdas through the whole session: `x_1`, later `x_7`."""
+    numbers: dict[str, int] = {}
+    return LAMBDA.sub(
+        lambda found: f"lambda {found[1]}{numbers.setdefault(found[2], len(numbers) + 1)}", text
+    )
 
 
 def _with_sorted_lists(text: str) -> str:

@@ -225,7 +225,9 @@ class KeySlot:
                 window.forget()
             if window.next_offset is None:
                 oldest_ms = self._wall_ms() - self._limits.key_s * 1000
-                window.next_offset = browser.at_time([slot], oldest_ms)[slot]
+                window.next_offset = browser.at_time([slot], oldest_ms).get(slot)
+            if window.next_offset is None:
+                raise Unreachable(f"No broker leads {self._topic}-{slot} now.")
             at = window.next_offset
             while at < end:
                 page = browser.onwards(
