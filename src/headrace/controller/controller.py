@@ -285,8 +285,8 @@ class Controller:
 
     @contextmanager
     def _or_not_controller(self) -> Iterator[None]:
-        """A node whose disk refuses the append has resigned if there are other voters: whoever
-        asked finds the next active controller."""
+        """Answers NOT_CONTROLLER if the disk refuses the append and this node has resigned: the
+        client then asks the next active controller."""
         try:
             yield
         except KafkaError as refusal:

@@ -61,8 +61,8 @@ CLEAN_EVERY_MS = 600_000
 # Of PostgreSQL: connection failures, and a server that shuts down or starts up, a pause too long.
 AWAY_STATES = ("08", "57P", "25P03")
 MYSQL = ("mysql", "mariadb")
-# Of each group: the row that says since when ids hold the topic (`message_ids.py`). A message's id
-# cannot be this one: all of them hold a "/".
+# The id of the row, one per group, with the time since which ids hold the topic (`message_ids.py`).
+# No message has this id: the ids of messages hold a "/".
 TOPIC_IDS_SINCE = "headrace: topics in ids since"
 
 # The older form of a message's id, if it has one, and when the record was written.

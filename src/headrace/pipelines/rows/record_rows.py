@@ -326,7 +326,7 @@ def message_id(
     topic_ids: Mapping[str, str], columns: tuple[str, ...] = ("topic", "partition", "offset")
 ) -> Column:
     """The id of a record by its place, as apps make it (`app/once/message_ids.py`): a topic that is
-    made anew counts its offsets from 0 again, so the id of the topic is a part of it. `columns`
+    created again counts its offsets from 0, so the id of the topic is a part of it. `columns`
     names the columns that have the place.
     """
     from pyspark.sql import functions as F
