@@ -157,11 +157,11 @@ def silent(bootstrap: str) -> Unreachable:
 def explain(error: KafkaError, bootstrap: str, *, topic: str | None = None) -> ClientError:
     """The error of librdkafka, or of the broker behind it, as one of ours."""
     said = _explained(error, bootstrap, topic)
-    said.code, said.retriable = error.name(), _retriable(error)
+    said.code, said.retriable = error.name(), is_retriable(error)
     return said
 
 
-def _retriable(error: KafkaError) -> bool:
+def is_retriable(error: KafkaError) -> bool:
     """librdkafka says it of transactions only; of a broker's refusals Kafka's own table says it."""
     from headrace.protocol.errors import ErrorCode
 
@@ -235,7 +235,7 @@ def _said(error: KafkaError) -> str:
 def explain_delivery(error: KafkaError, bootstrap: str, topic: str) -> ClientError:
     """Why a record was not written."""
     said = _delivery_explained(error, bootstrap, topic)
-    said.code, said.retriable = error.name(), _retriable(error)
+    said.code, said.retriable = error.name(), is_retriable(error)
     return said
 
 

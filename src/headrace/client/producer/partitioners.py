@@ -59,6 +59,11 @@ class Sticky:
         return (last[0] + 1 + self._chance.randrange(partitions - 1)) % partitions
 
 
+def partition_of(key: bytes, partitions: int) -> int:
+    """Where the Java client and librdkafka's murmur2 partitioners put a key."""
+    return murmur2_of(key, partitions)
+
+
 def murmur2(topic: str, key: bytes | None, partitions: int) -> int:
     """Keys as the Java client hashes them; all records without a key to one partition."""
     return murmur2_of(key or b"", partitions)

@@ -365,7 +365,8 @@ class Producer(Generic[SentKey, SentValue]):
             "gives the right WRITE."
         )
 
-    def explain_delivery(self, error: KafkaError, topic: str) -> ClientError:
+    def explain_delivery(self, error: object, topic: str) -> ClientError:
+        assert isinstance(error, KafkaError)
         if error.code() == KafkaError._FATAL or (self.failed_for_good and error.code() in PURGED):
             return self._failed_for_good(error, topic)
         said = explain_delivery(error, self.connection.bootstrap, topic)

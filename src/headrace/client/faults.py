@@ -1,0 +1,110 @@
+"""A `Fault` is an error of librdkafka, or of the broker behind it, read once.
+
+Services act on faults: they call again, abort a transaction, give a client up. librdkafka's error
+flags are read here, so that no other package knows its classes. `ClientError.retriable` is for
+people and programs that may try later; `Fault.may_call_again` is librdkafka's own flag: the very
+same call goes on where it was. `codes` checks the names of error codes when a module is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from headrace.client.errors import ClientError, explain, explain_delivery, is_retriable, kafka_error
+
+
+def codes(*names: str) -> frozenset[str]:
+    """Error codes by their names; AttributeError for a name that librdkafka does not have."""
+    for name in names:
+        getattr(KafkaError, name)
+    return frozenset(names)
+
+
+# A record that was dropped here before it was sent, or before it was acknowledged.
+PURGED = codes("_PURGE_QUEUE", "_PURGE_INFLIGHT")
+PURGED_UNSENT = "_PURGE_QUEUE"
+NOT_AUTHORIZED = "TOPIC_AUTHORIZATION_FAILED"
+TOO_LARGE = codes("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE")
+
+# The group has given the partitions to another member, or is about to decide that.
+REBALANCING = codes("REBALANCE_IN_PROGRESS", "STALE_MEMBER_EPOCH")
+NOT_OURS = REBALANCING | codes(
+    "ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH", "_ASSIGNMENT_LOST"
+)
+
+
+class Fault(ClientError):
+    """A call failed, or a record was not written. The text is librdkafka's or the broker's."""
+
+    code: str
+
+    def __init__(self, error: KafkaError) -> None:
+        super().__init__(error.str() or error.name())
+        self.code = error.name()
+        self.retriable = is_retriable(error)
+        self.may_call_again: bool = error.retriable()
+        self.must_abort: bool = error.txn_requires_abort()
+        # The client is of no use any more. A message between records says so by its code alone.
+        self.is_fatal: bool = error.fatal() or error.code() == KafkaError._FATAL
+        # librdkafka itself says it, not a broker.
+        self.is_local: bool = error.code() < 0
+        self._error = error
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether a reader may go on: librdkafka cures it by itself."""
+        return self.may_call_again or self.code == "_TRANSPORT"
+
+    @property
+    def named(self) -> str:
+        return f"{self.code}: {self}"
+
+    def explained(self, bootstrap: str, *, topic: str | None = None) -> ClientError:
+        """As a sentence that says what to do, of the kind that programs catch."""
+        return explain(self._error, bootstrap, topic=topic)
+
+    def delivery_explained(self, bootstrap: str, topic: str) -> ClientError:
+        """Why a record was not written, as a sentence."""
+        return explain_delivery(self._error, bootstrap, topic)
+
+
+def fault_of(error: Any) -> Fault:
+    """The error that librdkafka passes to a callback."""
+    assert isinstance(error, KafkaError)
+    return Fault(error)
+
+
+def not_authorized() -> Fault:
+    """A right is missing, as a broker would say it."""
+    return Fault(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+
+def invalid_record(reason: str) -> Fault:
+    """A record that librdkafka cannot take, as a broker would say it."""
+    return Fault(KafkaError(KafkaError.INVALID_RECORD, reason))
+
+
+@contextmanager
+def faults() -> Iterator[None]:
+    """Raises what librdkafka raises inside as a Fault. Costs 1 us: not for each record."""
+    try:
+        yield
+    except KafkaException as failure:
+        raise Fault(kafka_error(failure)) from failure
+
+
+def insist(call: Callable[[], object], within_s: float) -> None:
+    """Call again as long as librdkafka says that the same call may be made again."""
+    deadline = monotonic() + within_s
+    while True:
+        try:
+            call()
+            return
+        except Fault as fault:
+            if not fault.may_call_again or monotonic() > deadline:
+                raise

@@ -1,0 +1,141 @@
+"""Writing transactions for a service: one call of librdkafka each, with its outcome as a `Fault`.
+
+Programs of users take `Producer.transaction()`. A service takes this where it must decide itself
+what becomes of a transaction whose end is not certain. No policy: nothing is called again, aborted
+or closed by itself (`faults.insist` calls again). Belongs to one thread, which also runs the
+callbacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from headrace.client.connection import ClientSettings, made, wait_for_topic
+from headrace.client.errors import kafka_error
+from headrace.client.faults import Fault, faults, invalid_record
+from headrace.client.intake import GroupMember, GroupOffset, RawRecord, natives_of
+
+ANY_PARTITION = -1  # the partitioner decides
+NOW = 0
+# Between two tries while the local buffer is full.
+FULL_WAIT_S = 0.005
+
+Headers = list[tuple[str, bytes | None]]
+
+
+class TransactionWriter:
+    """One producer of one transactional id. `settings` are all settings of the client.
+
+    `refused` is called for each record that was not written, `failed` for what librdkafka says of
+    brokers and connections; both inside calls of this class.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        *,
+        refused: Callable[[Fault, RawRecord], None] | None = None,
+        failed: Callable[[Fault], None] | None = None,
+    ) -> None:
+        given = dict(settings)
+        if refused is not None:
+            given["on_delivery"] = lambda error, message: _pass_on(refused, error, message)
+        if failed is not None:
+            given["error_cb"] = lambda error: failed(Fault(error))
+        self._native = made(lambda: Producer(given))
+        self._produce: Callable[..., None] = self._native.produce
+
+    def take_over(self, timeout_s: float) -> None:
+        """Fence the writer that had the transactional id before; aborts its open transaction."""
+        with faults():
+            self._native.init_transactions(timeout_s)
+
+    def begin(self) -> None:
+        with faults():
+            self._native.begin_transaction()
+
+    def send(
+        self,
+        topic: str,
+        partition: int,
+        key: bytes | str | None,
+        value: bytes | str | None,
+        headers: Any,
+        timestamp_ms: int,
+    ) -> None:
+        """Waits while the buffer is full. All arguments by their places (the fifth and sixth of
+        librdkafka's are callbacks): by their names a call takes 1.4 us, not 0.8."""
+        while True:
+            try:
+                self._produce(topic, value, key, partition, None, None, timestamp_ms, headers)
+                return
+            except BufferError:
+                self._native.poll(FULL_WAIT_S)
+            except KafkaException as failure:
+                raise Fault(kafka_error(failure)) from failure
+
+    def send_reported(
+        self,
+        topic: str,
+        partition: int,
+        key: Any,
+        value: Any,
+        headers: Headers | None,
+        ended: Callable[[Fault | None, int], None],
+    ) -> None:
+        """As `send`, for a record of a user; `ended` is called with its fault or its offset.
+
+        A value that is not bytes or text raises the Fault of an invalid record.
+        """
+
+        def reported(error: KafkaError | None, message: Message) -> None:
+            ended(None if error is None else Fault(error), message.offset() or 0)
+
+        while True:
+            try:
+                self._produce(topic, value, key, partition, reported, None, NOW, headers)
+                return
+            except BufferError:
+                self._native.poll(FULL_WAIT_S)
+            except KafkaException as failure:
+                raise Fault(kafka_error(failure)) from failure
+            except (TypeError, ValueError, OverflowError) as wrong:  # such as a number for a key
+                raise invalid_record(str(wrong)) from wrong
+
+    def flush(self, timeout_s: float) -> None:
+        self._native.flush(timeout_s)
+
+    def send_offsets(
+        self, offsets: Iterable[GroupOffset], member: GroupMember, timeout_s: float
+    ) -> None:
+        """Commit offsets with the transaction; an older generation than the group's is refused."""
+        with faults():
+            self._native.send_offsets_to_transaction(natives_of(offsets), member, timeout_s)
+
+    def commit(self, timeout_s: float) -> None:
+        with faults():
+            self._native.commit_transaction(timeout_s)
+
+    def abort(self, timeout_s: float) -> None:
+        with faults():
+            self._native.abort_transaction(timeout_s)
+
+    def wait_for_topic(self, at: ClientSettings, topic: str, *, unknown_s: float = 1.0) -> int:
+        """How many partitions it has, once it has leaders; a cluster that creates topics creates
+        it. Raises ClientError."""
+        return wait_for_topic(self._native, at, topic, unknown_s=unknown_s)
+
+    def close(self) -> None:
+        """Without a word to the cluster: no transaction is open, or it is lost."""
+        self._native.purge()
+        del self._produce, self._native  # its threads end with it
+
+
+def _pass_on(
+    refused: Callable[[Fault, RawRecord], None], error: KafkaError | None, message: Message
+) -> None:
+    if error is not None:
+        refused(Fault(error), message)
