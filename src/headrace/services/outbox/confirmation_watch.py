@@ -13,13 +13,15 @@ import threading
 from collections.abc import Callable
 from time import monotonic
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from sqlalchemy.exc import SQLAlchemyError
 
 from headrace.client.admin.own_topics import OwnTopic, ensure_own
 from headrace.client.admin.topics import Topics
-from headrace.client.connection import ClientSettings, wait_for_topic
-from headrace.client.errors import ClientError, explained
+from headrace.client.connection import ClientSettings
+from headrace.client.errors import ClientError
+from headrace.client.faults import Fault
+from headrace.client.intake import Arrived, GroupOffset, Intake
+from headrace.client.records import TopicPartition
 from headrace.contract import confirmations as contract
 from headrace.contract.own_records import OwnRecords
 from headrace.services.outbox.confirmations import Confirmations, Due
@@ -48,7 +50,7 @@ class ConfirmationWatch:
         self._at, self._table, self._resends = at, table, resends
         self._is_mine, self._stopping = is_mine, stopping
         self._outbox_id = ""
-        self._consumer: Consumer | None = None
+        self._intake: Intake | None = None
         self._own = OwnRecords(contract.TOPIC, log)
         self._reached: dict[int, int] = {}  # partition: the offset up to which was read
         self._problem: str | None = None
@@ -78,8 +80,8 @@ class ConfirmationWatch:
         try:
             if not self._read_to_end():
                 return
-        except KafkaException as failure:
-            raise explained(failure, self._at.bootstrap, topic=contract.TOPIC) from failure
+        except Fault as fault:
+            raise fault.explained(self._at.bootstrap, topic=contract.TOPIC) from fault
         for due in self._table.due(now_ms):
             self._see_to(due)
 
@@ -103,8 +105,8 @@ class ConfirmationWatch:
 
     def _read_to_end(self) -> bool:
         """False: the end cannot be reached now, so nobody knows what was confirmed."""
-        consumer = self._opened()
-        ends = {partition: self._bounds(consumer, partition)[1] for partition in self._reached}
+        intake = self._opened()
+        ends = {partition: self._bounds(intake, partition)[1] for partition in self._reached}
         if any(ends[partition] < reached for partition, reached in self._reached.items()):
             self._close()  # the topic was made anew
             return False
@@ -116,74 +118,77 @@ class ConfirmationWatch:
             if monotonic() > deadline:
                 self._say(f"{contract.TOPIC} cannot be read to its end")
                 return False
-            self._take(consumer.consume(RECORDS_PER_CALL, timeout=0.1))
+            self._take(intake.read(0.1, RECORDS_PER_CALL))
         if self._reached != before:
-            consumer.commit(offsets=self._places(), asynchronous=False)
+            intake.commit(self._offsets())
         return True
 
-    def _take(self, messages: list[Message]) -> None:
+    def _take(self, arrived: Arrived) -> None:
         """The table first, then the place: what is read twice does no harm."""
+        for _, fault in arrived.faults:
+            if not fault.is_passing:
+                raise fault
         confirmed = []
         reached = dict(self._reached)
-        for message in messages:
-            partition, offset = message.partition() or 0, message.offset() or 0
-            error = message.error()
-            if error is None:
+        for (_, partition), records in arrived.stretches:
+            for record in records:
+                offset = record.offset() or 0
                 reached[partition] = offset + 1
                 said = self._own.read(
                     contract.read_confirmation,
-                    message.key(),
-                    message.value(),
+                    record.key(),
+                    record.value(),
                     partition=partition,
                     offset=offset,
                 )
                 if said is not None and said[0] == self._outbox_id:
                     confirmed.append(said[1])
-            elif error.code() == KafkaError._PARTITION_EOF:
-                reached[partition] = max(reached[partition], offset)
-            elif not error.retriable() and error.code() != KafkaError._TRANSPORT:
-                raise KafkaException(error)
+        for (_, partition), end in arrived.ends.items():
+            reached[partition] = max(reached[partition], end)
         if confirmed:
             self.confirmed += self._table.confirmed(confirmed)
         self._reached = reached
 
-    def _opened(self) -> Consumer:
-        """A consumer of all partitions, also of those that were added."""
-        if self._consumer is None:
+    def _opened(self) -> Intake:
+        """A reader of all partitions, also of those that were added."""
+        if self._intake is None:
             own = OwnTopic(contract.TOPIC, contract.PARTITIONS, contract.SETTINGS)
             ensure_own(Topics(self._at), own)
-            self._consumer = self._at.consumer(
-                group_id=f"headrace-outbox-{self._outbox_id}",
-                isolation_level="read_committed",
-                enable_auto_commit=False,
-                enable_partition_eof=True,
-                auto_offset_reset="earliest",
+            self._intake = Intake(
+                self._at.with_settings(
+                    group_id=f"headrace-outbox-{self._outbox_id}",
+                    isolation_level="read_committed",
+                    enable_auto_commit=False,
+                    enable_partition_eof=True,
+                    auto_offset_reset="earliest",
+                )
             )
             self._reached = {}
-        consumer = self._consumer
-        count = wait_for_topic(consumer, self._at, contract.TOPIC)
+        intake = self._intake
+        count = intake.wait_for_topic(self._at, contract.TOPIC)
         if count != len(self._reached):
             asked = [TopicPartition(contract.TOPIC, number) for number in range(count)]
-            kept = consumer.committed(asked, timeout=self._at.timeout_s)
-            for place in kept:
-                low, high = self._bounds(consumer, place.partition)
-                known = low <= place.offset <= high
-                self._reached[place.partition] = place.offset if known else low
-            consumer.assign(self._places())
-        return consumer
+            kept = intake.committed(asked, self._at.timeout_s)
+            for place, (offset, _) in kept.items():
+                low, high = self._bounds(intake, place.partition)
+                self._reached[place.partition] = offset if low <= offset <= high else low
+            intake.assign({each.place: each.offset for each in self._offsets()})
+        return intake
 
-    def _bounds(self, consumer: Consumer, partition: int) -> tuple[int, int]:
-        """Of what is committed: the consumer is one for read_committed."""
-        place = TopicPartition(contract.TOPIC, partition)
-        return consumer.get_watermark_offsets(place, timeout=self._at.timeout_s)
+    def _bounds(self, intake: Intake, partition: int) -> tuple[int, int]:
+        """Of what is committed: the reader is one for read_committed."""
+        return intake.bounds(TopicPartition(contract.TOPIC, partition), self._at.timeout_s)
 
-    def _places(self) -> list[TopicPartition]:
-        return [TopicPartition(contract.TOPIC, p, offset) for p, offset in self._reached.items()]
+    def _offsets(self) -> list[GroupOffset]:
+        return [
+            GroupOffset(TopicPartition(contract.TOPIC, partition), offset)
+            for partition, offset in self._reached.items()
+        ]
 
     def _close(self) -> None:
-        consumer, self._consumer = self._consumer, None
-        if consumer is not None:
-            consumer.close()
+        intake, self._intake = self._intake, None
+        if intake is not None:
+            intake.close()
 
     def _say(self, problem: str) -> None:
         if problem != self._problem:

@@ -12,12 +12,13 @@ import logging
 import time
 from zlib import crc32
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-
 from headrace.client.admin.own_topics import OwnTopic, ensure_own
 from headrace.client.admin.topics import Topics
-from headrace.client.connection import ClientSettings, wait_for_topic
-from headrace.client.errors import ClientError, explained
+from headrace.client.connection import ClientSettings
+from headrace.client.errors import ClientError
+from headrace.client.faults import Fault
+from headrace.client.intake import Intake
+from headrace.client.records import TopicPartition
 from headrace.contract.own_records import OwnRecords, json_object, whole_number
 from headrace.services.outbox.shard import Position
 
@@ -87,30 +88,32 @@ def read(at: ClientSettings, key: bytes) -> Position | None:
     """The last committed one; None if the topic has none. Raises HeldBack."""
     try:
         return _read(at, key)
-    except KafkaException as failure:
-        raise explained(failure, at.bootstrap, topic=TOPIC) from failure
+    except Fault as fault:
+        raise fault.explained(at.bootstrap, topic=TOPIC) from fault
 
 
 def _read(at: ClientSettings, key: bytes) -> Position | None:
-    looking = at.consumer(group_id="headrace-outbox", isolation_level="read_uncommitted")
+    looking = Intake(
+        at.with_settings(group_id="headrace-outbox", isolation_level="read_uncommitted")
+    )
     try:
-        partition = partition_of(key, wait_for_topic(looking, at, TOPIC))
-        low, high = looking.get_watermark_offsets(
-            TopicPartition(TOPIC, partition), timeout=at.timeout_s
-        )
+        place = TopicPartition(TOPIC, partition_of(key, looking.wait_for_topic(at, TOPIC)))
+        low, high = looking.bounds(place, at.timeout_s)
     finally:
         looking.close()
     if low == high:
         return None
-    reading = at.consumer(
-        group_id="headrace-outbox",
-        isolation_level="read_committed",
-        enable_auto_commit=False,
-        enable_partition_eof=True,
-        auto_offset_reset="earliest",
+    reading = Intake(
+        at.with_settings(
+            group_id="headrace-outbox",
+            isolation_level="read_committed",
+            enable_auto_commit=False,
+            enable_partition_eof=True,
+            auto_offset_reset="earliest",
+        )
     )
     try:
-        reading.assign([TopicPartition(TOPIC, partition, low)])
+        reading.assign({place: low})
         return _last(reading, key, high)
     finally:
         reading.close()
@@ -133,25 +136,26 @@ def _require_one(found: Position | None, own: OwnRecords, key: bytes) -> None:
         )
 
 
-def _last(reading: Consumer, key: bytes, high: int) -> Position | None:
+def _last(reading: Intake, key: bytes, high: int) -> Position | None:
     found: Position | None = None
     own = OwnRecords(TOPIC, log)
     end, ended_at = -1, 0.0  # where committed records ended last, below the end of the log
     deadline = time.monotonic() + LONGEST_READ_S
     while True:
-        for message in reading.consume(500, timeout=0.1):
-            error = message.error()
-            if error is None:
-                if message.key() == key and message.value() is not None:
-                    place = message.partition() or 0, message.offset() or 0
-                    found = _read_one(own, message.value(), *place) or found
-            elif error.code() == KafkaError._PARTITION_EOF:
-                if (message.offset() or 0) >= high:
-                    _require_one(found, own, key)
-                    return found
-                end, ended_at = message.offset() or 0, time.monotonic()
-            elif not error.retriable() and error.code() != KafkaError._TRANSPORT:
-                raise KafkaException(error)
+        arrived = reading.read(0.1, 500)
+        for _, fault in arrived.faults:
+            if not fault.is_passing:
+                raise fault
+        for (_, partition), records in arrived.stretches:
+            for record in records:
+                if record.key() == key and record.value() is not None:
+                    offset = record.offset() or 0
+                    found = _read_one(own, record.value(), partition, offset) or found
+        for reached in arrived.ends.values():
+            if reached >= high:
+                _require_one(found, own, key)
+                return found
+            end, ended_at = reached, time.monotonic()
         now = time.monotonic()
         if end >= 0 and now - ended_at > HELD_BACK_S:
             raise HeldBack(end, found)

@@ -12,18 +12,19 @@ import logging
 from collections.abc import Callable, Sequence
 from time import monotonic
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicCollection
-from confluent_kafka.admin import AclOperation
-
-from headrace.client.connection import ClientSettings, made, program_settings, wait_for_topic
-from headrace.client.errors import (
-    ClientError,
-    NoSuchTopic,
-    explain,
-    explain_delivery,
-    explained,
-    kafka_error,
+from headrace.client.admin.requests import Requests
+from headrace.client.connection import ClientSettings, program_settings
+from headrace.client.errors import ClientError, NoSuchTopic
+from headrace.client.faults import (
+    NOT_AUTHORIZED,
+    PURGED,
+    Fault,
+    codes,
+    insist,
+    not_authorized,
 )
+from headrace.client.intake import RawRecord
+from headrace.client.transaction_writer import ANY_PARTITION, NOW, TransactionWriter
 from headrace.protocol.errors import MalformedMessage
 from headrace.services.outbox import positions
 from headrace.services.outbox.hanging_transactions import RowsOf, end_own
@@ -41,29 +42,26 @@ LONGEST_HELD_BACK_S = 90.0
 SLOW_COMMIT_S = 2.0
 # A transaction that is not ended by then is aborted by its coordinator.
 TRANSACTION_MS = 30_000
+LONGEST_INSISTENCE_S = 2 * TRANSACTION_MS / 1000
 # A batch larger than the topic's max.message.bytes is refused as a whole; librdkafka never splits.
 LARGEST_BATCH_BYTES = 900_000
 # Somebody may be about to create the topic, or to give the right to write to it.
 REFUSED_TOPIC_S = 30.0
 # A cluster that creates topics answers "unknown" to the very request that creates one.
 NEW_TOPIC_S = 1.0
-FORBIDDEN = "TOPIC_AUTHORIZATION_FAILED"
 RETRY_MS, LONGEST_RETRY_MS = 2, 50
-ANY_PARTITION = -1  # the partitioner decides
 
 # The errors of the cluster that are about a record, not about the moment.
-OF_THE_RECORD = frozenset(
-    {
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.INVALID_RECORD,
-        KafkaError.INVALID_MSG,
-        KafkaError.INVALID_TIMESTAMP,
-        KafkaError.POLICY_VIOLATION,
-        KafkaError.RECORD_LIST_TOO_LARGE,
-        KafkaError.TOPIC_EXCEPTION,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError._UNKNOWN_PARTITION,
-    }
+OF_THE_RECORD = codes(
+    "MSG_SIZE_TOO_LARGE",
+    "INVALID_RECORD",
+    "INVALID_MSG",
+    "INVALID_TIMESTAMP",
+    "POLICY_VIOLATION",
+    "RECORD_LIST_TOO_LARGE",
+    "TOPIC_EXCEPTION",
+    "_UNKNOWN_TOPIC",
+    "_UNKNOWN_PARTITION",
 )
 
 
@@ -109,7 +107,7 @@ class Sender:
         self.transactional_id = f"headrace-outbox-{outbox_id}-{shard}"
         self._known: set[str] = set()  # topics that are there
         self._refused_since: dict[str, float] = {}  # topics that are missing or forbidden
-        self._refusals: list[tuple[KafkaError, str]] = []
+        self._refusals: list[tuple[Fault, str]] = []
         settings = program_settings(
             at,
             {
@@ -131,22 +129,20 @@ class Sender:
                 "delivery.report.only.error": True,
             },
         )
-        settings["on_delivery"] = self._reported
-        self._producer: Producer = made(lambda: Producer(settings))
+        self._writer = TransactionWriter(settings, refused=self._refused)
         self._positions_partition = -1
 
     def open(self, stopping: Callable[[], bool] = lambda: False) -> Position | None:
         """Fence whoever was before, then read where it came to."""
         while True:
             try:
-                self._producer.init_transactions(PATIENCE_S)
+                self._writer.take_over(PATIENCE_S)
                 break
-            except KafkaException as failure:
-                error = kafka_error(failure)
-                if not error.retriable() or stopping():
-                    raise SenderLost(error.str()) from failure
+            except Fault as fault:
+                if not fault.may_call_again or stopping():
+                    raise SenderLost(str(fault)) from fault
         try:
-            count = wait_for_topic(self._producer, self._at, positions.TOPIC)
+            count = self._writer.wait_for_topic(self._at, positions.TOPIC)
             self._positions_partition = positions.partition_of(self._key, count)
             return self._position(stopping)
         except ClientError as failure:
@@ -189,37 +185,22 @@ class Sender:
         self._require_topics(records)
         self._refusals.clear()
         try:
-            self._producer.begin_transaction()
-            self._produce(records)
-            self._producer.produce(
-                positions.TOPIC,
-                positions.written(position),
-                self._key,
-                partition=self._positions_partition,
-            )
+            self._writer.begin()
+            send = self._writer.send
+            for topic, key, value, headers, timestamp_ms, _ in records:
+                send(topic, ANY_PARTITION, key, value, headers, timestamp_ms)
+            at, written = self._positions_partition, positions.written(position)
+            send(positions.TOPIC, at, self._key, written, None, NOW)
             began = monotonic()
-            self._insist(lambda: self._producer.commit_transaction(PATIENCE_S))
-        except KafkaException as failure:
-            raise self._ended(kafka_error(failure)) from failure
+            insist(lambda: self._writer.commit(PATIENCE_S), LONGEST_INSISTENCE_S)
+        except Fault as fault:
+            raise self._ended(fault) from fault
         if (took_s := monotonic() - began) > SLOW_COMMIT_S:
             raise SenderLost(f"a commit took {took_s:.0f} s, so the shard is taken over anew")
 
     def close(self) -> None:
         """Without a word to the cluster: no transaction is open, or it is lost."""
-        self._producer.purge()
-        del self._producer  # its threads end with it
-
-    def _produce(self, records: Sequence[OutboxRecord]) -> None:
-        """All arguments by their places (the fifth and sixth are callbacks): by their names a call
-        takes 1.4 us, not 0.8."""
-        produce: Callable[..., None] = self._producer.produce
-        for topic, key, value, headers, timestamp_ms, _ in records:
-            while True:
-                try:
-                    produce(topic, value, key, ANY_PARTITION, None, None, timestamp_ms, headers)
-                    break
-                except BufferError:
-                    self._producer.poll(0.005)
+        self._writer.close()
 
     def _require_topics(self, records: Sequence[OutboxRecord]) -> None:
         """librdkafka would wait half a minute for a topic that is not there. All that are missing
@@ -229,7 +210,7 @@ class Sender:
             try:
                 self._require_topic(topic)
             except ClientError as failure:
-                if not isinstance(failure, NoSuchTopic) and failure.code != FORBIDDEN:
+                if not isinstance(failure, NoSuchTopic) and failure.code != NOT_AUTHORIZED:
                     raise NothingSent(str(failure)) from failure
                 self._refused_since.setdefault(topic, monotonic())
                 missing[topic] = str(failure)
@@ -249,66 +230,45 @@ class Sender:
     def _require_topic(self, topic: str) -> None:
         """Raises ClientError if it is not there, or may not be written to."""
         patience_s = 0.0 if topic in self._refused_since else NEW_TOPIC_S
-        wait_for_topic(self._producer, self._at, topic, unknown_s=patience_s)
+        self._writer.wait_for_topic(self._at, topic, unknown_s=patience_s)
         if self._checks_rights:
             self._require_right(topic)
 
     def _require_right(self, topic: str) -> None:
-        """Raises ClientError with the code FORBIDDEN if this user may not write to the topic."""
-        admin = self._at.admin()  # the answer ends with its client, so it has a name
-        asked = admin.describe_topics(
-            TopicCollection([topic]),
-            include_authorized_operations=True,
-            request_timeout=self._at.timeout_s,
-        )
+        """Raises ClientError with that code if this user may not write to the topic."""
         try:
-            rights = asked[topic].result().authorized_operations
-        except KafkaException as failure:
-            raise explained(failure, self._at.bootstrap, topic=topic) from failure
-        if rights is not None and AclOperation.WRITE not in rights:
-            raise explain(
-                KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), self._at.bootstrap, topic=topic
-            )
+            may_write = Requests(self._at).may_write(topic, self._at.timeout_s)
+        except Fault as fault:
+            raise fault.explained(self._at.bootstrap, topic=topic) from fault
+        if not may_write:
+            raise not_authorized().explained(self._at.bootstrap, topic=topic)
 
     # ---- what goes wrong
 
-    def _insist(self, call: Callable[[], object]) -> None:
-        """Again as long as librdkafka says that the same call may be made again."""
-        deadline = monotonic() + 2 * TRANSACTION_MS / 1000
-        while True:
-            try:
-                call()
-                return
-            except KafkaException as failure:
-                if not kafka_error(failure).retriable() or monotonic() > deadline:
-                    raise
-
-    def _ended(self, error: KafkaError) -> NothingSent | SenderLost:
+    def _ended(self, fault: Fault) -> NothingSent | SenderLost:
         """Abort if that is all it takes, and say what became of the transaction."""
         self._known.clear()
-        if error.name() == FORBIDDEN:  # there is nothing to abort, and the producer is of no use
-            lost = SenderLost(str(explain(error, self._at.bootstrap)))
+        bootstrap = self._at.bootstrap
+        if fault.code == NOT_AUTHORIZED:  # there is nothing to abort, and the producer is of no use
+            lost = SenderLost(str(fault.explained(bootstrap)))
             lost.forbidden = True
             return lost
-        if error.fatal() or not error.txn_requires_abort():
-            return SenderLost(f"{error.name()}: {error.str()}")
+        if fault.is_fatal or not fault.must_abort:
+            return SenderLost(fault.named)
         try:
-            self._insist(lambda: self._producer.abort_transaction(PATIENCE_S))
-        except KafkaException as worse:
-            return SenderLost(f"{error.name()}: {error.str()}; then {kafka_error(worse).str()}")
+            insist(lambda: self._writer.abort(PATIENCE_S), LONGEST_INSISTENCE_S)
+        except Fault as worse:
+            return SenderLost(f"{fault.named}; then {worse}")
         for refusal, topic in self._refusals:
             if topic == positions.TOPIC:  # no row is guilty of that
-                return SenderLost(str(explain_delivery(refusal, self._at.bootstrap, topic)))
+                return SenderLost(str(refusal.delivery_explained(bootstrap, topic)))
         for refusal, topic in self._refusals:
-            if refusal.code() in OF_THE_RECORD:
-                return RowRefused(str(explain_delivery(refusal, self._at.bootstrap, topic)))
+            if refusal.code in OF_THE_RECORD:
+                return RowRefused(str(refusal.delivery_explained(bootstrap, topic)))
         for refusal, topic in self._refusals:
-            return NothingSent(str(explain_delivery(refusal, self._at.bootstrap, topic)))
-        return NothingSent(f"{error.name()}: {error.str()}")
+            return NothingSent(str(refusal.delivery_explained(bootstrap, topic)))
+        return NothingSent(fault.named)
 
-    def _reported(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None and error.code() not in (
-            KafkaError._PURGE_QUEUE,
-            KafkaError._PURGE_INFLIGHT,
-        ):
-            self._refusals.append((error, str(message.topic())))
+    def _refused(self, fault: Fault, record: RawRecord) -> None:
+        if fault.code not in PURGED:
+            self._refusals.append((fault, str(record.topic())))

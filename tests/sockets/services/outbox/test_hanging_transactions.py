@@ -105,11 +105,14 @@ def leave_position(engine: Engine, at: ClientSettings, *, decided: str) -> Trans
     before = sender.open()
     assert before is not None
     rows = store.rows(SHARD, before.row_id, 1 << 60, ())
-    producer = sender._producer
-    producer.begin_transaction()
-    sender._produce([record_of(row, outbox_id) for row in rows])
-    producer.flush()
-    producer.commit_transaction() if decided == "commit" else producer.abort_transaction()
+    writer = sender._writer
+    writer.begin()
+    for row in rows:
+        record = record_of(row, outbox_id)
+        headers, at_ms = record.headers, record.timestamp_ms
+        writer.send(record.topic, -1, record.key, record.value, headers, at_ms)
+    writer.flush(60)
+    writer.commit(60) if decided == "commit" else writer.abort(60)
     ids = TransactionalIds(at)
     until(lambda: ids.describe(sender.transactional_id).state.startswith("Complete"))
     known = ids.describe(sender.transactional_id)

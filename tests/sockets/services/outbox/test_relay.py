@@ -453,11 +453,11 @@ def test_an_open_transaction_of_another_shard_does_not_hide_a_position(at: Clien
     other, mine = sender.Sender(at, "box", keys[0]), sender.Sender(at, "box", keys[1])
     other.open()
     mine.open()
-    producer = other._producer
-    producer.begin_transaction()
+    writer = other._writer
+    writer.begin()
     place = positions.partition_of(positions.key_of("box", keys[0]), positions.PARTITIONS)
-    producer.produce(positions.TOPIC, b"{}", b"other", partition=place)
-    producer.flush()
+    writer.send(positions.TOPIC, place, b"other", b"{}", None, 0)
+    writer.flush(60)
     mine.send([], Position(5))
     found = []
     reader = threading.Thread(
@@ -466,7 +466,7 @@ def test_an_open_transaction_of_another_shard_does_not_hide_a_position(at: Clien
     reader.start()
     reader.join(1.0)
     assert found == []  # it waits, it does not say "none"
-    producer.abort_transaction()
+    writer.abort(60)
     reader.join(60)
     assert found == [Position(5)]
     other.close()

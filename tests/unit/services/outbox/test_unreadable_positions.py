@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import KafkaError
 
 from headrace.client.errors import ClientError
+from headrace.client.intake import Arrived, Intake
 from headrace.services.outbox import positions
 from headrace.services.outbox.shard import Position
 
@@ -33,6 +34,9 @@ class Read:
     def error(self) -> KafkaError | None:
         return self.its_error
 
+    def topic(self) -> str:
+        return positions.TOPIC
+
     def partition(self) -> int:
         return 0
 
@@ -48,13 +52,16 @@ class Log:
         end = KafkaError(KafkaError._PARTITION_EOF)
         self.messages.append(Read(len(values), its_error=end))
 
-    def consume(self, count: int, timeout: float) -> list[Any]:
-        taken, self.messages = self.messages, []
-        return taken
+    def read(self, wait_s: float, most: int) -> Arrived:
+        taken: Any = self.messages
+        self.messages = []
+        arrived = Arrived()
+        arrived.add(taken)
+        return arrived
 
 
 def last(*values: bytes) -> Position | None:
-    return positions._last(cast(Consumer, Log(*values)), KEY, len(values))
+    return positions._last(cast(Intake, Log(*values)), KEY, len(values))
 
 
 def test_a_position_that_cannot_be_read_is_skipped() -> None:
