@@ -23,8 +23,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from confluent_kafka import KafkaError
-
 from headrace.client.connection import ClientSettings, Setting
 from headrace.client.errors import ClientError
 from headrace.client.producer.producer import Producer
@@ -152,7 +150,7 @@ class Handler(logging.Handler):
             threading.Thread(target=self._producer.close, args=(0,), daemon=True).start()
             self._open()
 
-    def _ended(self, error: KafkaError | None, message: Any) -> None:
+    def _ended(self, error: object, message: Any) -> None:
         if error is not None:
             self.lost += 1
             self._tell_of_drops(str(self._producer.explain_delivery(error, self.topic)))

@@ -10,16 +10,15 @@ its state is whole when it goes on. Everything else is refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import OffsetSpec
-
+from headrace.client.admin.requests import Requests
 from headrace.client.admin.topics import Topics
 from headrace.client.connection import ClientSettings
-from headrace.client.errors import explain, kafka_error
+from headrace.client.faults import Fault
+from headrace.client.records import TopicPartition
 from headrace.pipelines.declaration import Pipeline, Table, Topic
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.rows import record_place, record_rows
@@ -69,38 +68,32 @@ def begun_at(checkpoint: Path) -> Offsets | None:
 
 def committed_ends(connection: ClientSettings, topics: Iterable[str]) -> Offsets:
     """The end of what readers of committed records may see, of each partition."""
-    latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    return _offsets(connection, topics, latest)
+    return _offsets(connection, topics, Requests.end_offsets)
 
 
 def first_offsets(connection: ClientSettings, topics: Iterable[str]) -> Offsets:
     """The first record that is still there, of each partition."""
-    earliest: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-    return _offsets(connection, topics, earliest)
+    return _offsets(connection, topics, Requests.first_offsets)
 
 
-def _offsets(connection: ClientSettings, topics: Iterable[str], spec: OffsetSpec) -> Offsets:
+def _offsets(
+    connection: ClientSettings,
+    topics: Iterable[str],
+    which: Callable[..., dict[TopicPartition, int]],
+) -> Offsets:
     cluster = Topics(connection).cluster
-    wanted = {
-        TopicPartition(topic, partition): spec
-        for topic in topics
-        for partition in cluster.topics[topic].partitions
-    }
-    admin = connection.admin()  # what it was asked is forgotten when it goes
-    asked = admin.list_offsets(
-        wanted,
-        isolation_level=IsolationLevel.READ_COMMITTED,
-        request_timeout=connection.timeout_s,
-    )
-    ends: Offsets = {}
-    for place, answer in asked.items():
+    requests = Requests(connection)
+    found: Offsets = {}
+    for topic in topics:
+        places = [TopicPartition(topic, number) for number in cluster.topics[topic].partitions]
         try:
-            offset = answer.result(connection.timeout_s + 5).offset
-        except KafkaException as failure:
-            said = explain(kafka_error(failure), connection.bootstrap, topic=place.topic)
-            raise PipelineError(str(said)) from failure
-        ends.setdefault(place.topic, {})[str(place.partition)] = offset
-    return ends
+            offsets = which(requests, places, connection.timeout_s, committed=True)
+        except Fault as fault:
+            said = fault.explained(connection.bootstrap, topic=topic)
+            raise PipelineError(str(said)) from fault
+        for place, offset in offsets.items():
+            found.setdefault(topic, {})[str(place.partition)] = offset
+    return found
 
 
 def completed(ends: Offsets, there: Mapping[str, Iterable[int]], missing: int) -> str:

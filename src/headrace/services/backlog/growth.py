@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from confluent_kafka import murmur2
+from headrace.client.producer.partitioners import partition_of
 
 MOST_SHOWN = 10
 
@@ -29,7 +29,7 @@ def growth(keys: Iterable[bytes], *, partitions: int, wanted: int) -> Growth:
     """As the Java client and librdkafka's murmur2 partitioners place keys."""
     found = Growth(partitions, wanted, 0, 0)
     for key in dict.fromkeys(keys):
-        now, then = murmur2(key, partitions), murmur2(key, wanted)
+        now, then = partition_of(key, partitions), partition_of(key, wanted)
         found.keys += 1
         if now != then:
             found.moving += 1

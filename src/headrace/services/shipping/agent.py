@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from confluent_kafka import KafkaError
-
 from headrace.client.connection import ClientSettings
-from headrace.client.errors import BufferFull, ClientError, explain_delivery
+from headrace.client.errors import BufferFull, ClientError
+from headrace.client.faults import fault_of
 from headrace.client.producer.producer import Producer
 from headrace.contract.headers import MESSAGE_ID
 from headrace.contract.metrics import series
@@ -147,12 +146,13 @@ class Agent:
                 self.counters.dropped += 1
                 self.counters.last_failure = str(refusal).rstrip(".")
 
-    def _ended(self, error: KafkaError | None, message: Any) -> None:
+    def _ended(self, error: object, message: Any) -> None:
         if error is None:
             self.counters.written += 1
         else:
             self.counters.lost += 1
-            failure = explain_delivery(error, self.connection.bootstrap, self.settings.topic)
+            at, topic = self.connection.bootstrap, self.settings.topic
+            failure = fault_of(error).delivery_explained(at, topic)
             self.counters.last_failure = str(failure).rstrip(".")
 
     def _tell_of_losses(self) -> None:

@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from confluent_kafka import KafkaError
-
 from headrace.client.producer.producer import ANY_PARTITION, NOW, REFUSED
 from headrace.contract.headers import MESSAGE_ID
 from headrace.services.shipping.followed import Followed, Sent
@@ -85,11 +83,11 @@ class Ending:
     __slots__ = ("_ended", "_fail", "run")
 
     def __init__(
-        self, run: Run, ended: list[Run], fail: Callable[[Ending, KafkaError, Any], None]
+        self, run: Run, ended: list[Run], fail: Callable[[Ending, object, Any], None]
     ) -> None:
         self.run, self._ended, self._fail = run, ended, fail
 
-    def __call__(self, error: KafkaError | None, message: Any) -> None:
+    def __call__(self, error: object, message: Any) -> None:
         if error is None:
             return  # someone set delivery.report.only.error to false
         self.run.failures += 1  # first of all: whatever becomes of this call, it has failed

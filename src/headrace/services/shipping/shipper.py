@@ -16,10 +16,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import KafkaError
-
 from headrace.client.connection import ONLY_ERRORS, ClientSettings
 from headrace.client.errors import BufferFull, ClientError
+from headrace.client.faults import PURGED, TOO_LARGE, codes, fault_of
 from headrace.client.producer.producer import Producer
 from headrace.contract.headers import MESSAGE_ID
 from headrace.services.shipping import files
@@ -48,8 +47,7 @@ MOST_UNKEPT_BYTES = 4 * 1024 * 1024
 # A producer that failed for good is made anew; more often, something is wrong that stays so.
 MOST_NEW_PRODUCERS = 5
 NEW_PRODUCERS_WITHIN_MS = 60_000
-DEAD = (KafkaError._FATAL, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
-TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
+DEAD = PURGED | codes("_FATAL")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -306,14 +304,14 @@ class Shipper:
                     self.failure = refusal
                     return False
 
-    def _fail(self, ending: Ending, error: KafkaError, message: Any) -> None:
+    def _fail(self, ending: Ending, error: object, message: Any) -> None:
         """A record is not written. On this thread, from a poll."""
-        run = ending.run
-        if self._producer.failed_for_good or error.code() in DEAD:
+        run, code = ending.run, fault_of(error).code
+        if self._producer.failed_for_good or code in DEAD:
             self._is_dead = True  # the loop makes another one, and reads again
             self._why_dead = self._producer.explain_delivery(error, self.settings.topic)
             return
-        if error.code() in TOO_LARGE:
+        if code in TOO_LARGE:
             number = run.number_of(message.value())
             if number is not None and self._shorten(run, number):
                 run.failures -= self._take(ending, number)
