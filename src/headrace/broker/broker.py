@@ -167,7 +167,7 @@ class Broker:
             tuple[str, int, str, bool], tuple[TopicImage, MetadataResponseTopic]
         ] = {}
         self.at_hand: dict[str, Any] = {}  # of this image, by listener: see brokers_at_hand.py
-        # Of this image, all topics, by version and listener.
+        # Encoded answers with all topics of this image, by version and listener.
         self.encoded_metadata: dict[tuple[int, str], bytes] = {}
         self.bytes_out = 0
         self.disk_refusals = 0
@@ -195,8 +195,8 @@ class Broker:
         }
 
     def internal_replicas(self, wanted: int) -> int:
-        """Of a coordinator's topic. In a cluster the topic waits for enough brokers, as in Apache
-        Kafka: made too early it would have too few for ever."""
+        """Returns the number of replicas of a coordinator's topic. In a cluster the topic waits for
+        enough brokers, as in Apache Kafka: created too early, it would keep too few replicas."""
         return wanted if self.peers is not None else 1
 
     @property

@@ -72,7 +72,7 @@ class Opening:
 
 
 def _always_usable(settings: Mapping[str, str]) -> None:
-    """Of a node without listeners that encrypt or ask for a login."""
+    """Accepts all settings: the node has no listener with TLS or SASL."""
 
 
 class HasRecords(Protocol):
@@ -249,7 +249,7 @@ class Controller:
 
     @property
     def broker_epoch(self) -> int:
-        """Of this node's broker; -1 before it is registered."""
+        """The epoch of this node's broker; -1 before it is registered."""
         broker = self.image.brokers.get(self.settings.node_id)
         return -1 if broker is None else broker.epoch
 

@@ -70,7 +70,7 @@ class Journal(Protocol):
 
     @property
     def epoch(self) -> int:
-        """Of the leader; stands in each batch."""
+        """The leader epoch, which each batch carries."""
         ...
 
     @property

@@ -26,7 +26,7 @@ class Filter(NamedTuple):
 
     @classmethod
     def of(cls, asked: Any) -> Filter:
-        """Of a DescribeAcls request, or one of the filters of DeleteAcls."""
+        """Returns the filter of a DescribeAcls request, or one of the filters of DeleteAcls."""
         return cls(
             asked.resource_type_filter,
             asked.resource_name_filter,

@@ -95,7 +95,7 @@ def not_supported_by_name(name: str) -> str | None:
 
 
 def listener_definition(name: str) -> Definition | None:
-    """Of a setting that is given for one listener, or for one mechanism of it."""
+    """Returns the definition of a setting for one listener, or for one mechanism of it."""
     prefix = _LISTENER_PREFIX.match(name)
     rest = name if prefix is None else name[prefix.end() :]
     for mechanism in _MECHANISMS:

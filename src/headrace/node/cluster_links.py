@@ -138,8 +138,8 @@ class ClusterLinks:
         self.membership.start()
 
     def _earlier_epoch(self) -> int:
-        """Of an earlier start on the same data folder that is believed to be alive. It is not, for
-        this process has the folder now."""
+        """Returns the epoch of an earlier start on the same data folder that the metadata takes for
+        alive. It is not: this process has the folder now."""
         known = self._member.controller.committed_image.brokers
         earlier = known.get(self._settings.node_id)
         if earlier is None or earlier.fenced:
@@ -161,7 +161,7 @@ class ClusterLinks:
 
     @property
     def epoch_of_clean_stop(self) -> int:
-        """Of this start, never of another one that the metadata knows by the same id."""
+        """The epoch of this start, never of another start that the metadata knows by the same id."""
         if self.membership is None:
             return UNKNOWN_EPOCH
         return self.membership.lifecycle.epoch_of_clean_stop

@@ -183,7 +183,7 @@ class Node:
             tell=self._directory_failed,
             nothing_left=self.durability.give_up,
         )
-        # Of a node that is alone: its metadata say in which of several folders replicas lie.
+        # For a single node: its metadata say in which of several folders each replica is.
         self._directories: DirectoryAssignments | None = None
         if self.links is None and (len(log_dirs) > 1 or self.partitions.has_lost_folders):
             port = ControllerAtHand(self.controller, settings.node_id, self.purgatory)
@@ -375,7 +375,7 @@ class Node:
         self.dispatch.quotas = self.quotas if self.quotas.follow(image.client_quotas) else None
 
     def _meter(self, session: Session, frame: memoryview) -> Meter | None:
-        """Of a request that another broker has handed on."""
+        """Returns the meter of a request that another broker has forwarded."""
         quotas = self.dispatch.quotas
         return None if quotas is None else quotas.meter(session, frame)
 

@@ -35,7 +35,7 @@ class NodeSettings:
     first_users: Sequence[Any] = field(default=(), repr=False)
     is_broker: bool = True
     is_controller: bool = True
-    # Of a quorum of kraft.version 0; else the metadata log says who votes.
+    # For a quorum of kraft.version 0; otherwise the metadata log names the voters.
     static_voters: tuple[Voter, ...] = ()
     bootstrap: tuple[VoterEndpoint, ...] = ()  # where to ask for the quorum's leader
     log_dirs: tuple[str, ...] = ()  # where partitions lie; none: in `folder`

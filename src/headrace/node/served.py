@@ -29,7 +29,7 @@ NOT_FOR_CLIENTS = frozenset({52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82})
 # The quorum answers these itself, whoever leads it; a client's are handed on to the leader.
 OF_THE_QUORUM = frozenset({52, 53, 54, 55, 59, 80, 81, 82})
 FETCH = 1  # of the metadata log, where it comes by a controller's listener
-# Of an operator, about other nodes: UnregisterBroker, AddRaftVoter, RemoveRaftVoter.
+# An operator's requests about other nodes: UnregisterBroker, AddRaftVoter, RemoveRaftVoter.
 ABOUT_OTHER_NODES = frozenset({64, 80, 81})
 # A test compares it with Kafka's definitions.
 FOR_CONTROLLERS = frozenset(

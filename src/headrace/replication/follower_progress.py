@@ -58,5 +58,5 @@ class FollowerProgress:
 
 
 def at_the_beginning(now_ms: int, *, in_sync: bool) -> FollowerProgress:
-    """Of a leader that has heard nothing yet."""
+    """Returns the progress of a follower that has not fetched from this leader yet."""
     return FollowerProgress(caught_up_at_ms=now_ms if in_sync else LONG_AGO_MS)

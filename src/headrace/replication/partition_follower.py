@@ -68,7 +68,7 @@ class Replicated(NamedTuple):
 
 
 class FollowerRole:
-    """Of one replica in one leader epoch."""
+    """One replica as a follower, in one leader epoch."""
 
     __slots__ = (
         "replica",

@@ -122,7 +122,7 @@ class Log(Protocol):
 
 
 class NoWriter:
-    """Of a replica that does not lead."""
+    """The writer of a replica that is not the leader: refuses every append."""
 
     def append(self, records: memoryview, *, leader_epoch: int, wall_ms: int) -> NoReturn:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -449,7 +449,7 @@ def open_listeners(settings: Settings, undo: ExitStack) -> list[Listener]:
 
 
 def most_held_bytes(values: Mapping[str, Any]) -> int:
-    """Of unfinished requests over all connections; Kafka's -1 means no limit."""
+    """Returns the limit for unfinished requests of all connections; Kafka's -1 means no limit."""
     limit: int = values["queued.max.request.bytes"]
     return limit if limit >= 0 else sys.maxsize
 

@@ -28,7 +28,7 @@ class ClosesConnection(Exception):
 
 
 def require_few(request: str, count: int, things: str) -> None:
-    """Of requests that are decided as a whole, and answered thing by thing, by a few words each."""
+    """Refuses a request that names more than MOST_NAMED elements."""
     if count > MOST_NAMED:
         raise ClosesConnection(
             f"a {request} that names {count} {things} (at most {MOST_NAMED} are taken)"
@@ -87,7 +87,7 @@ class Waitable(Protocol):
 
 
 def _nobody_waits(answer: Any) -> None:
-    """Of what does not wait for a connection: an alarm, or a request of this node itself."""
+    """Ignores an answer that no connection waits for: an alarm, or a request of this node itself."""
 
 
 class WaitingRequest:
@@ -143,8 +143,8 @@ class Api:
     # librdkafka believes only an ApiVersions answer that lists Produce from version 0.
     advertised_from: int | None = None
     owner: str = field(default="broker")  # or "controller", or "envelopes"
-    # Of an API that answers by bytes too: writes a throttle time into them, given their version and
-    # the milliseconds.
+    # For an API that also answers with encoded bytes: writes a throttle time into them, given their
+    # version and the milliseconds.
     throttle_encoded: Callable[[bytes, int, int], bytes] | None = None
     # The handler of large requests, if it can be left between two elements: a generator that yields
     # its steps and returns the answer (`long_answers.py`).

@@ -29,7 +29,7 @@ DENIED = "denied"
 
 # Different lines between two visits of the node; each is some 300 bytes.
 MOST_WAITING = 2_000
-# Of one request that names more, the rest is a number.
+# Names kept of one request; the others are only counted.
 MOST_NAMES = 50
 LONGEST_TEXT = 500
 

@@ -91,7 +91,7 @@ class Route:
         return [_reply_head(len(body) + 4, correlation_id) + body]
 
     def head(self, correlation_id: int, size: int) -> bytes:
-        """Of a body of `size` bytes."""
+        """Returns the head of a reply whose body has `size` bytes."""
         if self.flexible_reply:
             return _reply_head_flexible(size + 5, correlation_id, 0)
         return _reply_head(size + 4, correlation_id)

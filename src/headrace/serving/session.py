@@ -64,6 +64,6 @@ class Session:
         self.closing = False  # the outbox is sent, then the connection ends
         self.software = ""
         self.remembered: Any = None  # its next requests may be recognized by it; None: nothing yet
-        # Of a listener that asks who is there, until it is known (authentication/login.py).
+        # Until the client is authenticated, on a listener with SASL (authentication/login.py).
         self.login: Login | None = None
         self.throttled: WaitingRequest | None = None  # ends when its quotas let it be read again

@@ -38,7 +38,7 @@ class Lane:
 
     @property
     def oldest_mark(self) -> int:
-        """Of the work that is under way; there must be one."""
+        """The mark of the oldest work under way; there must be one."""
         return self._works[0][0]
 
     def run(self, is_over: Callable[[], bool]) -> None:

@@ -122,7 +122,7 @@ class MemoryLog:
     # As the host sees it
 
     def add_snapshot(self, snapshot_id: SnapshotId, content: bytes) -> None:
-        """Of its own; the log up to the snapshot before it is deleted."""
+        """Adds a snapshot of the host's own; deletes the log up to the snapshot before it."""
         self.snapshots[snapshot_id] = content
         kept = sorted(self.snapshots)[-2:]
         self.snapshots = {each: self.snapshots[each] for each in kept}

@@ -69,7 +69,7 @@ class Member:
         return history, digest
 
     def take_snapshot(self, digest: bytes, wall_ms: int) -> bool:
-        """Of everything applied. False: there is nothing new, or nothing to take."""
+        """Takes a snapshot of everything applied; returns False if there is nothing new."""
         assert self.quorum is not None
         latest = self.log.latest_snapshot()
         ends = [b for b in self.log.batches if b.end_offset == self.applied]

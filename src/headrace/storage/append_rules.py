@@ -266,7 +266,7 @@ def stamp(records: memoryview, attributes: int, max_timestamp: int) -> None:
 
 
 def length_and_timestamp(records: memoryview) -> tuple[int, int]:
-    """Of a batch that `prepare` may have changed."""
+    """Returns length and largest timestamp of a batch that `prepare` may have changed."""
     (max_timestamp,) = _MAX_TIMESTAMP.unpack_from(records, MAX_TIMESTAMP_AT)
     return len(records) - LENGTH_OVERHEAD, max_timestamp
 

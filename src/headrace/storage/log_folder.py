@@ -340,7 +340,7 @@ class LogFolder:
         ]
 
     def those_here(self, offsets: Mapping[Partition, int]) -> dict[Partition, int]:
-        """Of the partitions that lie in this folder."""
+        """Returns the offsets of the partitions in this folder."""
         return {
             partition: offset for partition, offset in offsets.items() if partition in self.logs
         }

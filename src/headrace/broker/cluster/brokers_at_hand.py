@@ -37,7 +37,7 @@ def registered_endpoint(broker: Broker, node_id: int, listener: str) -> Endpoint
 
 
 NO_CONTROLLER = -1
-# Of a replica whose broker has not said yet in which data folder it lies.
+# The directory of a replica whose broker has not assigned it to a data folder yet.
 NOT_CHOSEN = frozenset((UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY))
 NOWHERE: frozenset[bytes] = frozenset()
 

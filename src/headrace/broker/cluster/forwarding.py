@@ -20,7 +20,7 @@ from headrace.serving.envelopes import disclose, enclose
 from headrace.serving.purgatory import Purgatory
 
 LANE = "forwarding"
-# Of requests that name no time of their own; as Kafka's request.timeout.ms.
+# For requests without a timeout field; the default of Kafka's request.timeout.ms.
 USUAL_TIMEOUT_MS = 30_000
 LONGEST_TIMEOUT_MS = 600_000
 # Answers that say: ask the controller that there is now.

@@ -47,7 +47,7 @@ class Read:
 
 
 class ConfirmedReads:
-    """Of all coordinators of a broker."""
+    """The reads of a broker's coordinators that wait for their confirmation."""
 
     __slots__ = ("pending", "_answers", "_purgatory")
 

@@ -232,7 +232,7 @@ class TransactionCoordinator(Coordinator):
         *,
         adds: bool,
     ) -> Any | WaitingRequest:
-        """Of the broker that `waits_for` has named: a code for each partition, or one for all."""
+        """Asks the broker that `waits_for` named: a code for each partition, or one for all."""
         if to != self._broker.node_id:
             if not adds and not self._broker.values["transaction.partition.verification.enable"]:
                 return ErrorCode.NONE

@@ -26,7 +26,7 @@ from headrace.storage.log_folder import LogFolder
 log = logging.getLogger(__name__)
 
 LOOK_MS = 50
-# Of one look: 4 to 8 ms of the loop's time, 80 MB in a second.
+# Copied in one look: 4 to 8 ms of the loop's time, 80 MB in a second.
 MOST_BYTES_PER_LOOK = 4 << 20
 BYTES_PER_STEP = 1 << 20
 REMOVED_AFTER_MS = 60_000  # file.delete.delay.ms by default: whoever reads there is done by then

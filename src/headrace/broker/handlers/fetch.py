@@ -261,7 +261,7 @@ class Fetch:
         return self.follower is not None and self.is_enough_for(self.follower[0])
 
     def is_enough_for(self, follower: int) -> bool:
-        """Of a follower's fetch without records."""
+        """Returns whether a follower's fetch without records is answered now."""
         broker, reads = self.broker, self.broker.confirmed_reads
         if reads.pending and self.session is not None and reads.is_hurried(self.session, follower):
             return True

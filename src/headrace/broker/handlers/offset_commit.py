@@ -39,7 +39,7 @@ END_OF_TIME_MS = 2**63 - 1  # as far as the record of an offset can say
 NONE = ErrorCode.NONE
 UNKNOWN_PARTITION = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 READ = Operation.READ
-# Of one turn: about 15 ms of processor time.
+# Partitions in one turn of the loop: about 15 ms of processor time.
 MOST_AT_ONCE = 500
 
 

@@ -208,7 +208,7 @@ def fetch(
 
 
 def the_only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
-    """Of versions before 8, as later ones name it."""
+    """Returns the one group of a request before version 8, in the form of later versions."""
     topics = request.topics
     return OffsetFetchRequestGroup(
         group_id=request.group_id,

@@ -20,7 +20,7 @@ CLIENT_ID_AT = 10
 # Bounds the memory of one connection.
 MOST_HEADS = 256
 
-# Of an OffsetCommit: the bytes after the offset, the request, its topic, and the encoded answer.
+# A known OffsetCommit: the bytes after the offset, the request, its topic, the encoded answer.
 Committed = tuple[bytes, OffsetCommitRequest, TopicImage, bytes]
 Meaning = TypeVar("Meaning")
 

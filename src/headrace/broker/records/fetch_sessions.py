@@ -26,8 +26,8 @@ FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 LAST_EPOCH = 2**31 - 1
 EVICT_WHEN_IDLE_MS = 120_000
-# Of all sessions together; about 400 bytes each. Kafka bounds only the number of sessions, and a
-# session may name partitions without end that nobody has.
+# Entries of all sessions together; about 400 bytes each. Kafka bounds only the number of sessions,
+# and a session may name any number of partitions that do not exist.
 MOST_ENTRIES = 300_000
 
 Key = tuple[str | bytes, int]  # topic name (or id, from version 13), partition

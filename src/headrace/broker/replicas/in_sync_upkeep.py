@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
 
-# Of one tick, 3 us each: more of them wait for the next one.
+# Replicas in one tick, 3 us each: the others wait for the next tick.
 MOST_AT_ONCE = 500
 # A leader that is not fit, and that waits for another proposal's answer, is looked at again.
 LOOKS_AGAIN_MS = 1_000

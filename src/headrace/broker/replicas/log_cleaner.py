@@ -147,8 +147,8 @@ class LogCleaner:
             yield leader, dirty
 
     def _dirtiest(self) -> tuple[PartitionLeader, Cleanable] | None:
-        """Of those that are due; what failed the last time stands behind the others, or one log
-        that cannot be read would keep all from being compacted."""
+        """Returns the dirtiest log that is due. A log whose last compaction failed comes after the
+        others: otherwise one log that cannot be read would block the compaction of all."""
         found = list(self._compacted())
         self.dirtiest_ratio = max((dirty.dirty_ratio for _, dirty in found), default=0.0)
         due = [each for each in found if each[1].is_due]

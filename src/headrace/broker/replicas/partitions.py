@@ -81,7 +81,7 @@ class Partitions:
         self.compacting: PartitionLog | None = None  # what the log cleaner works on
         self._removals: list[tuple[int, str]] = []  # monotonic time, path
         self._noted: dict[str, dict[Partition, int]] = {}  # high watermarks, as last written
-        # Of one image's configs: what holds for topics that say nothing, and for this broker.
+        # For one image's configs: the defaults of topics, and the values of this broker.
         self._defaults: tuple[Any, dict[str, Any], dict[str, Any]] = (None, {}, {})
 
     # Start
@@ -371,7 +371,7 @@ class Partitions:
             self._disk.write_file(path, [data])
 
     def high_watermark_work(self, high_watermarks: dict[Partition, int]) -> list[Work]:
-        """Of the folders where they are not as they were written last."""
+        """Returns the writes for the folders whose high watermarks differ from the last write."""
         return [
             (path, partial(self._write_high_watermarks, path, offsets))
             for path, offsets in self._by_folder(high_watermarks).items()
@@ -416,8 +416,8 @@ class Partitions:
 
     @property
     def last_broker_epoch(self) -> int:
-        """Of the clean stop before this start, which `load` has found; -1: it was not clean. It was
-        not if a folder is missing, or stopped at another time than the others."""
+        """The broker epoch of the last clean stop, as `load` found it; -1 if the stop was unclean,
+        if a folder is missing, or if a folder stopped at another time than the others."""
         if self.folders.offline:
             return -1
         epochs = {

@@ -23,7 +23,7 @@ LIMITS_MOVES = "replica.alter.log.dirs.io.max.bytes.per.second"
 
 
 class ReplicationQuota:
-    """Of one role: what this broker sends as a leader, or fetches as a follower."""
+    """The quota of one role: what this broker sends as a leader, or fetches as a follower."""
 
     __slots__ = ("named_by", "limited_by", "limit", "topics", "_rate")
 
@@ -104,7 +104,7 @@ class ReplicationQuotas:
 
 
 def partitions_of(text: str, node_id: int) -> frozenset[int]:
-    """Of a list of `partition:broker` pairs those of one broker; what is no pair is passed over."""
+    """Returns one broker's partitions from `partition:broker` pairs; skips what is not a pair."""
     found = set()
     for pair in text.split(","):
         partition, _, broker = pair.strip().partition(":")

@@ -12,7 +12,7 @@ from headrace.consensus.snapshots import Snapshot, SnapshotId
 class QuorumLog(Matching, Protocol):
     @property
     def last_epoch(self) -> int:
-        """Of the last record, or of the snapshot before the log; 0 if there is neither."""
+        """The epoch of the last record, or of the snapshot before the log; 0 without either."""
         ...
 
     @property

@@ -41,7 +41,7 @@ class VoterHistory:
 
     @property
     def latest_offset(self) -> int:
-        """Of the record that named the latest; -1 if no record did."""
+        """The offset of the latest record of voters; -1 if the log has none."""
         return self._entries[-1].offset
 
     @property

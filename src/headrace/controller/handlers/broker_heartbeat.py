@@ -35,7 +35,7 @@ def handle(
 def heartbeat(
     controller: Controller, request: BrokerHeartbeatRequest, now: Now
 ) -> BrokerHeartbeatResponse | WaitingRequest:
-    """Of any broker, also of the one in this process; raises KafkaError."""
+    """Decides a heartbeat of any broker, the one in this process included; raises KafkaError."""
     minimum = controller.settings.min_in_sync_replicas
     decision = controller.sessions.heartbeat(
         controller.image,

@@ -104,7 +104,7 @@ def _take_out_denied(
 
 
 def _hide_settings(controller: Controller, response: CreateTopicsResponse, call: Call) -> None:
-    """Of a new topic only its name and id, to who may not see settings (KIP-525)."""
+    """Leaves only name and id of a new topic if the caller may not see settings (KIP-525)."""
     for topic in response.topics:
         shown = may(controller, call, Operation.DESCRIBE_CONFIGS, TOPIC, topic.name, quietly=True)
         if not topic.error_code and not shown:

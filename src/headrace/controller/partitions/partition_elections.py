@@ -142,7 +142,8 @@ def partitions_of(
 def elect_leaders(
     image: MetadataImage, request: ElectLeadersRequest, min_in_sync_replicas: int
 ) -> Decision[ElectLeadersResponse]:
-    """Of the named partitions, or of all; of all, those that need no election are not told."""
+    """Elects leaders of the named partitions, or of all; for all, leaves out in the answer those
+    that need no election."""
     election = ASKED_FOR.get(request.election_type)
     if election is None:
         raise KafkaError(

@@ -169,7 +169,7 @@ def is_reassigned(partition: PartitionImage) -> bool:
 def list_reassignments(
     image: MetadataImage, topics: Sequence[ListPartitionReassignmentsTopics] | None
 ) -> list[OngoingTopicReassignment]:
-    """Of the named partitions, or of all; what is not reassigned is not told."""
+    """Returns the ongoing reassignments of the named partitions, or of all."""
     found = []
     for topic, indexes in _listed(image, topics):
         ongoing = [

@@ -130,8 +130,8 @@ def directories_failed(
 def directories_are_missing(
     image: MetadataImage, broker: BrokerImage, min_in_sync_replicas: int
 ) -> Iterator[Any]:
-    """Of replicas in directories that the broker has not registered with: it has started without
-    them."""
+    """Yields the changes for replicas in directories with which the broker did not register: it
+    started without them."""
 
     def is_missing(directory: bytes) -> bool:
         return directory not in RESERVED_DIRECTORIES and directory not in broker.log_dirs

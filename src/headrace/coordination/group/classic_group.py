@@ -219,7 +219,7 @@ class ClassicGroup:
         )
 
     def choose_protocol(self) -> str:
-        """Of those that all know: the one that most members prefer."""
+        """Returns the protocol that most members prefer, among those that all members support."""
         everybody = len(self.members)
         candidates = {name for name, votes in self._votes.items() if votes == everybody}
         votes: dict[str, int] = {}

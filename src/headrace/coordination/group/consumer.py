@@ -82,7 +82,7 @@ class ConsumerGroups:
     def heartbeat(
         self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, client: Client, now: Now
     ) -> Decision:
-        """Of a member that joins or stays."""
+        """Decides the heartbeat of a member that joins or stays."""
         joins = request.member_epoch == JOINS
         self.require_room(group, request.member_id)
         owned = (
@@ -200,7 +200,8 @@ class ConsumerGroups:
         return Decision(records, None, then)
 
     def _hash_without(self, group: ConsumerGroup, gone: list[ConsumerMember]) -> int:
-        """Of the topics that the others read: else the next change of any topic would move them."""
+        """Returns the hash of the topics that the remaining members read: with the old hash the next
+        change of any topic would rebalance them."""
         wishes = dict(group.wishes)
         for member in gone:
             count_wish(wishes, member.wish, -1)

@@ -169,7 +169,7 @@ class Change:
         return names_read(wish.topics, wish.regex, self.patterns)
 
     def _hash(self) -> int:
-        """Of the topics that are read now; the same as before if all of them are the same."""
+        """Returns the hash of the topics that are read now; unchanged if all of them are unchanged."""
         group, topics, seen = self.group, self.image.topics, self.group.topics_seen
         names = frozenset[str]().union(*map(self._names_read, self.wishes))
         before, self.names_seen = group.names_seen, names

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from headrace.coordination.deadlines import Deadlines
 
-# Of one shard. About 1 KB each where each is of a group of its own: 50 MB in all 50 shards; and as
+# Ids in one shard. About 1 KB each if each has a group of its own: 50 MB in all 50 shards; and as
 # much again for names, which clients may make 32 KB long.
 MOST_PROMISED = 1_000
 MOST_BYTES = 1 << 20

@@ -75,7 +75,7 @@ class TransactionMachine:
         self.transactions: dict[str, Transaction] = {}
         self.prepared: dict[str, None] = {}  # ids whose markers are to be written
         self._ongoing: dict[str, None] = {}
-        # Of those: when it had begun by the wall clock, and when it was first seen (monotonic).
+        # For each: when it began by the wall clock, and when it was first seen (monotonic).
         self._seen: dict[str, tuple[int, int]] = {}
         self.deadlines = Deadlines()  # none: it is looked for what is over once in a while
         self._settings = settings

@@ -24,7 +24,7 @@ Pairs = list[tuple[bytes | None, bytes | None]]
 
 
 def keys_and_values(batches: bytes, at: int, fields: Fields, max_bytes: int) -> Pairs:
-    """Of every record of the batch at this position; MalformedMessage for what `walk` refuses.
+    """Returns these fields of every record of the batch at `at`; refuses what `walk` refuses.
 
     The other fields of a record are skipped, varints in place: a third of the time of `walk`, for
     coordinators, which read all of their logs when they start.
@@ -151,8 +151,8 @@ def skip_headers(data: bytes, pos: int, end: int) -> list[int]:
 
 
 def timestamp_deltas(batch: Buffer, max_bytes: int) -> list[int]:
-    """Of every record. Only lengths and timestamps are looked at: a twentieth of `walk`, which is
-    stricter about the rest."""
+    """Returns the timestamp delta of every record. Reads only lengths and timestamps: a twentieth
+    of the time of `walk`, which checks the rest too."""
     header = read_header(batch)
     data = bytes(payload_of(batch, header, max_bytes))
     deltas: list[int] = []

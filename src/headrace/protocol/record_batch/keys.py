@@ -34,7 +34,7 @@ def short(key: bytes) -> bytes:
 
 
 def keys_of_batch(data: bytes, pos: int, end: int, count: int) -> tuple[Keys, bool]:
-    """Of the records between two positions of `data`; and whether there are tombstones.
+    """Returns the keys of the records between two positions of `data`, and whether any is a tombstone.
 
     MalformedMessage for exactly what `walk` refuses.
     """
@@ -159,7 +159,7 @@ def require_records(batch: Buffer, max_bytes: int) -> None:
 
 
 def offset_deltas(data: bytes, pos: int, count: int, last: int) -> list[int]:
-    """Of records that are known to be whole; `last` is the batch's own."""
+    """Returns the offset deltas of records that were checked before; `last` is the batch's own."""
     deltas = []
     for _ in range(count):
         length, at = read_zigzag(data, pos)

@@ -109,7 +109,8 @@ def emptied(fields: Fields) -> bytes:
 
 
 def _largest_timestamp(data: bytes, runs: Runs, base_time: int, at_most: int) -> int:
-    """Of these records. The last are mostly the youngest, and then the rest need not be seen."""
+    """Returns the largest timestamp of the records. Begins at the end: the last are mostly the
+    youngest, and the walk ends when none can be larger."""
     largest, enough = -(1 << 62), at_most - base_time
     for pos, stop in reversed(runs):
         while pos < stop:

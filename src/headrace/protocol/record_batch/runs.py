@@ -139,8 +139,8 @@ def alike(data: bytes, pos: int, end: int, most: int) -> tuple[int, int]:
 
 
 def keys_alike(data: bytes, pos: int, size: int, count: int) -> tuple[int, int, int]:
-    """Of such a run: where in a record its key begins, how long it is, and in how many records from
-    the first on that is so. No records: it is not so, or the keys are long or missing."""
+    """Returns where the key begins in each record of such a run, its length, and for how many
+    records from the first on this holds; 0 records if the keys are long, missing or not alike."""
     stop = pos + count * size
     at = pos + (2 if data[pos] < 128 else 3)  # the length and the attributes
     for longest in (LARGEST_VARLONG, LARGEST_VARINT):  # timestamp, offset

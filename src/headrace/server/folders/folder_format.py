@@ -43,7 +43,7 @@ _CONTROLLER = re.compile(
 
 
 def initial_controllers(text: str, listener: str) -> tuple[Voter, ...]:
-    """Of a list of ID@HOST:PORT:DIRECTORY-ID, as Apache's tools write it."""
+    """Parses a list of ID@HOST:PORT:DIRECTORY-ID, as Apache's tools write it."""
     voters: dict[int, Voter] = {}
     for entry in (part.strip() for part in text.split(",")):
         found = _CONTROLLER.fullmatch(entry)

@@ -188,7 +188,8 @@ def _choose_versions_and_suites(context: ssl.SSLContext, files: TlsFiles) -> Non
 
 
 def openssl_name(suite: str) -> str:
-    """Of a suite of TLS 1.2 in Java's spelling: TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256."""
+    """Returns OpenSSL's name of a TLS 1.2 suite in Java's spelling, such as
+    TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256."""
     found = re.fullmatch(r"(?:TLS|SSL)_([A-Z0-9_]+)_WITH_([A-Z0-9_]+)", suite)
     if found is None:
         return suite  # OpenSSL's own spelling

@@ -118,7 +118,7 @@ class Folders:
 
 
 def identity_in(disk: Disk, folder: str) -> Identity | None:
-    """Of a formatted folder; None: it is not."""
+    """Returns the identity of a folder; None if it is not formatted."""
     path = f"{folder}/{META_PROPERTIES}"
     if not disk.exists(path):
         return None

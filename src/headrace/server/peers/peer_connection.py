@@ -321,7 +321,7 @@ class PeerConnection:
 
 
 def _nobody(answer: Any) -> None:
-    """Of what the connection itself asks."""
+    """Ignores the answer to a request of the connection itself."""
 
 
 def _tell(question: Question, answer: Any) -> None:

@@ -177,7 +177,7 @@ def _actions(chance: random.Random, spare: str) -> tuple[Action, ...]:
 
 
 def _blows(chance: random.Random, promise: Promise) -> tuple[Blow, ...]:
-    """Of each kind none, some or many; never none of all."""
+    """Draws none, some or many faults of each kind, and at least one in all."""
     drawn = [Blow.CRASH, Blow.CUT]
     for blow in Blow:
         if blow in CAME_LATER or (blow is Blow.POWER_CUT and promise is not Promise.FLUSHED):

@@ -17,7 +17,7 @@ NOT_REQUIRED = {
 
 @dataclass(slots=True)
 class ClusterReport:
-    """Of one run, or of several."""
+    """What happened in one run, or in several."""
 
     virtual_seconds: int = 0
     acknowledged: int = 0  # records

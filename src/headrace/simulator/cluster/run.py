@@ -215,7 +215,7 @@ class ClusterRun:
                     self.records.leads((topic.name, replica.index), replica.epoch, member.id)
 
     def _newest_image(self) -> MetadataImage | None:
-        """Of the one active controller."""
+        """Returns the image of the active controller; None unless exactly one is active."""
         active = self.cluster.active()
         return active[0].node.controller.committed_image if len(active) == 1 else None
 

@@ -59,7 +59,7 @@ TRY_AGAIN = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.UNSTABLE_OFFSET_COMMIT,
-    # Of a leader that was deposed and does not know it: it has not seen the batches between.
+    # From a leader that was deposed and does not know it: it lacks the batches between.
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
 }
 

@@ -93,7 +93,7 @@ class LastOfKeys:
         return bytes([key not in gone for key in keys])
 
     def staying(self, first: int, count: int) -> bytearray:
-        """Of so many offsets from this one on, 1 for each that holds the last record of a key."""
+        """Returns a flag for each of `count` offsets: 1 if it holds the last record of a key."""
         flags = bytearray(count)
         staying, index = self._staying, self._cursor
         if staying[index] < first or (index and staying[index - 1] >= first):

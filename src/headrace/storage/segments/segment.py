@@ -358,7 +358,7 @@ class Segment:
         )
 
     def largest_timestamp(self) -> int:
-        """Of any batch; when the file was last written, if no batch carries a timestamp."""
+        """Returns the largest timestamp of all batches; the file's own time if no batch has one."""
         self.load_indexes()
         if self.max_timestamp >= 0:
             return self.max_timestamp
@@ -451,11 +451,11 @@ class Segment:
         return self.size if found is None else found[0]
 
     def headers(self, position: int = 0) -> Iterator[BatchHeader]:
-        """Of all good batches from that position on."""
+        """Yields the headers of all good batches from that position on."""
         return self._headers_to(self.size, position)
 
     def headers_from(self, offset: int) -> Iterator[BatchHeader]:
-        """Of the good batches from the one that holds `offset` on."""
+        """Yields the headers of the good batches from the one that holds `offset` on."""
         return self.headers(self.position_before(offset))
 
     def _headers_to(self, end: int, position: int = 0) -> Iterator[BatchHeader]:

@@ -123,7 +123,7 @@ class SegmentList:
     def unflushed_files(
         self, recovery_point: int, end_offset: int, *, active_too: bool
     ) -> list[Flushable]:
-        """Of the closed segments that reach behind the recovery point, and of the last one."""
+        """Returns the files of closed segments beyond the recovery point, and of the active one."""
         files: list[Flushable] = []
         for segment in self.items[self.number_at(recovery_point) :]:
             if segment is not self.items[-1]:

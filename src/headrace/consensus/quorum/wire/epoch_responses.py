@@ -17,7 +17,7 @@ from headrace.metadata.topic_names import METADATA_TOPIC
 
 
 def fields_of(messages: Any, response: Response) -> dict[str, Any]:
-    """Of the response; `messages` is the API's module."""
+    """Returns the fields of the response; `messages` is the API's module."""
     partition = messages.ResponsePartitionData(
         partition_index=PARTITION,
         error_code=response.error,
