@@ -207,8 +207,8 @@ class QuorumFiles:
             self._begin_at(latest, read_last_contained_ms(self._disk, self._path(latest)))
 
     def _epoch_of(self, offset: int) -> int:
-        """Returns the epoch of the batch at `offset`. The noted epochs may begin after the log: they
-        were cut when an older snapshot was deleted, and a power cut brought that one back."""
+        """Returns the epoch of the batch at `offset`. The noted epochs may begin after the log:
+        they were cut when an older snapshot was deleted, and a power cut brought that one back."""
         entries = self._log.epochs.entries
         if not entries or entries[0][1] > offset:
             for _, header in headers_in(memoryview(self.read(offset, 1))):

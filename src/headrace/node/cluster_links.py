@@ -161,7 +161,7 @@ class ClusterLinks:
 
     @property
     def epoch_of_clean_stop(self) -> int:
-        """The epoch of this start, never of another start that the metadata knows by the same id."""
+        """The epoch of this start, never of another one that the metadata knows by the same id."""
         if self.membership is None:
             return UNKNOWN_EPOCH
         return self.membership.lifecycle.epoch_of_clean_stop

@@ -277,8 +277,8 @@ class LeaderRole:
         return self.proposal
 
     def _broker_epoch(self, replica: int) -> int:
-        """Returns -1 for a member that has not fetched from this leader. The controller does not have
-        to check it: if that broker restarts, it leaves the ISR, and the partition epoch changes."""
+        """Returns -1 for a member that has not fetched from this leader. The controller does not
+        have to check it: a broker that restarts leaves the ISR, and the partition epoch changes."""
         if replica == self.broker.id:
             return self.broker.epoch
         progress = self.followers.get(replica)

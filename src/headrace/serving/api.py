@@ -87,7 +87,7 @@ class Waitable(Protocol):
 
 
 def _nobody_waits(answer: Any) -> None:
-    """Ignores an answer that no connection waits for: an alarm, or a request of this node itself."""
+    """Ignores an answer that no connection waits for: an alarm, or a request of this node."""
 
 
 class WaitingRequest:

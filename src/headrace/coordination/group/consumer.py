@@ -200,8 +200,8 @@ class ConsumerGroups:
         return Decision(records, None, then)
 
     def _hash_without(self, group: ConsumerGroup, gone: list[ConsumerMember]) -> int:
-        """Returns the hash of the topics that the remaining members read: with the old hash the next
-        change of any topic would rebalance them."""
+        """Returns the hash of the topics that the remaining members read: with the old hash the
+        next change of any topic would rebalance them."""
         wishes = dict(group.wishes)
         for member in gone:
             count_wish(wishes, member.wish, -1)

@@ -169,7 +169,7 @@ class Change:
         return names_read(wish.topics, wish.regex, self.patterns)
 
     def _hash(self) -> int:
-        """Returns the hash of the topics that are read now; unchanged if all of them are unchanged."""
+        """Returns the hash of the topics that are read now; unchanged if all of them are."""
         group, topics, seen = self.group, self.image.topics, self.group.topics_seen
         names = frozenset[str]().union(*map(self._names_read, self.wishes))
         before, self.names_seen = group.names_seen, names

@@ -34,7 +34,7 @@ def short(key: bytes) -> bytes:
 
 
 def keys_of_batch(data: bytes, pos: int, end: int, count: int) -> tuple[Keys, bool]:
-    """Returns the keys of the records between two positions of `data`, and whether any is a tombstone.
+    """Returns the keys of the records from `pos` to `end`, and whether any is a tombstone.
 
     MalformedMessage for exactly what `walk` refuses.
     """

@@ -126,7 +126,7 @@ def new_plan(
 def plan_of_one(
     cluster_id: str, directory_id: str, ports: Callable[[int], list[int]]
 ) -> ClusterPlan:
-    """Plans a cluster from the folder of a single node: that node is the first and the only voter."""
+    """Plans a cluster from the folder of a single node, which is the first and the only voter."""
     first = PlannedNode(1, ports(1)[0], directory_id, formatted=True, folder_id=directory_id)
     return ClusterPlan(cluster_id, [first])
 
