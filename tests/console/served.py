@@ -27,7 +27,7 @@ class Served:
         at = connection(bootstrap=cluster) if isinstance(cluster, str) else cluster
         self.site = Site(at, Settings("localhost", 0, **settings))
         self.address = ""
-        self._loop = asyncio.new_event_loop()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="console", daemon=True)
@@ -43,15 +43,17 @@ class Served:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        assert self._loop is not None, "it serves"
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(LONGEST_START_S)
 
     def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(self._serve())
-        self._loop.close()
+        # As the product does: it also ends handlers that still read what a client, which is gone,
+        # had begun to send.
+        asyncio.run(self._serve())
 
     async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
         self.address = await self.site.open()
         self._ready.set()
         await self._stop.wait()
@@ -59,6 +61,7 @@ class Served:
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         """On the console's own loop."""
+        assert self._loop is not None, "it serves"
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(LONGEST_START_S)
 
     def visitor(self, trusts: Path | None = None) -> Visitor:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -39,6 +40,21 @@ class Mistaken:
     def steps(self) -> Iterator[None]:
         raise ZeroDivisionError
         yield
+
+
+@pytest.fixture(autouse=True)
+def ended_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Jobs whose console is not closed here would keep their idle threads."""
+    pools = []
+
+    def make(*args: Any, **options: Any) -> ThreadPoolExecutor:
+        pools.append(ThreadPoolExecutor(*args, **options))
+        return pools[-1]
+
+    monkeypatch.setattr(owner, "ThreadPoolExecutor", make)
+    yield
+    for pool in pools:
+        pool.shutdown()
 
 
 async def over(jobs: Jobs, but: frozenset[asyncio.Future[None]] = frozenset()) -> None:

@@ -67,17 +67,18 @@ def dead_letters(broker, topic):
 def running(broker, text):
     """The triggers of a file on a loop of their own; a function that ends them."""
     file = parse(tomllib.loads(text), {})
-    loop = asyncio.new_event_loop()
     begun = threading.Event()
+    loop: Any = None
     task: Any = None
 
     async def serve():
-        nonlocal task
+        nonlocal loop, task
+        loop = asyncio.get_running_loop()
         task = asyncio.ensure_future(run(file, connection(bootstrap=broker.bootstrap)))
         begun.set()
         await asyncio.gather(task, return_exceptions=True)
 
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
     assert begun.wait(60)
 
@@ -85,7 +86,6 @@ def running(broker, text):
         loop.call_soon_threadsafe(task.cancel)
         thread.join(60)
         assert not thread.is_alive()
-        loop.close()
 
     return end
 
