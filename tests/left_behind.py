@@ -30,13 +30,13 @@ class LeftBehind:
 
     def __init__(self) -> None:
         self.test = "no test"
-        self._loops: WeakKeyDictionary[asyncio.BaseEventLoop, str] = WeakKeyDictionary()
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, str] = WeakKeyDictionary()
         self._pending: list[str] = []
 
-    def made(self, loop: asyncio.BaseEventLoop) -> None:
+    def made(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loops[loop] = self.test
 
-    def closes(self, loop: asyncio.BaseEventLoop) -> None:
+    def closes(self, loop: asyncio.AbstractEventLoop) -> None:
         for task in asyncio.all_tasks(loop):  # those that are not done
             self._pending.append(f"{self.test} closed a loop with {task!r}")
 
@@ -65,8 +65,8 @@ def _closed(loop: asyncio.BaseEventLoop) -> None:
     _close(loop)
 
 
-asyncio.BaseEventLoop.__init__ = _made  # type: ignore[method-assign]
-asyncio.BaseEventLoop.close = _closed  # type: ignore[method-assign]
+asyncio.BaseEventLoop.__init__ = _made  # type: ignore[method-assign, assignment]
+asyncio.BaseEventLoop.close = _closed  # type: ignore[method-assign, assignment]
 
 
 def still_alive(threads: Iterable[threading.Thread], patience_s: float = PATIENCE_S) -> list[str]:

@@ -13,7 +13,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -73,25 +73,39 @@ RESERVED = {
 KINDS_OF_PLACE = {"Place", "TopicPartition", "Partition"}
 
 
-@cache  # parsing all modules takes two seconds
-def names_in(path: Path) -> list[tuple[ast.AST, str]]:
-    """What a module defines: classes, functions, arguments, fields."""
-    found: list[tuple[ast.AST, str]] = []
+class Defined(NamedTuple):
+    """What a module defines: a class, a function, an argument or a field."""
+
+    name: str
+    is_class: bool
+    annotation: str | None  # only of `place`
+
+
+# Parsing all modules takes two seconds. No tree is kept: half a million nodes made each garbage
+# collection of the process longer.
+@cache
+def names_in(path: Path) -> list[Defined]:
+    found: list[Defined] = []
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         match node:
             case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.arg(arg=name):
-                found.append((node, name))
+                pass
             case ast.AnnAssign(target=ast.Name(id=name) | ast.Attribute(attr=name)):
-                found.append((node, name))
+                pass
+            case _:
+                continue
+        kind = getattr(node, "annotation", None) if name == "place" else None
+        said = None if kind is None else ast.unparse(kind)
+        found.append(Defined(name, isinstance(node, ast.ClassDef), said))
     return found
 
 
 def test_no_class_has_a_name_that_says_nothing_alone() -> None:
     vague = [
-        f"{path.relative_to(PACKAGE)}: {name}"
+        f"{path.relative_to(PACKAGE)}: {each.name}"
         for path in MODULES
-        for node, name in names_in(path)
-        if isinstance(node, ast.ClassDef) and name in NAMES_OF_NOTHING
+        for each in names_in(path)
+        if each.is_class and each.name in NAMES_OF_NOTHING
     ]
     assert not vague, "say whose it is (docs/glossary.md)"
 
@@ -99,11 +113,11 @@ def test_no_class_has_a_name_that_says_nothing_alone() -> None:
 @pytest.mark.parametrize("word", RESERVED)
 def test_a_reserved_word_stays_where_it_has_its_meaning(word: str) -> None:
     wrong = [
-        f"{path.relative_to(PACKAGE)}: {name}"
+        f"{path.relative_to(PACKAGE)}: {each.name}"
         for path in MODULES
         if not str(path.relative_to(PACKAGE)).startswith(RESERVED[word])
-        for _, name in names_in(path)
-        if any(part.startswith(word) for part in snake(name).split("_"))
+        for each in names_in(path)
+        if any(part.startswith(word) for part in snake(each.name).split("_"))
     ]
     assert not wrong, f"{word!r} has another meaning (docs/glossary.md)"
 
@@ -112,10 +126,7 @@ def test_a_place_is_a_topic_and_a_partition() -> None:
     """By its annotation, where it has one; `place` as a verb returns something else."""
     wrong = []
     for path in MODULES:
-        kinds = [
-            getattr(node, "annotation", None) for node, name in names_in(path) if name == "place"
-        ]
-        said = [ast.unparse(kind) for kind in kinds if kind is not None]
+        said = [each.annotation for each in names_in(path) if each.annotation is not None]
         wrong += [
             f"{path}: {kind}" for kind in said if not KINDS_OF_PLACE & set(re.findall(r"\w+", kind))
         ]
