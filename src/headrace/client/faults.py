@@ -29,7 +29,8 @@ def codes(*names: str) -> frozenset[str]:
 PURGED = codes("_PURGE_QUEUE", "_PURGE_INFLIGHT")
 PURGED_UNSENT = "_PURGE_QUEUE"
 NOT_AUTHORIZED = "TOPIC_AUTHORIZATION_FAILED"
-TOO_LARGE = codes("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE")
+TOO_LARGE_RECORD = "MSG_SIZE_TOO_LARGE"
+TOO_LARGE = codes(TOO_LARGE_RECORD, "RECORD_LIST_TOO_LARGE")
 
 # The group has given the partitions to another member, or is about to decide that.
 REBALANCING = codes("REBALANCE_IN_PROGRESS", "STALE_MEMBER_EPOCH")

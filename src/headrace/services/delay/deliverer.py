@@ -15,12 +15,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from time import monotonic
-from typing import Any
-
-from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from headrace.client.connection import ClientSettings, program_settings
-from headrace.client.errors import kafka_error
+from headrace.client.faults import NOT_AUTHORIZED, PURGED_UNSENT, Fault, codes, insist
+from headrace.client.intake import GroupMember, GroupOffset, RawRecord
+from headrace.client.transaction_writer import TransactionWriter
 
 log = logging.getLogger("headrace.delay")
 
@@ -44,25 +43,24 @@ RETRY_MS = 2
 LONGEST_RETRY_MS = 50
 
 # The errors of a topic that are about the record, not about the moment.
-OF_THE_RECORD = frozenset(
-    {
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.INVALID_RECORD,
-        KafkaError.INVALID_MSG,
-        KafkaError.POLICY_VIOLATION,
-        KafkaError._UNKNOWN_PARTITION,
-        KafkaError.RECORD_LIST_TOO_LARGE,
-    }
+OF_THE_RECORD = codes(
+    "MSG_SIZE_TOO_LARGE",
+    "INVALID_RECORD",
+    "INVALID_MSG",
+    "POLICY_VIOLATION",
+    "_UNKNOWN_PARTITION",
+    "RECORD_LIST_TOO_LARGE",
 )
 # The errors of a topic for every writer at the moment: no permission, or a clock that it does not
 # accept.
-OF_A_TOPIC = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.INVALID_TIMESTAMP})
+INVALID_TIMESTAMP = "INVALID_TIMESTAMP"
+OF_A_TOPIC = codes(NOT_AUTHORIZED, INVALID_TIMESTAMP)
 # Of a transaction's other topics, when one of them may not be written to; it can come first.
-OF_A_NEIGHBOUR = KafkaError.OPERATION_NOT_ATTEMPTED
+OF_A_NEIGHBOUR = codes("OPERATION_NOT_ATTEMPTED")
 
 
 # A connection that broke, in whatever way.
-OF_A_BROKER = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN})
+OF_A_BROKER = codes("_TRANSPORT", "_ALL_BROKERS_DOWN")
 
 
 class Aborted(Exception):
@@ -99,19 +97,19 @@ class Refusal:
 
     __slots__ = ("code", "key", "partition", "topic", "value", "why")
 
-    def __init__(self, message: Message, error: KafkaError) -> None:
-        self.topic = str(message.topic())
-        self.partition = message.partition()
-        self.key = message.key()
-        self.value = message.value()
-        self.code = error.code()
-        self.why = error.str()
+    def __init__(self, record: RawRecord, fault: Fault) -> None:
+        self.topic = str(record.topic())
+        self.partition = record.partition()
+        self.key = record.key()
+        self.value = record.value()
+        self.code = fault.code
+        self.why = str(fault)
 
     def sentence(self) -> str:
         """The error of the topic, and the remedy."""
-        if self.code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        if self.code == NOT_AUTHORIZED:
             return f"the service may not write to {self.topic}: give it the permission"
-        if self.code == KafkaError.INVALID_TIMESTAMP:
+        if self.code == INVALID_TIMESTAMP:
             return (
                 f"{self.topic} does not take the time of delivery: the clocks of the service and "
                 "of the broker differ by more than message.timestamp.after.max.ms"
@@ -157,31 +155,28 @@ class Deliverer:
                 "delivery.report.only.error": True,
             },
         )
-        settings["on_delivery"] = self._reported
-        settings["error_cb"] = self._failed
-        self._producer = Producer(settings)
-        self._produce = self._producer.produce
+        self._writer = TransactionWriter(settings, refused=self._refused, failed=self._failed)
+        self._send = self._writer.send
 
     def open(self, stopping: Callable[[], bool] = lambda: False) -> None:
         """Take over the transactional id: an open transaction of an earlier process is aborted."""
         while True:
             try:
-                self._producer.init_transactions(PATIENCE_S)
+                self._writer.take_over(PATIENCE_S)
                 self._trouble = None
                 return
-            except KafkaException as failure:
-                error = kafka_error(failure)
-                if not error.retriable() or stopping():
-                    raise Lost(error.str()) from failure
+            except Fault as fault:
+                if not fault.may_call_again or stopping():
+                    raise Lost(str(fault)) from fault
 
     def begin(self) -> None:
         self._refusals.clear()
         self._require_health()
         self._began_at = monotonic()
         try:
-            self._producer.begin_transaction()
-        except KafkaException as failure:
-            raise Lost(kafka_error(failure).str()) from failure
+            self._writer.begin()
+        except Fault as fault:
+            raise Lost(str(fault)) from fault
 
     def send(
         self,
@@ -192,82 +187,59 @@ class Deliverer:
         headers: list[Header],
         timestamp_ms: int,
     ) -> None:
-        while True:
-            try:
-                self._produce(
-                    topic,
-                    value,
-                    key,
-                    partition=partition,
-                    headers=headers,  # type: ignore[arg-type]  # lists of str are lists of both
-                    timestamp=timestamp_ms,
-                )
-                return
-            except BufferError:
-                self._producer.poll(0.005)
-            except KafkaException as failure:
-                raise self._ended(kafka_error(failure)) from failure
+        try:
+            self._send(topic, partition, key, value, headers, timestamp_ms)
+        except Fault as fault:
+            raise self._ended(fault) from fault
 
-    def commit(self, offsets: list[TopicPartition], group: Any) -> None:
-        """`group` is the consumer's group metadata: an older generation than the group's fails."""
-        producer = self._producer
+    def commit(self, offsets: list[GroupOffset], member: GroupMember) -> None:
+        """An older generation of the group than its present one fails."""
+        writer = self._writer
         self._require_health()
-        self._insist(lambda: producer.send_offsets_to_transaction(offsets, group, PATIENCE_S))
-        self._insist(lambda: producer.commit_transaction(PATIENCE_S))
+        self._insist(lambda: writer.send_offsets(offsets, member, PATIENCE_S))
+        self._insist(lambda: writer.commit(PATIENCE_S))
         if monotonic() - self._began_at > SLOW_S:
             raise Lost("the transaction was committed, but it took long")
 
     def close(self) -> None:
         """Without a word to the cluster: no transaction is open, or it is lost."""
-        self._producer.purge()
-        del self._produce, self._producer  # its threads end with it
+        self._writer.close()
+        del self._send, self._writer  # its threads end with it
 
     # ---- what goes wrong
 
     def _insist(self, call: Callable[[], object]) -> None:
         try:
-            _insistently(call)
-        except KafkaException as failure:
-            raise self._ended(kafka_error(failure)) from failure
+            insist(call, LONGEST_INSISTENCE_S)
+        except Fault as fault:
+            raise self._ended(fault) from fault
 
-    def _ended(self, error: KafkaError) -> Aborted | Lost:
+    def _ended(self, fault: Fault) -> Aborted | Lost:
         """Abort if that is all it takes, and say what became of the transaction."""
-        if error.fatal() or not error.txn_requires_abort():
-            return Lost(f"{error.name()}: {error.str()}")
+        if fault.is_fatal or not fault.must_abort:
+            return Lost(fault.named)
         try:
-            _insistently(lambda: self._producer.abort_transaction(PATIENCE_S))
-        except KafkaException as worse:
-            return Lost(f"{error.name()}: {error.str()}; then {kafka_error(worse).str()}")
+            insist(lambda: self._writer.abort(PATIENCE_S), LONGEST_INSISTENCE_S)
+        except Fault as worse:
+            return Lost(f"{fault.named}; then {worse}")
         told, self._refusals = self._refusals, []
         if refusals := [each for each in told if each.code in OF_THE_RECORD]:
             return TargetRefused(refusals)
         barred = {each.topic: each.sentence() for each in told if each.code in OF_A_TOPIC}
-        if barred or error.code() in OF_A_TOPIC or error.code() == OF_A_NEIGHBOUR:
-            return Barred(f"{error.name()}: {error.str()}", barred)
+        if barred or fault.code in OF_A_TOPIC | OF_A_NEIGHBOUR:
+            return Barred(fault.named, barred)
         if monotonic() - self._began_at > SLOW_S:
-            return Lost(f"{error.name()}: {error.str()}; aborted, but it took long")
-        return Aborted(f"{error.name()}: {error.str()}")
+            return Lost(f"{fault.named}; aborted, but it took long")
+        return Aborted(fault.named)
 
     def _require_health(self) -> None:
         if self._trouble is not None:
             raise Lost(f"the cluster failed: {self._trouble}")
 
-    def _failed(self, error: KafkaError) -> None:
-        if error.code() in OF_A_BROKER:
-            self._trouble = error.str()
+    def _failed(self, fault: Fault) -> None:
+        if fault.code in OF_A_BROKER:
+            self._trouble = str(fault)
 
-    def _reported(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None and error.code() != KafkaError._PURGE_QUEUE:
-            self._refusals.append(Refusal(message, error))
-
-
-def _insistently(call: Callable[[], object]) -> None:
-    """Again as long as librdkafka says that the same call may be made again."""
-    deadline = monotonic() + LONGEST_INSISTENCE_S
-    while True:
-        try:
-            call()
-            return
-        except KafkaException as failure:
-            if not kafka_error(failure).retriable() or monotonic() > deadline:
-                raise
+    def _refused(self, fault: Fault, record: RawRecord) -> None:
+        if fault.code != PURGED_UNSENT:
+            self._refusals.append(Refusal(record, fault))

@@ -10,22 +10,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container, Mapping
-from concurrent.futures import Future
-from typing import Any
 from zlib import crc32
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    TopicPartition,
-)
-from confluent_kafka.admin import AdminClient
-
-from headrace.client.connection import ClientSettings, made, program_settings
-from headrace.client.errors import kafka_error
+from headrace.client.admin.requests import Pending, Requests
+from headrace.client.connection import ClientSettings, program_settings
+from headrace.client.faults import Fault
+from headrace.client.intake import BEGINNING, Intake, RawRecord
+from headrace.client.records import TopicPartition
 from headrace.contract.delay_topics import FAR
 from headrace.contract.own_records import OwnRecords
 from headrace.services.delay.intake import FETCHED_KIB, RECONNECT, Place, headers_of
@@ -65,7 +56,7 @@ class FarReader:
                 **RECONNECT,
             },
         )
-        self._consumer = made(lambda: Consumer(settings))
+        self._intake = Intake(settings)
         self._ends: dict[int, int] | None = None
         self._told: set[str] = set()
         self._own = OwnRecords(FAR, log)
@@ -75,44 +66,46 @@ class FarReader:
         try:
             if self._ends is None:
                 self._ends = self._find_ends()
-        except KafkaException as failure:
-            self._tell(kafka_error(failure).str())
+        except Fault as fault:
+            self._tell(str(fault))
             return False
-        messages = self._consumer.consume(RECORDS_PER_CALL, 0) if self._ends else []
-        for message in messages:
-            key, error = message.key(), message.error()
-            if error is not None:
-                self._reached(message, error)
-            elif key is not None:
-                self._give(key, message)
+        if self._ends:
+            arrived = self._intake.read(0, RECORDS_PER_CALL)
+            for _, records in arrived.stretches:
+                for record in records:
+                    if (key := record.key()) is not None:
+                        self._give(key, record)
+            for (_, partition), end in arrived.ends.items():
+                # Of what is committed; more may follow below the end that is waited for.
+                if end >= self._ends.get(partition, 0):
+                    self._ends.pop(partition, None)
+            for _, trouble in arrived.faults:
+                self._tell(str(trouble))
         return not self._ends
 
     def close(self) -> None:
-        self._consumer.close()
+        self._intake.close()
 
     def _find_ends(self) -> dict[int, int]:
-        known = self._consumer.list_topics(FAR, timeout=ANSWER_WITHIN_S).topics[FAR]
-        if known.error is not None:
-            # It was there when something was moved to it. To go on without it would lose that.
-            raise KafkaException(known.error)
-        wanted = {far_partition(place, len(known.partitions)) for place in self.timelines}
+        # It was there when something was moved to it. To go on without it would lose that.
+        partitions = self._intake.partitions_of(FAR, ANSWER_WITHIN_S)
+        wanted = {far_partition(place, len(partitions)) for place in self.timelines}
         ends = {}
-        for partition in known.partitions:
-            at = TopicPartition(FAR, partition)
-            start, end = self._consumer.get_watermark_offsets(at, timeout=ANSWER_WITHIN_S)
-            if end > start and (partition in wanted or len(known.partitions) > 1):
+        for partition in partitions:
+            start, end = self._intake.bounds(TopicPartition(FAR, partition), ANSWER_WITHIN_S)
+            if end > start and (partition in wanted or len(partitions) > 1):
                 ends[partition] = end
-        self._consumer.assign([TopicPartition(FAR, p, OFFSET_BEGINNING) for p in ends])
+        self._intake.assign({TopicPartition(FAR, partition): BEGINNING for partition in ends})
         return ends
 
-    def _give(self, key: bytes, message: Message) -> None:
-        value = message.value()
+    def _give(self, key: bytes, record: RawRecord) -> None:
+        value = record.value()
         said = self._own.read(
             _record_id,
             key,
             value,
-            partition=message.partition() or 0,
-            offset=message.offset() or 0,
+            partition=record.partition() or 0,
+            offset=record.offset() or 0,
         )
         if said is None:
             return
@@ -120,19 +113,9 @@ class FarReader:
         timeline = self.timelines.get((topic, partition))
         if timeline is None:
             return
-        fault = timeline.load_far(key, value, headers_of(message) or [])
+        fault = timeline.load_far(key, value, headers_of(record) or [])
         if fault is not None:
             log.warning("%s-%d: offset %d is rejected: %s", topic, partition, offset, fault)
-
-    def _reached(self, message: Message, error: KafkaError) -> None:
-        """The end of what is committed; more may follow below the end that is waited for."""
-        assert self._ends is not None
-        partition, offset = message.partition(), message.offset()
-        if error.code() != KafkaError._PARTITION_EOF or partition is None or offset is None:
-            self._tell(error.str())
-            return
-        if offset >= self._ends.get(partition, 0):
-            self._ends.pop(partition, None)
 
     def _tell(self, why: str) -> None:
         if why not in self._told:
@@ -186,9 +169,9 @@ class FarLoading:
 class Trimming:
     """Frees the intake behind what was moved."""
 
-    def __init__(self, admin: AdminClient) -> None:
-        self._admin = admin
-        self._asked: dict[Place, Future[Any]] = {}
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+        self._asked: dict[Place, Pending[None]] = {}
         self._wanted: dict[Place, int] = {}
 
     def trim(self, place: Place, offset: int) -> None:
@@ -196,13 +179,14 @@ class Trimming:
 
     def look(self) -> None:
         """Ask for what is wanted, one request per partition at a time."""
-        for place, future in list(self._asked.items()):
-            if future.done():
+        for place, asked in list(self._asked.items()):
+            if asked.is_done:
                 del self._asked[place]
-                error = future.exception()
-                if error is not None:
-                    log.warning("records of %s-%d cannot be deleted: %s", *place, error)
+                try:
+                    asked.result()
+                except Fault as fault:
+                    log.warning("records of %s-%d cannot be deleted: %s", *place, fault.named)
         for place in [place for place in self._wanted if place not in self._asked]:
-            at = TopicPartition(*place, self._wanted.pop(place))
-            asked = self._admin.delete_records([at], request_timeout=ANSWER_WITHIN_S)
-            self._asked[place] = next(iter(asked.values()))
+            at = TopicPartition(*place)
+            before = {at: self._wanted.pop(place)}
+            self._asked[place] = self._requests.delete_records(before, ANSWER_WITHIN_S)[at]

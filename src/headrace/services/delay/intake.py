@@ -9,14 +9,14 @@ where its state ends, which may be long before the group's offset, or again from
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from operator import methodcaller
 from time import monotonic
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
-
-from headrace.client.connection import ClientSettings, Setting, made, program_settings
+from headrace.client.connection import ClientSettings, Setting, program_settings
+from headrace.client.intake import Arrived, GroupMember, Intake, RawRecord
+from headrace.client.records import TopicPartition
 from headrace.contract.delay_instructions import UNREADABLE, RecordFields
 from headrace.contract.delay_topics import REGISTRY
 
@@ -76,7 +76,7 @@ class Member:
         )
         settings["error_cb"] = lambda _: None  # librdkafka's log has it
         self._settings = settings
-        self._consumer = made(lambda: Consumer(settings))
+        self._intake = Intake(settings)
         self._given, self._taken = given, taken
         self._held: set[Place] = set()
         self._fenced_s: list[float] = []  # monotonic
@@ -101,22 +101,19 @@ class Member:
 
     def _subscribe(self) -> None:
         if not self._followed:
-            self._consumer.unsubscribe()
+            self._intake.unfollow()
             return
-        self._consumer.subscribe(
+        self._intake.follow(
             [*self._followed, *([REGISTRY] if self._with_registry else [])],
-            on_assign=self._assigned,
-            on_revoke=self._revoked,
-            on_lost=self._revoked,
+            given=self._assigned,
+            taken=self._revoked,
+            lost=self._revoked,
         )
 
     def poll(self) -> None:
-        message = self._consumer.poll(0)
-        if message is not None and message.error() is not None:
-            error = message.error()
-            # Fenced; such a message says so by its code, and not by `fatal()`.
-            if error is not None and (error.fatal() or error.code() == KafkaError._FATAL):
-                self._fenced(error.str())
+        for _, fault in self._intake.read(0, 1).faults:
+            if fault.is_fatal:
+                self._fenced(str(fault))
 
     def _fenced(self, said: str) -> None:
         now_s = monotonic()
@@ -125,40 +122,38 @@ class Member:
             raise Fenced(said)
         self._fenced_s.append(now_s)
         log.warning("the group has another member of our name: joining again (%s)", said)
-        before, settings = self._consumer, self._settings
-        self._consumer = made(lambda: Consumer(settings))
+        before, self._intake = self._intake, Intake(self._settings)
         before.close()
         held, self._held = sorted(self._held), set()
         self._taken(held)
         self._subscribe()
 
-    def metadata(self) -> Any:
+    def metadata(self) -> GroupMember:
         """The group metadata by which the coordinator checks a commit."""
-        return self._consumer.consumer_group_metadata()
+        return self._intake.group_member()
 
     def close(self) -> None:
-        self._consumer.close()
+        self._intake.close()
 
-    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        if consumer is not self._consumer:
+    def _assigned(self, intake: Intake, places: list[TopicPartition]) -> None:
+        if intake is not self._intake:
             return  # its last words
-        places = [TopicPartition(each.topic, each.partition, 0) for each in partitions]
-        consumer.incremental_assign(places)
+        intake.add(dict.fromkeys(places, 0))
         if places:
-            consumer.pause(places)
+            intake.pause(places)
         given = _companions(places)
         self._held.update(given)
         self._given(given)
 
-    def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        if consumer is self._consumer:
-            taken = _companions(partitions)
+    def _revoked(self, intake: Intake, places: list[TopicPartition]) -> None:
+        if intake is self._intake:
+            taken = _companions(places)
             self._held.difference_update(taken)
             self._taken(taken)
 
 
-def _companions(partitions: list[TopicPartition]) -> list[Place]:
-    return [(each.topic, each.partition) for each in partitions if each.topic != REGISTRY]
+def _companions(places: list[TopicPartition]) -> list[Place]:
+    return [place for place in places if place.topic != REGISTRY]
 
 
 class Fenced(Exception):
@@ -188,51 +183,42 @@ class Reader:
             },
         )
         settings["error_cb"] = lambda _: None
-        self._consumer = made(lambda: Consumer(settings))
+        self._intake = Intake(settings)
         self._read: set[Place] = set()
         self._paused: set[Place] = set()
 
     def read(self, place: Place, offset: int) -> None:
         """From there on, also if it is being read from elsewhere."""
         self.leave(place)
-        self._consumer.incremental_assign([TopicPartition(*place, offset)])
+        self._intake.add({TopicPartition(*place): offset})
         self._read.add(place)
 
     def leave(self, place: Place) -> None:
         self.resume(place)  # librdkafka would keep it paused, also when it is read again
         if place in self._read:
             self._read.discard(place)
-            self._consumer.incremental_unassign([TopicPartition(*place)])
+            self._intake.drop([place])
 
     def pause(self, place: Place) -> None:
         if place in self._read and place not in self._paused:
             self._paused.add(place)
-            self._consumer.pause([TopicPartition(*place)])
+            self._intake.pause([place])
 
     def resume(self, place: Place) -> None:
         if place in self._paused:
             self._paused.discard(place)
-            self._consumer.resume([TopicPartition(*place)])
+            self._intake.resume([place])
 
     def take(self, wait_s: float, most: int) -> Taken:
-        """The records that have arrived; waits until there is one, not until there are many.
-
-        `consume` would wait for `most` records or the whole time.
-        """
-        first = self._consumer.poll(wait_s)
-        taken = Taken()
-        if first is not None:
-            taken.add([first])
-            taken.add(self._consumer.consume(most - 1, 0))
-        return taken
+        """The records that have arrived; waits until there is one, not until there are many."""
+        return Taken(self._intake.read(wait_s, most))
 
     def end(self, place: Place) -> int:
         """Where the log ended at the last fetch, as far as that is known."""
-        bounds = self._consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
-        return bounds[1] if bounds is not None else 0
+        return self._intake.known_end(place)
 
     def close(self) -> None:
-        self._consumer.close()
+        self._intake.close()
 
 
 # confluent-kafka 2.x gives a result and leaves an exception behind for a name that is not UTF-8. A
@@ -240,7 +226,7 @@ class Reader:
 _headers = methodcaller("headers")
 
 
-def headers_of(message: Message) -> Any:
+def headers_of(message: RawRecord) -> Any:
     """Its headers, or UNREADABLE if a name is not UTF-8."""
     try:
         return _headers(message)
@@ -253,41 +239,26 @@ class Taken:
 
     __slots__ = ("count", "ends", "gone", "records")
 
-    def __init__(self) -> None:
+    def __init__(self, arrived: Arrived) -> None:
         self.records: dict[Place, list[RecordFields]] = {}
-        self.ends: dict[Place, int] = {}
+        self.ends: Mapping[TopicPartition, int] = arrived.ends
         self.gone: dict[Place, str] = {}
         self.count = 0
-
-    def add(self, messages: list[Message]) -> None:
-        last: Place | None = None
-        append: Callable[[RecordFields], None]
-        for message in messages:
-            if message.error() is not None:
-                self._note(message)
-                continue
-            place: Place = (message.topic(), message.partition())  # type: ignore[assignment]
-            if place != last:
-                last = place
-                append = self.records.setdefault(place, []).append
-            self.count += 1
-            append(
-                (  # type: ignore[arg-type]
-                    message.offset(),
-                    message.timestamp()[1],
-                    message.key(),
-                    message.value(),
-                    headers_of(message),
+        for place, stretch in arrived.stretches:
+            self.count += len(stretch)
+            append: Callable[[RecordFields], None] = self.records.setdefault(place, []).append
+            for record in stretch:
+                append(
+                    (  # type: ignore[arg-type]
+                        record.offset(),
+                        record.timestamp()[1],
+                        record.key(),
+                        record.value(),
+                        headers_of(record),
+                    )
                 )
-            )
-
-    def _note(self, message: Message) -> None:
-        error = message.error()
-        topic, partition, offset = message.topic(), message.partition(), message.offset()
-        if error is None or topic is None or partition is None:
-            log.warning("reading: %s", error)
-            return
-        if error.code() == KafkaError._PARTITION_EOF:
-            self.ends[topic, partition] = -1 if offset is None else offset
-        elif not error.retriable():
-            self.gone[topic, partition] = error.str()
+        for at, fault in arrived.faults:
+            if at is None:
+                log.warning("reading: %s", fault.named)
+            elif not fault.may_call_again:
+                self.gone[at] = str(fault)

@@ -19,10 +19,11 @@ from dataclasses import replace
 from pathlib import Path
 from time import monotonic, time_ns
 
-from confluent_kafka import TopicPartition
-
+from headrace.client.admin.requests import Requests
 from headrace.client.connection import ClientSettings, Setting, connected
 from headrace.client.errors import ClientError
+from headrace.client.intake import GroupOffset
+from headrace.client.records import TopicPartition
 from headrace.contract.delay_topics import GROUP, target_of
 from headrace.services.delay import queries, writes
 from headrace.services.delay.abandoned_rows import Tidying
@@ -109,17 +110,17 @@ class DelayService:
         self.problem: str | None = None
         self._started_ms = clock()
         self._topics = Topics(self.connection, only=only)
-        self._admin = self.connection.admin()
+        requests = Requests(self.connection)
         self._owned: dict[Place, Owned] = {}
         self._deliverer: Deliverer | None = None
         self._is_clear = False  # of transactions that an earlier producer of ours left open
         self._member: Member
         self._reader: Reader
         self._fencing = Fencing(self.connection, group, self.transactional_id)
-        self._trimming = Trimming(self._admin)
+        self._trimming = Trimming(requests)
         self._inquiry = Inquiry(self.connection, group)
         self._ends = Ends(self.connection)
-        self._coverage = Coverage(self._admin, group)
+        self._coverage = Coverage(requests, group)
         self._tidying = Tidying(self.store)
         self._barring = Barring()
         self._aborted_in_a_row = 0
@@ -440,11 +441,10 @@ class DelayService:
         rejected = 0
         offsets = []
         for owned, pair, plan in planned:
-            topic, partition = owned.place
-            rejected += writes.write(deliverer, pair, partition, plan, now_ms)
-            progress = plan.progress
+            place, progress = TopicPartition(*owned.place), plan.progress
+            rejected += writes.write(deliverer, pair, place.partition, plan, now_ms)
             metadata = to_metadata(progress, self.transactional_id, owned.topic_id)
-            offsets.append(TopicPartition(topic, partition, progress.position, metadata))
+            offsets.append(GroupOffset(place, progress.position, metadata))
         deliverer.commit(offsets, self._member.metadata())
         return rejected
 

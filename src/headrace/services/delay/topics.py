@@ -11,24 +11,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
-from typing import Any
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
-from confluent_kafka.admin import ConfigResource, NewPartitions, NewTopic, ResourceType
-
+from headrace.client.admin.requests import Requests
 from headrace.client.admin.topics import Topics as ClusterTopics
-from headrace.client.connection import ClientSettings, addresses, made, program_settings
-from headrace.client.errors import ClientError, kafka_error
+from headrace.client.connection import ClientSettings, addresses, program_settings
+from headrace.client.errors import ClientError
+from headrace.client.faults import Fault, codes
+from headrace.client.intake import BEGINNING, Intake
+from headrace.client.records import TopicPartition
 from headrace.client.wire import Wire
 from headrace.contract import delay_topics
 from headrace.contract.own_records import OwnRecords
@@ -47,6 +41,7 @@ AFTER_A_BUG_S = 1.0
 ANSWER_WITHIN_S = 10.0
 # Kafka's default of max.message.bytes.
 DEFAULT_LARGEST_BYTES = 1_048_588
+THERE_ALREADY = codes("TOPIC_ALREADY_EXISTS")
 # The most that the setting can say.
 LARGEST_ROOM_BYTES = 2**31 - 1
 
@@ -99,8 +94,8 @@ class Topics:
         self.registrations = OwnRecords(delay_topics.REGISTRY, log)
         self._connection = connection
         self._only = only
-        self._admin = connection.admin()
-        self._registry: Consumer | None = None
+        self._requests = Requests(connection)
+        self._registry: Intake | None = None
         self._unread: set[int] = set()  # partitions of the registry whose end was not seen yet
         self._registered: dict[str, str] = {}  # companion by target
         self._limits: dict[str, int] = {}
@@ -146,7 +141,7 @@ class Topics:
             try:
                 self._turn()
                 self.problem = " ".join(self._troubles) or None
-            except (ClientError, KafkaException, TimeoutError) as failure:
+            except ClientError as failure:
                 if self.problem is None:
                     log.warning("the cluster's topics cannot be asked for: %s", failure)
                 self.problem = str(failure)
@@ -175,20 +170,15 @@ class Topics:
         if self._registry is None:
             self._stopping.wait(REGISTRY_WAIT_S)
             return False
-        messages = []
-        first = self._registry.poll(REGISTRY_WAIT_S)
-        if first is not None:
-            messages = [first, *self._registry.consume(10_000, 0)]
         changed = False
-        for message in messages:
-            error = message.error()
-            if error is None:
-                place = message.partition() or 0, message.offset() or 0
-                changed = self._register(message.key(), message.value(), *place) or changed
-            elif error.code() == KafkaError._PARTITION_EOF:
-                partition = message.partition()
-                changed = changed or partition in self._unread
-                self._unread.discard(-1 if partition is None else partition)
+        arrived = self._registry.read(REGISTRY_WAIT_S, 10_000)
+        for (_, partition), records in arrived.stretches:
+            for record in records:
+                place = partition, record.offset() or 0
+                changed = self._register(record.key(), record.value(), *place) or changed
+        for _, partition in arrived.ends:
+            changed = changed or partition in self._unread
+            self._unread.discard(partition)
         return changed
 
     def _register(
@@ -218,21 +208,16 @@ class Topics:
                 "fetch.wait.max.ms": 500,
             },
         )
-        consumer = made(lambda: Consumer(settings))
+        registry = Intake(settings)
         self._unread = set(partitions)
-        consumer.assign(
-            [TopicPartition(delay_topics.REGISTRY, p, OFFSET_BEGINNING) for p in self._unread]
-        )
-        self._registry = consumer
+        registry.assign({TopicPartition(delay_topics.REGISTRY, p): BEGINNING for p in self._unread})
+        self._registry = registry
 
     # ---- the topics
 
     def _look(self) -> None:
         self._troubles.clear()
-        found = self._admin.list_topics(timeout=ANSWER_WITHIN_S).topics
-        counts = {
-            name: len(topic.partitions) for name, topic in found.items() if topic.error is None
-        }
+        counts = self._requests.partition_counts(ANSWER_WITHIN_S)
         if self._registry is None and delay_topics.REGISTRY in counts:
             self._follow_registry(range(counts[delay_topics.REGISTRY]))
         registered = dict(self._registered)
@@ -283,27 +268,25 @@ class Topics:
 
     def _grow(self, name: str, partitions: int) -> None:
         log.info("%s gets %d partitions, as many as its target", name, partitions)
-        new = NewPartitions(name, partitions)
-        self._try(name, "cannot be given more partitions", self._admin.create_partitions([new]))
+        grow = partial(self._requests.grow, name, partitions, ANSWER_WITHIN_S)
+        self._try(name, "cannot be given more partitions", grow)
 
     def _create(self, name: str, partitions: int, settings: Mapping[str, str]) -> bool:
         """Whether it is there now."""
-        new = NewTopic(name, partitions, config=dict(settings))
-        there = KafkaError.TOPIC_ALREADY_EXISTS
-        return self._try(name, "cannot be made", self._admin.create_topics([new]), fine=there)
+        create = partial(self._requests.create, name, partitions, settings, ANSWER_WITHIN_S)
+        return self._try(name, "cannot be made", create, fine=THERE_ALREADY)
 
     def _try(
-        self, name: str, what: str, asked: dict[str, Future[Any]], *, fine: int | None = None
+        self, name: str, what: str, call: Callable[[], None], *, fine: Container[str] = ()
     ) -> bool:
         """Whether it was done; if not, it is told, and tried again with the next look."""
         try:
-            self._answer(asked[name])
-        except KafkaException as failure:
-            error = kafka_error(failure)
-            if error.code() < 0:
+            call()
+        except Fault as fault:
+            if fault.is_local:
                 raise  # nobody answers
-            if error.code() != fine:
-                trouble = f"{name} {what}: {error.str()}."
+            if fault.code not in fine:
+                trouble = f"{name} {what}: {fault}."
                 self._troubles.append(trouble)
                 self._tell(trouble)
                 return False
@@ -337,23 +320,18 @@ class Topics:
             asked = [target for target in targets if target not in self._limits]
         if not asked:
             return
-        resources = [ConfigResource(ResourceType.TOPIC, target) for target in asked]
-        answers = self._admin.describe_configs(resources)
-        for resource, answer in answers.items():
+        for name, answer in self._requests.settings_of(asked).items():
             try:
-                entries = self._answer(answer)
-            except KafkaException as failure:
-                if kafka_error(failure).code() < 0:
+                found = answer.result(ANSWER_WITHIN_S)
+            except Fault as fault:
+                if fault.is_local:
                     raise
                 # The default is believed: what the topic refuses all the same is learnt then.
-                self._limits.setdefault(resource.name, DEFAULT_LARGEST_BYTES)
-                self._tell(f"{resource.name} tells no settings: {kafka_error(failure).str()}.")
+                self._limits.setdefault(name, DEFAULT_LARGEST_BYTES)
+                self._tell(f"{name} tells no settings: {fault}.")
                 continue
-            self._limits[resource.name] = int(entries["max.message.bytes"].value)
-            if "compact" in entries["cleanup.policy"].value:
-                self._compacted.add(resource.name)
+            self._limits[name] = int(found["max.message.bytes"])
+            if "compact" in found["cleanup.policy"]:
+                self._compacted.add(name)
             else:
-                self._compacted.discard(resource.name)
-
-    def _answer(self, future: Future[Any]) -> Any:
-        return future.result(timeout=ANSWER_WITHIN_S)
+                self._compacted.discard(name)

@@ -10,8 +10,7 @@ import logging
 from collections.abc import Iterator
 from zlib import crc32
 
-from confluent_kafka import KafkaError
-
+from headrace.client.faults import TOO_LARGE_RECORD
 from headrace.contract import headers as names
 from headrace.contract.delay_topics import FAR, outcomes_of, rejected_of
 from headrace.services.delay.deliverer import Deliverer, Header, Refusal
@@ -122,7 +121,7 @@ def cramped(targets: set[str], refusals: list[Refusal]) -> dict[str, int]:
     """Topics of ours that do not take a record for its size, and that: it cannot go elsewhere."""
     found: dict[str, int] = {}
     for each in refusals:
-        if each.code == KafkaError.MSG_SIZE_TOO_LARGE and each.topic not in targets:
+        if each.code == TOO_LARGE_RECORD and each.topic not in targets:
             size = size_bytes(each.key, each.value, [])
             found[each.topic] = max(found.get(each.topic, 0), size)
     return found
@@ -153,7 +152,7 @@ def guilty(
         refusal = why.get((partition, key, value))
         if refusal is None:
             continue
-        if refusal.code == KafkaError.MSG_SIZE_TOO_LARGE:
+        if refusal.code == TOO_LARGE_RECORD:
             large.append((size_bytes(key, value, headers), offset, refusal.why))
         else:
             yield offset, refusal.why

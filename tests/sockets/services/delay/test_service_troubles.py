@@ -7,11 +7,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from headrace.client.admin.topics import Topics
 from headrace.client.connection import ClientSettings
 from headrace.client.delay.delayed_topics import DelayedTopics
+from headrace.client.faults import not_authorized
 from headrace.contract import headers as names
 from headrace.contract.delay_topics import FAR, GROUP
 from headrace.services.delay import abandoned_rows, deliverer
@@ -180,8 +181,8 @@ def locked(monkeypatch, topic, *, is_named):
     def commit(self, offsets, group):
         was_locked, self.locked = getattr(self, "locked", False), False
         if was_locked and not unlocked.is_set():
-            tried.append({each.topic for each in offsets})
-            self._producer.abort_transaction(WITHIN_S)
+            tried.append({each.place.topic for each in offsets})
+            self._writer.abort(WITHIN_S)
             raise Barred("no", {topic: "may not write"} if is_named else {})
         commit_(self, offsets, group)
 
@@ -252,7 +253,7 @@ def test_what_a_topic_says_becomes_a_sentence():
         partition = key = value = topic
 
     message: Any = AMessage()
-    said = deliverer.Refusal(message, KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    said = deliverer.Refusal(message, not_authorized())
     assert said.sentence() == "the service may not write to orders: give it the permission"
 
 

@@ -6,13 +6,11 @@ while they were away, or whose partitions grew, would have no owner until the ne
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from time import monotonic
-from typing import Any
 
-from confluent_kafka import ConsumerGroupState, KafkaException
-from confluent_kafka.admin import AdminClient
-
+from headrace.client.admin.requests import Pending, Requests
+from headrace.client.faults import Fault
+from headrace.client.records import TopicPartition
 from headrace.services.delay.topics import Catalog
 
 LOOK_EVERY_S = 10.0
@@ -21,10 +19,10 @@ ANSWER_WITHIN_S = 10.0
 
 
 class Coverage:
-    def __init__(self, admin: AdminClient, group: str) -> None:
-        self._admin = admin
+    def __init__(self, requests: Requests, group: str) -> None:
+        self._requests = requests
         self._group = group
-        self._asked: Future[Any] | None = None
+        self._asked: Pending[set[TopicPartition] | None] | None = None
         self._look_at = 0.0
 
     def look_soon(self) -> None:
@@ -37,27 +35,19 @@ class Coverage:
         if self._asked is None:
             if now >= self._look_at and catalog.pairs:
                 self._look_at = now + LOOK_EVERY_S
-                asked = self._admin.describe_consumer_groups(
-                    [self._group], request_timeout=ANSWER_WITHIN_S
-                )
-                self._asked = asked[self._group]
+                self._asked = self._requests.assignment(self._group, ANSWER_WITHIN_S)
             return False
-        if not self._asked.done():
+        if not self._asked.is_done:
             return False
         try:
-            found = self._asked.result()
-        except KafkaException:
+            taken = self._asked.result()
+        except Fault:
             return False
         finally:
             self._asked = None
-        if found.state != ConsumerGroupState.STABLE:
+        if taken is None:
             self.look_soon()
             return False
-        taken = {
-            (each.topic, each.partition)
-            for member in found.members
-            for each in member.assignment.topic_partitions
-        }
         if any(
             (pair.companion, partition) not in taken
             for pair in catalog.pairs.values()
