@@ -11,6 +11,7 @@ made elsewhere (`SnapshotWork`), of committed images; the oldest go by retention
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from struct import Struct
@@ -44,6 +45,8 @@ from headrace.metadata.snapshot_records import records_of
 from headrace.protocol.errors import MalformedMessage
 from headrace.protocol.record_batch import BASE_OFFSET_AT, LEADER_EPOCH_AT
 from headrace.protocol.uuids import METADATA_TOPIC_ID, to_text
+
+log = logging.getLogger(__name__)
 
 READ_SIZE = 1 << 20
 _PLACE = Struct(">q")
@@ -96,9 +99,17 @@ class MetadataLog:
     def load(self, cluster_id: str) -> MetadataImage:
         """The image of what is known to be committed; alone, of all that is in the folder."""
         try:
-            self._state = read_quorum_state(self.disk, self.folder) or QuorumState()
+            found = read_quorum_state(self.disk, self.folder)
         except BadQuorumState as fault:
             raise UnusableMetadata(f"{fault}. {what_to_type(self.folder)}") from fault
+        self._state = found or QuorumState()
+        if found is None and self.log.end_offset > 0:
+            log.error(
+                "%s/quorum-state is missing, but the metadata log has records: this node has lost "
+                "its votes. If it is a voter, it goes on in a later epoch, in which it cannot have "
+                "voted; the controllers elect their leader again",
+                self.folder,
+            )
         if self._state.leader_epoch >= LAST_EPOCH:
             raise UnusableMetadata(
                 f"The epoch of {self.folder}/quorum-state, {self._state.leader_epoch}, is the last "

@@ -251,9 +251,14 @@ class QuorumStateFile:
         self._folder = folder
         version = 0 if static_voters else 1
         new = QuorumState(data_version=version, static_voters=static_voters)
-        self._state = read_quorum_state(disk, folder) or new
+        found = read_quorum_state(disk, folder)
+        self._exists = found is not None
+        self._state = found or new
 
-    def read(self) -> Election:
+    def read(self) -> Election | None:
+        """None: there is no file."""
+        if not self._exists:
+            return None
         state = self._state
         voted = None
         if state.voted_id != NOBODY:
@@ -267,3 +272,4 @@ class QuorumStateFile:
         voted = election.voted or ReplicaKey(NOBODY)
         state.voted_id, state.voted_directory_id = voted
         write_quorum_state(self._disk, self._folder, state)
+        self._exists = True

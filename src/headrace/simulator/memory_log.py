@@ -167,9 +167,9 @@ class MemoryState:
     """`quorum-state`; a write has reached the disk when it returns."""
 
     def __init__(self) -> None:
-        self._election = Election()
+        self._election: Election | None = None
 
-    def read(self) -> Election:
+    def read(self) -> Election | None:
         return self._election
 
     def write(self, election: Election) -> None:

@@ -159,6 +159,16 @@ def test_a_folder_whose_epochs_are_used_up_gets_a_later_epoch_and_starts(
     assert topics_of(data) == {"orders", "visits"}
 
 
+def test_a_deleted_quorum_state_is_found(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    state = data / METADATA / "quorum-state"
+    state.unlink()
+    found = checked(data, capsys)
+    assert [finding["file"] for finding in found["findings"]] == [f"{METADATA}/quorum-state"]
+    assert found["start_refused"] is None
+    assert topics_of(data) == {"orders", "visits"}, "a start goes on in a later epoch"
+    assert checked(data, capsys)["findings"] == []
+
+
 def test_a_torn_end_after_a_kill_is_no_damage(
     data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from headrace.consensus.batches import Batch, batches_in
 from headrace.consensus.metadata_recovery import UnusableMetadata
+from headrace.consensus.quorum.believable_epochs import FORGOTTEN_EPOCHS
 from headrace.consensus.snapshots import SnapshotId
 from headrace.controller.controller_settings import ControllerSettings
 from headrace.protocol.messages.kraft_version_record import KRaftVersionRecord
@@ -56,11 +57,17 @@ def test_the_folder_names_its_topic_as_every_partition_does(tmp_path: Path) -> N
     assert text == b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"
 
 
-def test_a_lost_quorum_state_cannot_bring_an_epoch_back(tmp_path: Path) -> None:
+def test_a_lost_quorum_state_is_logged_and_cannot_bring_an_epoch_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     QuorumOfOne(tmp_path)
     QuorumOfOne(tmp_path)
+    assert not caplog.records, "a new folder has none yet"
     (tmp_path / "__cluster_metadata-0" / "quorum-state").unlink()
-    assert QuorumOfOne(tmp_path).log.epoch == 3
+    assert QuorumOfOne(tmp_path).log.epoch == 2 + FORGOTTEN_EPOCHS + 1
+    (line,) = [record.message for record in caplog.records if record.levelname == "ERROR"]
+    assert "quorum-state is missing" in line
+    assert QuorumOfOne(tmp_path).log.epoch == 2 + FORGOTTEN_EPOCHS + 2
 
 
 def test_a_voter_that_moved_to_another_port_says_so_in_the_log(tmp_path: Path) -> None:

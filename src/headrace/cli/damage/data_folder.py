@@ -119,7 +119,7 @@ class Check:
             what, advice = "its checksum does not fit", "the next start writes it anew"
             self._found(Kind.DAMAGED, path, what, advice, Remedy.SET_ASIDE)
         self._judge_start(found)
-        self._check_quorum_state(disk, folder)
+        self._check_quorum_state(disk, folder, found.end_offset)
         self._check_bootstrap(disk)
 
     def _add_wrong_epochs(self, found: Survey) -> None:
@@ -138,14 +138,20 @@ class Check:
         except UnusableMetadata as refusal:
             self.refusal = self.refusal or str(refusal).partition(" `headrace")[0]
 
-    def _check_quorum_state(self, disk: RealDisk, folder: str) -> None:
+    def _check_quorum_state(self, disk: RealDisk, folder: str, end_offset: int) -> None:
         path = self.metadata / quorum_state.FILE_NAME
         try:
             state = quorum_state.read_quorum_state(disk, folder)
         except quorum_state.BadQuorumState as problem:
             what, refusal = str(problem).partition(": ")[2], str(problem)
         else:
-            if state is None or state.leader_epoch < LAST_EPOCH:
+            if state is None:
+                if end_offset > 0:
+                    what = "it is missing, and the metadata log has records: the votes are lost"
+                    advice = "a voter goes on in a later epoch, in which it cannot have voted"
+                    self._found(Kind.DAMAGED, path, what, advice)
+                return
+            if state.leader_epoch < LAST_EPOCH:
                 return
             what = f"its epoch, {state.leader_epoch}, is the last one: no election can follow"
             refusal = f"{path}: {what}"

@@ -14,6 +14,10 @@ LAST_EPOCH = 0x7FFF_FFFE
 # Twelve days of one election per second, the fastest that `controller.quorum.election.timeout.ms`
 # allows by default: a member that was away for longer begins with an empty folder.
 MOST_AHEAD = 1 << 20
+# A voter that has lost `quorum-state` goes on so far behind the last epoch of its log: it may have
+# voted in any of those between, at least 18 hours of elections none of which left a record. Well
+# below MOST_AHEAD, so that the other members believe it.
+FORGOTTEN_EPOCHS = 1 << 16
 
 
 def is_believable(epoch: int, mine: int, *, has_log: bool) -> bool:

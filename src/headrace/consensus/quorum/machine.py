@@ -13,6 +13,7 @@ Rules that everything rests on:
 4. The voters are those of the latest VotersRecord in the log, committed or not; the next one is
    written only when the one before is committed.
 5. An epoch far ahead of this member's own is not believed (`believable_epochs.py`).
+6. A voter that has lost its `quorum-state` passes over the epochs in which it may have voted.
 
 `elections.py` has candidacies and votes, `leadership.py` and `voter_changes.py` the leader's part,
 `fetcher.py` that of followers and observers. Not done: raising kraft.version 0 to 1.
@@ -24,7 +25,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from headrace.consensus.quorum.believable_epochs import LAST_EPOCH, is_believable
+from headrace.consensus.quorum.believable_epochs import (
+    FORGOTTEN_EPOCHS,
+    LAST_EPOCH,
+    is_believable,
+)
 from headrace.consensus.quorum.effects import Deposed, Effect, Flush, Reply, Send
 from headrace.consensus.quorum.elections import Elections
 from headrace.consensus.quorum.fetcher import Fetcher
@@ -130,7 +135,7 @@ class Quorum:
     # The door
 
     def start(self, now: Now) -> None:
-        election = self.noted.read()
+        election = self.noted.read() or self._election_without_file()
         if election.epoch < self.log.last_epoch:  # the file is older than the log
             election = Election(self.log.last_epoch)
         assert election.epoch < LAST_EPOCH, "a folder without a next epoch is not started"
@@ -144,6 +149,16 @@ class Quorum:
         else:
             self.role = self._role_after_restart(election, now)
         self.tick(now)
+
+    def _election_without_file(self) -> Election:
+        """A log with records had a file: this member has forgotten its votes. Elections that left
+        no record in its log are passed over, so it cannot vote twice in one of them. The epoch is
+        on disk before anything leaves; the other members follow it by one election."""
+        if self.log.end_offset == 0 or not self.is_voter:
+            return Election(self.log.last_epoch)
+        election = Election(min(self.log.last_epoch + FORGOTTEN_EPOCHS, LAST_EPOCH - 1))
+        self.noted.note(election, promises=True)
+        return election
 
     def _role_after_restart(self, election: Election, now: Now) -> Role:
         if election.leader_id == self.me.id:

@@ -21,7 +21,8 @@ class NotedElection:
         self._state_file = state_file
         self._noted: Election | None = None  # as the file has it
 
-    def read(self) -> Election:
+    def read(self) -> Election | None:
+        """None: there is no file, so this member is new or its file is lost."""
         self._noted = self._state_file.read()
         return self._noted
 

@@ -61,6 +61,8 @@ class Election(NamedTuple):
 class StateFile(Protocol):
     """`quorum-state`. `write` has flushed when it returns; an OSError must end the node."""
 
-    def read(self) -> Election: ...
+    def read(self) -> Election | None:
+        """None: there is no file."""
+        ...
 
     def write(self, election: Election) -> None: ...

@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
-from headrace.consensus.quorum.believable_epochs import LAST_EPOCH, MOST_AHEAD, is_believable
+from headrace.consensus.quorum.believable_epochs import (
+    FORGOTTEN_EPOCHS,
+    LAST_EPOCH,
+    MOST_AHEAD,
+    is_believable,
+)
 from headrace.consensus.quorum.machine import Quorum
 from headrace.consensus.quorum.messages import (
     AddVoterRequest,
@@ -29,6 +34,7 @@ from headrace.consensus.quorum.roles import Follower, Leader, Resigned
 from headrace.consensus.snapshots import SnapshotId
 from headrace.consensus.voters import Voter
 from headrace.protocol.errors import ErrorCode
+from headrace.simulator.memory_log import MemoryState
 from headrace.simulator.quorum_cluster import QuorumCluster
 from headrace.simulator.quorum_member import Member
 from headrace.simulator.world import World
@@ -371,3 +377,31 @@ def test_a_member_without_a_log_believes_any_epoch_that_has_a_successor() -> Non
     assert not is_believable(LAST_EPOCH + 1, 0, has_log=False)
     assert not is_believable(LAST_EPOCH, 0, has_log=True)
     assert is_believable(LAST_EPOCH, LAST_EPOCH - 1, has_log=True)
+
+
+def test_a_voter_that_has_lost_its_votes_does_not_vote_twice_in_an_epoch() -> None:
+    led = Led()
+    voter, epoch = led.followers[0], led.quorum.epoch + 1
+    vote = VoteRequest(epoch, STRANGER, 99, epoch - 1, False, None)
+    vote.last_epoch, vote.last_offset = epoch - 1, 99
+    assert led.ask(voter, vote).granted
+    led.cluster.crash(voter, down_ms=1, may_move=False)
+    voter.state = MemoryState()  # `quorum-state` is deleted
+    led.world.run(1)
+    vote.candidate = ReplicaKey(8, b"t" * 16)
+    assert not led.ask(voter, vote).granted
+    led.world.run(20_000)
+    leader = led.cluster.leader()
+    assert leader is not None and leader.quorum is not None, "the quorum goes on"
+    assert leader.quorum.epoch > epoch + FORGOTTEN_EPOCHS - 2
+    assert voter.quorum is not None and voter.quorum.epoch == leader.quorum.epoch
+
+
+def test_an_observer_that_has_lost_its_quorum_state_deposes_no_leader() -> None:
+    led = Led(observers=1)
+    (observer,) = [member for member in led.followers if not member.quorum.is_voter]
+    led.cluster.crash(observer, down_ms=1, may_move=False)
+    observer.state = MemoryState()
+    led.world.run(10_000)
+    assert led.cluster.leader() is led.leader
+    assert observer.quorum.epoch == led.quorum.epoch
