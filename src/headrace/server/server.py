@@ -46,7 +46,7 @@ from headrace.server.loop import Loop
 from headrace.server.metrics.metrics import request_families
 from headrace.server.metrics.node_families import node_families
 from headrace.server.poller import Poller, best_poller
-from headrace.server.settings.settings import CannotStart, Settings
+from headrace.server.settings.settings import CannotStart, Settings, UnusableData
 
 if TYPE_CHECKING:
     from headrace.server.background.delay_process import DelayProcess
@@ -140,9 +140,9 @@ class Server:
                 peers=self.peers,
             )
         except (UnusableFolder, UnusableMetadata) as refusal:
-            raise CannotStart(str(refusal)) from None
+            raise UnusableData(str(refusal)) from None
         except (OSError, KafkaError) as refusal:
-            raise CannotStart(refused_start(settings.log_dir, refusal)) from refusal
+            raise UnusableData(refused_start(settings.log_dir, refusal)) from refusal
 
     def _format_if_new(self) -> None:
         """A controller that others may join begins its cluster by itself, as one that is alone."""

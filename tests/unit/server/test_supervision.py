@@ -7,6 +7,7 @@ from headrace.server.local_cluster.supervision import (
     LONG_LIFE_MS,
     LONGEST_REST_MS,
     TIME_TO_STOP_MS,
+    UNUSABLE_DATA,
     AllReady,
     Begin,
     Ended,
@@ -14,6 +15,7 @@ from headrace.server.local_cluster.supervision import (
     Kill,
     Ready,
     SayEnded,
+    SayLeftOut,
     Start,
     StopAsked,
     Supervision,
@@ -43,6 +45,37 @@ def test_a_node_that_died_is_told_of_and_started_again() -> None:
     assert nodes.step(Tick(), 1_250) == [Start(2)]
     assert nodes.step(Ready(2, 77), 1_300) == [], "the screen is shown once"
     assert TellDeath(2, 77) in nodes.step(Ended(2, -9), 2_000), "the epoch of the life that ended"
+
+
+def beginning() -> Supervision:
+    supervision = Supervision((1, 2, 3), [[3], [2], [1]], controllers=(1, 2, 3))
+    supervision.step(Begin(), 0)
+    return supervision
+
+
+def test_two_of_three_serve_without_a_node_whose_folder_is_damaged() -> None:
+    nodes = beginning()
+    nodes.step(Ready(1, 10), 0)
+    assert nodes.step(Ended(2, UNUSABLE_DATA), 1) == [SayLeftOut(2)]
+    assert nodes.step(Ready(3, 30), 2) == [AllReady()]
+    assert nodes.next_ms() is None, "it is not tried again"
+    nodes.step(StopAsked(), 3)
+    nodes.step(Ended(3, 0), 4)
+    assert nodes.step(Ended(1, 0), 5) == [Finished(None)]
+
+
+def test_all_are_ready_when_the_last_one_is_left_out() -> None:
+    nodes = beginning()
+    nodes.step(Ready(1, 10), 0)
+    nodes.step(Ready(3, 30), 0)
+    assert nodes.step(Ended(2, UNUSABLE_DATA), 1) == [SayLeftOut(2), AllReady()]
+
+
+def test_a_start_fails_if_most_controllers_have_damaged_folders() -> None:
+    nodes = beginning()
+    nodes.step(Ended(2, UNUSABLE_DATA), 1)
+    assert nodes.step(Ended(3, UNUSABLE_DATA), 2) == [Terminate(1, at_once=True)]
+    assert nodes.step(Ended(1, 0), 3) == [Finished(3)]
 
 
 def test_of_a_life_without_an_epoch_nobody_is_told() -> None:

@@ -61,7 +61,14 @@ def _as_json(cluster: OpenCluster, about: dict[int, dict[str, Any]], console: st
         "pid": os.getpid(),
         "brokers": brokers,
     }
+    if left_out := _left_out(cluster, about):
+        ready["not_started"] = left_out
     return json.dumps(ready if console is None else {**ready, "console": console})
+
+
+def _left_out(cluster: OpenCluster, about: dict[int, dict[str, Any]]) -> list[int]:
+    """Nodes whose data folders are damaged."""
+    return sorted(set(cluster.orders) - set(about))
 
 
 def welcome(
@@ -78,14 +85,20 @@ def welcome(
     at = "" if addresses[0] == "localhost:9092" else f" -b {addresses[0]}"
     if cluster.orders[1].secure is not None:
         at += f" --client-config {os.path.join(cluster.orders[1].secure, 'admin.properties')}"
-    last = len(addresses)
+    last = len(cluster.orders)
     brokers = "one" if last == 1 else f"{last} brokers"
+    left_out = _left_out(cluster, about)
+    alive = max(about)
     beside = {1: "", 2: ", and beside it -2"}.get(last, f", and beside it -2 to -{last}")
     survives = "nothing is lost, and " if replicas > 1 else ""
     return [
         f"Headrace {headrace.__version__}, a Kafka cluster of {brokers}",
         "",
         f"brokers      {', '.join(addresses)}",
+        *(
+            f"NOT STARTED  broker {node}, its data folder is damaged: see above"
+            for node in left_out
+        ),
         f"controllers  {_controllers(controllers, folder)}",
         f"data         {folder}{beside}",
         f"new topics   {replicas} replica{'' if replicas == 1 else 's'}, acknowledged by "
@@ -95,7 +108,7 @@ def welcome(
         "Try, in another terminal:",
         f"  {command} cluster status{at}",
         f"  echo 'hello, world' | {command} produce greetings{at}",
-        f"  kill -9 {about[last]['pid']}    # broker {last}: {survives}it comes back",
+        f"  kill -9 {about[alive]['pid']}    # broker {alive}: {survives}it comes back",
         "",
         "Ctrl-C ends it.",
     ]

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.server.local_cluster.process_title import end_with_parent, set_title
-from headrace.server.local_cluster.supervision import CANNOT_START
+from headrace.server.local_cluster.supervision import CANNOT_START, UNUSABLE_DATA
 
 if TYPE_CHECKING:
     from headrace.server.server import Server
@@ -116,7 +116,7 @@ def run(order: Order, line: Line) -> int:
     from headrace.server.local_cluster.death_notice import DeathNotice
     from headrace.server.local_cluster.minimum_in_sync import MinimumInSync
     from headrace.server.server import DiskFailed
-    from headrace.server.settings.settings import CannotStart
+    from headrace.server.settings.settings import CannotStart, UnusableData
 
     def ready(server: Server) -> None:
         def heard() -> None:
@@ -160,6 +160,8 @@ def run(order: Order, line: Line) -> int:
         server_main.run(order.settings(), ready)
     except (CannotStart, DiskFailed) as refusal:
         line.tell({"refused": str(refusal)})
+        if isinstance(refusal, UnusableData):
+            return UNUSABLE_DATA
         return CANNOT_START if isinstance(refusal, CannotStart) else FAILED
     return 0
 

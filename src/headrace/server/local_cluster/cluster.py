@@ -54,7 +54,7 @@ from headrace.server.local_cluster.plan import (
 from headrace.server.local_cluster.process_title import set_title
 from headrace.server.local_cluster.supervision import Supervision
 from headrace.server.settings import java_properties
-from headrace.server.settings.settings import CannotStart, load_settings
+from headrace.server.settings.settings import CannotStart, UnusableData, load_settings
 
 log = logging.getLogger(__name__)
 
@@ -129,12 +129,24 @@ def open_cluster(
             for node, address, served in zip(plan.nodes, addresses, metrics, strict=True)
         }
         folders = Folders(disk, wanted.data, randomness, wall_ms)
-        for node in plan.nodes:
-            folders.prepare(plan, node, orders[node.id])
+        _prepare_all(folders, plan, orders)
     except BaseException:
         lock.release()
         raise
     return OpenCluster(plan, orders, lock, folders)
+
+
+def _prepare_all(folders: Folders, plan: ClusterPlan, orders: Mapping[int, Order]) -> None:
+    """Damaged folders are passed over if the other nodes can serve without: the parent looks again
+    before it starts a node, and leaves it out."""
+    damaged: list[int] = []
+    for node in plan.nodes:
+        try:
+            folders.prepare(plan, node, orders[node.id])
+        except UnusableData:
+            damaged += [node.id] if node.is_controller else []
+            if 2 * len(damaged) >= len(plan.controllers):
+                raise
 
 
 def run(
@@ -146,7 +158,9 @@ def run(
 ) -> None:
     """Raises ClusterFailed; returns after all nodes have stopped."""
     set_title(f"headrace cluster of {len(cluster.orders)}", "headrace")
-    supervision = Supervision(cluster.orders, cluster.plan.stop_order())
+    plan = cluster.plan
+    controllers = [node.id for node in plan.controllers]
+    supervision = Supervision(cluster.orders, plan.stop_order(), controllers)
     try:
         Parent(supervision, cluster, show=show, write=write, coloured=coloured).run()
     finally:
@@ -218,7 +232,12 @@ def _is_in_use(folder: str) -> bool:
 def _plan(disk: RealDisk, wanted: Wanted, randomness: Callable[[int], bytes]) -> ClusterPlan:
     data = wanted.data
     plan = read_plan(disk, data)
-    identity = identity_in(disk, data)
+    try:
+        identity = identity_in(disk, data)
+    except UnusableData:
+        if plan is None:
+            raise
+        identity = None  # the plan names the cluster, and the others may serve
     if plan is not None and identity is not None:
         require_first(data, identity)
     if plan is None:

@@ -23,7 +23,7 @@ from headrace.server.folders.folder_format import format_folder, initial_control
 from headrace.server.folders.folder_locks import lock_folder
 from headrace.server.local_cluster.child import Order
 from headrace.server.local_cluster.plan import ClusterPlan, PlannedNode, folder_of, write_plan
-from headrace.server.settings.settings import CannotStart
+from headrace.server.settings.settings import CannotStart, UnusableData
 from headrace.storage.checkpoints import META_PROPERTIES, MalformedCheckpoint
 from headrace.storage.log_folder import partition_of
 
@@ -125,9 +125,9 @@ def identity_in(disk: Disk, folder: str) -> Identity | None:
     try:
         return identity_from_bytes(disk.read_file(path))
     except OSError as problem:
-        raise CannotStart(f"{path} cannot be read: {problem.strerror}.") from None
+        raise UnusableData(f"{path} cannot be read: {problem.strerror}.") from None
     except (MalformedCheckpoint, UnusableFolder) as problem:
-        raise CannotStart(
+        raise UnusableData(
             f"{path} is damaged: {problem}. `headrace segment check {folder}` shows all damage."
         ) from None
 

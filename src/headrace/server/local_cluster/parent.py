@@ -25,6 +25,7 @@ from headrace.server.local_cluster.child import Line, Order
 from headrace.server.local_cluster.child_process import PROGRAM, start_child
 from headrace.server.local_cluster.supervision import (
     CANNOT_START,
+    UNUSABLE_DATA,
     AllReady,
     Begin,
     Effect,
@@ -34,6 +35,7 @@ from headrace.server.local_cluster.supervision import (
     Kill,
     Ready,
     SayEnded,
+    SayLeftOut,
     Start,
     StopAsked,
     Supervision,
@@ -41,7 +43,7 @@ from headrace.server.local_cluster.supervision import (
     Terminate,
     Tick,
 )
-from headrace.server.settings.settings import CannotStart
+from headrace.server.settings.settings import CannotStart, UnusableData
 
 LONGEST_LINE = 64 * 1024
 COLOURS = (36, 35, 33, 32, 34, 31)
@@ -94,7 +96,7 @@ class Parent:
         self._processes: dict[int, _Process] = {}
         self._about: dict[int, dict[str, Any]] = {}
         self._refusals: dict[int, str] = {}
-        self._not_started: list[int] = []  # their folders cannot be used now
+        self._not_started: list[tuple[int, int]] = []  # folders that cannot be used now, exit codes
         self._signals = 0
         self._finished: Finished | None = None
         self._selector = selectors.DefaultSelector()
@@ -145,7 +147,7 @@ class Parent:
             self._signals -= 1
             self._step(StopAsked())
         while self._not_started:
-            self._step(Ended(self._not_started.pop(), CANNOT_START))
+            self._step(Ended(*self._not_started.pop()))
         for node, process in list(self._processes.items()):
             code = process.popen.poll()
             if code is not None:
@@ -169,6 +171,8 @@ class Parent:
                 self._tell_death(effect)
             case SayEnded():
                 self._say_ended(effect)
+            case SayLeftOut():
+                self._say_left_out(effect.node)
             case AllReady():
                 self._show(self._about)
                 self._raise_min_in_sync()
@@ -190,7 +194,8 @@ class Parent:
             # It must not run there: it could begin another cluster in an empty folder.
             self._refusals[node] = str(refusal)
             self._write(self._labelled(node, str(refusal)))
-            self._not_started.append(node)
+            is_damage = isinstance(refusal, UnusableData)
+            self._not_started.append((node, UNUSABLE_DATA if is_damage else CANNOT_START))
             return
         output, input_ = os.pipe()
         started = start_child(self._cluster.orders[node], input_, self._program)
@@ -267,6 +272,16 @@ class Parent:
                 how = f"was ended by {signal.Signals(-effect.code).name}"
         rest = (effect.again_in_ms or 0) / 1000
         self._write(self._labelled(effect.node, f"{how}; it is started again in {rest:g} s"))
+
+    def _say_left_out(self, node: int) -> None:
+        why = self._refusals.get(node, "it gave no reason.")
+        self._write(
+            self._labelled(
+                node,
+                f"IS NOT STARTED, its data folder is damaged: {why} The other brokers run without "
+                "it. Repair the folder or move it away, then start the cluster again.",
+            )
+        )
 
     def _raise_min_in_sync(self) -> None:
         """Each node looks, and the active controller among them writes it."""

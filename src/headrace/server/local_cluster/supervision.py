@@ -3,7 +3,8 @@
 Events come in by `step`, effects go out; `parent.py` performs them. Rules:
 1. A node that ends is started again, after a rest that doubles with each short life.
 2. A cause that makes the first start of a node impossible (a used port, a wrong setting) would do
-   so again: all nodes stop, and the command fails with the node's own error.
+   so again: all nodes stop, and the command fails with the node's own error. If only its data
+   folder is damaged and a majority of the controllers can run, the others go on without it.
 3. Nodes stop group by group, brokers before controllers and controllers one at a time, so that each
    can still hand its leaderships over, but for the last one. A second request to stop ends the
    waiting for one another, a third kills, and so does the time that a node gets.
@@ -25,6 +26,8 @@ LONG_LIFE_MS = 60_000
 TIME_TO_STOP_MS = 60_000
 # The exit code of a node that could not start, and has said why.
 CANNOT_START = 3
+# The same, because its data folder is damaged.
+UNUSABLE_DATA = 4
 
 
 # ---- events
@@ -97,8 +100,15 @@ class SayEnded:
 
 
 @dataclass(slots=True, frozen=True)
+class SayLeftOut:
+    """The cluster runs without this node until it is started again as a whole."""
+
+    node: int
+
+
+@dataclass(slots=True, frozen=True)
 class AllReady:
-    """Once: each node has been ready."""
+    """Once: each node that is not left out has been ready."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -108,13 +118,14 @@ class Finished:
     failed: int | None
 
 
-Effect = Start | Terminate | Kill | TellDeath | SayEnded | AllReady | Finished
+Effect = Start | Terminate | Kill | TellDeath | SayEnded | SayLeftOut | AllReady | Finished
 
 
 @dataclass(slots=True)
 class _Child:
     runs: bool = False
     was_ready: bool = False  # in any of its lives
+    is_left_out: bool = False
     broker_epoch: int = -1
     started_ms: int = 0
     start_at_ms: int | None = None  # it rests until then
@@ -123,8 +134,15 @@ class _Child:
 
 
 class Supervision:
-    def __init__(self, nodes: Iterable[int], stop_order: Sequence[Sequence[int]]) -> None:
-        """`stop_order` are groups of nodes: the next is asked when the one before is gone."""
+    def __init__(
+        self,
+        nodes: Iterable[int],
+        stop_order: Sequence[Sequence[int]],
+        controllers: Iterable[int] = (),
+    ) -> None:
+        """`stop_order` are groups of nodes: the next is asked when the one before is gone.
+        `controllers`: most of them must run; none: no node is left out."""
+        self._controllers = frozenset(controllers)
         self._children = {node: _Child() for node in nodes}
         self._stop_order = [list(group) for group in stop_order]
         assert sorted(n for group in stop_order for n in group) == sorted(self._children)
@@ -177,17 +195,29 @@ class Supervision:
     def _ready(self, event: Ready) -> list[Effect]:
         child = self._children[event.node]
         child.was_ready, child.broker_epoch = True, event.broker_epoch
-        if self._said_ready or not all(each.was_ready for each in self._children.values()):
+        return self._all_ready()
+
+    def _all_ready(self) -> list[Effect]:
+        children = self._children.values()
+        if self._said_ready or not all(each.was_ready or each.is_left_out for each in children):
             return []
         self._said_ready = True
         return [AllReady()]
+
+    def _can_do_without(self, node: int) -> bool:
+        left_out = {other for other, child in self._children.items() if child.is_left_out}
+        lost = self._controllers & {*left_out, node}
+        return 2 * len(lost) < len(self._controllers)
 
     def _ended(self, event: Ended, now_ms: int) -> list[Effect]:
         child = self._children[event.node]
         child.runs, child.kill_at_ms = False, None
         if self.is_stopping:
             return self._go_on_stopping(now_ms)
-        if event.code == CANNOT_START and not child.was_ready:
+        if event.code == UNUSABLE_DATA and not child.was_ready and self._can_do_without(event.node):
+            child.is_left_out = True
+            return [SayLeftOut(event.node), *self._all_ready()]
+        if event.code in (CANNOT_START, UNUSABLE_DATA) and not child.was_ready:
             self._failed = event.node
             return self._stop(now_ms)
         if now_ms - child.started_ms >= LONG_LIFE_MS:

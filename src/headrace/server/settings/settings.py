@@ -59,6 +59,10 @@ class CannotStart(Exception):
     """Why, and what to do, in one sentence."""
 
 
+class UnusableData(CannotStart):
+    """The data folder of a node is damaged: other nodes of its cluster can start without it."""
+
+
 @dataclass(slots=True)
 class Settings:
     node_id: int
