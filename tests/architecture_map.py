@@ -38,6 +38,7 @@ FOLDERS = {
     "coordination": "STATE KEPT IN A LOG: decide, append, replay, answer when committed",
     "coordination/group": "consumer groups",
     "coordination/group/assignors": "how the server shares partitions out (KIP-848)",
+    "coordination/share": "share groups (KIP-932), not served yet",
     "coordination/transaction": "transactions",
     "serving": "WHAT EVERY REQUEST PASSES: routes, replies in order, purgatory",
     "serving/authentication": "LOGINS, pure: mechanisms and what a session may send",
