@@ -95,7 +95,7 @@ def test_a_record_of_half_a_million_headers_shows_some_and_counts_the_others() -
 
 
 def test_a_group_with_many_partitions_shows_those_that_are_furthest_behind() -> None:
-    places = [GroupProgress("t", n, 0, n, None) for n in range(10_000)]
+    places = [GroupProgress("t", n, 0, n, None, n) for n in range(10_000)]
     page = group_page(GroupDescription("g", "Empty", "classic", "", 1, [], places))
     assert len(page.progress) == MOST_PROGRESS and page.progress_left == 9_500
     assert page.progress[0].partition == 9_500 and page.lag == sum(range(10_000))

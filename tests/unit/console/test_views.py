@@ -204,7 +204,9 @@ def test_a_form_becomes_a_message_and_back() -> None:
 
 
 def test_a_group_without_commits_has_no_lag_rather_than_one_of_zero() -> None:
-    never = GroupDescription("g", "Stable", "classic", "", 1, [], [GroupProgress("t", 0, None, 9)])
+    never = GroupDescription(
+        "g", "Stable", "classic", "", 1, [], [GroupProgress("t", 0, None, 9, unread=9)]
+    )
     some = GroupDescription(
         "g",
         "Empty",
@@ -212,7 +214,7 @@ def test_a_group_without_commits_has_no_lag_rather_than_one_of_zero() -> None:
         "",
         1,
         [],
-        [GroupProgress("t", 0, 4, 9), GroupProgress("t", 1, None, 5)],
+        [GroupProgress("t", 0, 4, 9, unread=5), GroupProgress("t", 1, None, 5, unread=5)],
     )
     assert group_page(never).lag is None
     assert group_page(some).lag == 5

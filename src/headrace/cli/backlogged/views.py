@@ -24,6 +24,7 @@ def status_object(lag: GroupLag, findings: list[Finding]) -> dict[str, object]:
         "state": lag.state,
         "members": len(lag.members),
         "lag": lag.lag,
+        "unknown_partitions": len(lag.unknown),
         "behind_s": lag.behind_s,
         "rate_in": lag.rate_in,
         "rate_out": lag.rate_out,
@@ -34,7 +35,8 @@ def status_object(lag: GroupLag, findings: list[Finding]) -> dict[str, object]:
                 "partition": one.partition,
                 "committed": one.committed,
                 "end": one.end,
-                "lag": one.lag,
+                "lag": None if one.is_unknown else one.lag,
+                "unread": one.unread,
                 "behind_s": one.behind_s,
                 "rate_in": one.rate_in,
                 "rate_out": one.rate_out,
@@ -48,8 +50,8 @@ def status_object(lag: GroupLag, findings: list[Finding]) -> dict[str, object]:
 
 def tell_status(lag: GroupLag, findings: list[Finding], *, whole: bool) -> None:
     output.say(
-        f"{lag.group}: {lag.lag:,} records behind{_behind(lag.behind_s)}; {lag.rate_in:,.0f}/s in, "
-        f"{lag.rate_out:,.0f}/s out; {_end(lag)}"
+        f"{lag.group}: {lag.lag:,} records behind{_unknown(lag)}{_behind(lag.behind_s)}; "
+        f"{lag.rate_in:,.0f}/s in, {lag.rate_out:,.0f}/s out; {_end(lag)}"
     )
     if whole:
         worst = sorted(lag.partitions, key=lambda one: -one.lag)
@@ -59,7 +61,7 @@ def tell_status(lag: GroupLag, findings: list[Finding], *, whole: bool) -> None:
                 one.partition,
                 one.committed,
                 one.end,
-                one.lag,
+                None if one.is_unknown else one.lag,
                 None if one.behind_s is None else duration(one.behind_s),
                 f"{one.rate_in:,.0f}",
                 f"{one.rate_out:,.0f}",
@@ -90,14 +92,23 @@ def tell_apart(plan: WidenPlan) -> None:
         )
 
 
+def _unknown(lag: GroupLag) -> str:
+    if not lag.unknown:
+        return ""
+    unread = sum(one.unread for one in lag.unknown)
+    return (
+        f" and unknown in {output.count(len(lag.unknown), 'partition')} without a commit "
+        f"({output.count(unread, 'record')})"
+    )
+
+
 def _behind(seconds: float | None) -> str:
     return "" if seconds is None else f", {duration(seconds)}"
 
 
 def _end(lag: GroupLag) -> str:
     if lag.lag == 0:
-        unknown = any(one.committed is None and one.end > 0 for one in lag.partitions)
-        return "where it has committed nothing, nobody can say" if unknown else "caught up"
+        return "unknown where nothing is committed" if lag.unknown else "caught up"
     needed = lag.caught_up_in_s
     if needed is None:
         return "at these rates it never catches up"

@@ -136,7 +136,8 @@ def _as_object(group: client.GroupDescription) -> dict[str, object]:
         "type": group.type,
         "protocol": group.protocol,
         "coordinator": group.coordinator,
-        "lag": group.lag if any(one.committed is not None for one in group.progress) else None,
+        "lag": group.lag if _is_known(group) else None,
+        "unknown_partitions": len(group.unknown),
         "members": group.members,
         "partitions": [
             {
@@ -145,6 +146,7 @@ def _as_object(group: client.GroupDescription) -> dict[str, object]:
                 "committed": one.committed,
                 "end_offset": one.end_offset,
                 "lag": one.lag,
+                "unread": one.unread,
                 "member": one.member,
             }
             for one in group.progress
@@ -163,17 +165,24 @@ def _summary(group: client.GroupDescription) -> str:
 
 
 def _lag(group: client.GroupDescription) -> str:
-    """A partition without a commit has no lag: a group that reads without commits is not at 0."""
-    if all(one.committed is None for one in group.progress):
+    """Without a commit the lag of a partition is unknown: where its reader begins is up to it."""
+    if not _is_known(group):
         return "nothing committed yet, so no lag is known"
-    said = f"lag {group.lag:,} in all"
-    never = sum(one.committed is None for one in group.progress)
+    said = f"lag {group.lag:,}"
+    never = [one for one in group.unknown if one.unread is not None]
     if never:
-        said += f", nothing committed in {output.count(never, 'partition')}"
-    gone = sum(one.lag is None for one in group.progress) - never
+        records = output.count(sum(one.unread or 0 for one in never), "record")
+        said += f" and unknown in {output.count(len(never), 'partition')} without a commit"
+        said += f" ({records})"
+    gone = len(group.unknown) - len(never)
     if gone:
-        said += f", unknown in {output.count(gone, 'partition')} without an end"
+        said += f", unknown in {output.count(gone, 'partition')} without a leader"
     return said
+
+
+def _is_known(group: client.GroupDescription) -> bool:
+    """Whether the lag of any partition is known."""
+    return any(one.lag is not None for one in group.progress)
 
 
 def _show_progress(group: client.GroupDescription) -> None:

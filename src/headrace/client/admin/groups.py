@@ -25,6 +25,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import OffsetSpec
 
+from headrace.client.admin.unread import Unread, unread
 from headrace.client.connection import ClientSettings, reach
 from headrace.client.errors import NO_LONGER_OURS, ClientError, NoSuchTopic, explain, kafka_error
 from headrace.client.wire import Wire, require_no_error
@@ -80,8 +81,8 @@ class Member:
 
 @dataclass(slots=True)
 class GroupProgress:
-    """One partition of a group; `lag` is None where it has committed nothing, or where there is no
-    end: the topic is gone, or it has no leader now.
+    """One partition of a group. `unread` counts the records that it can still get, from its first
+    record where the group has committed nothing; None: the topic is gone, or it has no leader now.
     """
 
     topic: str
@@ -89,12 +90,12 @@ class GroupProgress:
     committed: int | None
     end_offset: int | None
     member: str | None = None
+    unread: int | None = None
 
     @property
     def lag(self) -> int | None:
-        if self.committed is None or self.end_offset is None:
-            return None
-        return max(self.end_offset - self.committed, 0)
+        """None: unknown. Without a commit that is so unless there is nothing to read."""
+        return self.unread if self.committed is not None or self.unread == 0 else None
 
 
 @dataclass(slots=True)
@@ -109,7 +110,12 @@ class GroupDescription:
 
     @property
     def lag(self) -> int:
+        """Where it is known; `unknown` has the other partitions."""
         return sum(one.lag or 0 for one in self.progress)
+
+    @property
+    def unknown(self) -> list[GroupProgress]:
+        return [one for one in self.progress if one.lag is None]
 
 
 @dataclass(slots=True)
@@ -232,14 +238,28 @@ class Groups:
         return self._look_at(name)[1] != DEAD
 
     def _progress(self, name: str, members: list[Member]) -> list[GroupProgress]:
+        """Every partition of every topic that the group has committed in or reads now."""
         committed = self.committed(name)
         owner = {place: member.id for member in members for place in member.assigned}
-        places = sorted({*committed, *owner})
-        ends = self.offsets(places, _LATEST)
+        places = {*committed, *owner}
+        for topic in {topic for topic, _ in places} & self.cluster.topics.keys():
+            places.update(self.partitions_of(topic))
+        found = self.unread({place: committed.get(place) for place in places})
         return [
-            GroupProgress(*place, committed.get(place), ends.get(place), owner.get(place))
-            for place in places
+            GroupProgress(
+                *place,
+                committed.get(place),
+                found.ends.get(place),
+                owner.get(place),
+                found.after(place, committed.get(place)),
+            )
+            for place in sorted(places)
         ]
+
+    def unread(self, offsets: Mapping[Place, int | None]) -> Unread:
+        """What readers at these offsets can still get; None is one without a commit."""
+        readers = {place: (offset,) for place, offset in offsets.items()}
+        return unread(self.connection, self.cluster, readers)
 
     def committed(self, name: str) -> dict[Place, int]:
         # The coordinator is waited for: librdkafka 2.16 crashes, and the program with it, when it

@@ -321,18 +321,15 @@ class Consumer(Generic[K, V]):
         return found
 
     def lag(self) -> dict[TopicPartition, int]:
-        """How many offsets lie before each assigned partition's end."""
+        """How many records of each assigned partition are still to come."""
         places = self.assignment()
         unknown = [place for place in places if place not in self._positions.next]
         committed = self.committed(unknown) if unknown and self.group else {}
-        lags = {}
-        for place in places:
-            low, high = self._ends(place)
-            at = self._positions.next.get(place, committed.get(place))
-            if at is None:
-                at = high if self._reset == "latest" else low
-            lags[place] = max(0, high - max(at, low))
-        return lags
+        at = {place: self._positions.next.get(place, committed.get(place)) for place in places}
+        found: dict[TopicPartition, int] = self._call(lambda: self._asking.unread(at))
+        if self._reset == "latest":
+            found.update({place: 0 for place in places if at[place] is None})
+        return found
 
     def _ends(self, place: TopicPartition) -> tuple[int, int]:
         ends: tuple[int, int] = self._call(partial(self._asking.ends, place), place.topic)

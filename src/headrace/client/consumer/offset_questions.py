@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as NativePartition
 
+from headrace.client.admin.unread import unread
 from headrace.client.connection import ClientSettings, wait_for_topic
 from headrace.client.errors import (
     NOBODY_ANSWERS,
@@ -53,6 +54,16 @@ class Asking:
         """The first offset, and the one after the last."""
         asked = NativePartition(*place)
         return self._native.get_watermark_offsets(asked, self._connection.timeout_s)
+
+    def unread(self, at: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, int]:
+        """How many records readers at these offsets can still get; None: from the first on."""
+        cluster = self._native.list_topics(timeout=self._connection.timeout_s)
+        found = unread(self._connection, cluster, {place: (at[place],) for place in at})
+        counts = {place: found.after(place, at[place]) for place in at}
+        for place, count in counts.items():
+            if count is None:
+                raise ClientError(f"No leader of {place.topic}-{place.partition} answers.")
+        return {place: count or 0 for place, count in counts.items()}
 
     def committed(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """The group's offsets; None where it has none."""

@@ -61,7 +61,7 @@ def duration(seconds: float | None) -> str:
 
 def caught_up(lag: GroupLag) -> str:
     if lag.lag == 0:
-        return "now"
+        return "unknown" if lag.unknown else "now"
     needed = lag.caught_up_in_s
     return "never, at these rates" if needed is None else f"in about {duration(needed)}"
 

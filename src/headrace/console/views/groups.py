@@ -34,6 +34,7 @@ class GroupRow:
     members: int | None  # None: not asked, or not allowed
     topics: list[str]
     lag: int | None
+    is_more: bool = False  # the lag is unknown in some partitions, and this is that of the others
 
 
 def group_rows(found: GroupList) -> list[GroupRow]:
@@ -52,6 +53,7 @@ def group_rows(found: GroupList) -> list[GroupRow]:
                 None if members is None else len(members),
                 [] if lag is None else sorted(lag.topics),
                 lag.lag if lag is not None and lag.topics else None,
+                lag is not None and not lag.is_known,
             )
         )
     return rows
@@ -97,6 +99,7 @@ class GroupPage:
     topics: list[str]
     can_change: bool  # only a group without members can
     progress_left: int = 0  # partitions that are not among `progress`
+    unknown: int = 0  # partitions whose lag is unknown
 
 
 MOST_PROGRESS = 500  # partitions on a page: of more, those that are furthest behind
@@ -136,6 +139,7 @@ def group_page(group: GroupDescription) -> GroupPage:
         sorted({one.topic for one in group.progress}),
         not group.members,
         len(group.progress) - len(shown),
+        len(group.unknown),
     )
 
 

@@ -90,7 +90,7 @@ def _nobody(lag: GroupLag) -> Finding:
 def _nowhere(lag: GroupLag) -> list[Finding]:
     """Partitions that a member reads and where the group has committed nothing: nobody can say how
     far it is there."""
-    count = sum(one.committed is None and one.end > 0 for one in lag.partitions)
+    count = len(lag.unknown)
     if not count:
         return []
     return [

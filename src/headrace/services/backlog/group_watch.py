@@ -58,17 +58,17 @@ class Watching:
         names = {name: topic for name, topic in names.items() if name in there}
         if not names:
             return []
-        committed = Groups(self._connection).committed(lag.group)
+        groups = Groups(self._connection)
+        committed = groups.committed(lag.group)
+        offsets = {p: committed.get(p) for name in names for p in groups.partitions_of(name)}
+        unread = groups.unread(offsets)
         found = []
-        for name, span in topics.spans(names).items():
-            rest = {
-                p: (max(first, committed.get((name, p), 0)), end)
-                for p, (first, end) in span.items()
-            }
-            starts = {p: first for p, (first, end) in rest.items() if first < end}
+        for name, topic in names.items():
+            waiting = {p: unread.after(p, committed.get(p)) or 0 for p in offsets if p[0] == name}
+            starts = {p[1]: unread.first(p, committed.get(p)) for p, n in waiting.items() if n}
             if starts:
-                waiting = sum(end - first for first, end in rest.values() if first < end)
-                found.append(Retrying(names[name], name, waiting, self._attempts(name, starts)))
+                attempts = self._attempts(name, starts)
+                found.append(Retrying(topic, name, sum(waiting.values()), attempts))
         return found
 
     def _attempts(self, topic: str, starts: dict[int, int]) -> int:
@@ -85,6 +85,7 @@ class Watching:
             at_s,
             committed={p: one.committed for p, one in places.items() if one.committed is not None},
             ends={p: one.end_offset for p, one in places.items() if one.end_offset is not None},
+            unread={p: one.unread for p, one in places.items() if one.unread is not None},
             state=described.state,
             members={member.id: list(member.assigned) for member in described.members},
         )

@@ -22,6 +22,7 @@ class Look:
     at_s: float
     committed: dict[Place, int]
     ends: dict[Place, int]
+    unread: dict[Place, int]  # records that the group can still get; without a commit: all
     state: str  # of the group, in Kafka's words
     members: dict[str, list[Place]]  # what each member has
 
@@ -30,8 +31,9 @@ class Look:
 class PartitionLag:
     topic: str
     partition: int
-    committed: int | None  # None: never; then there is no lag either
+    committed: int | None  # None: never; then the lag is unknown, unless nothing is unread
     end: int
+    unread: int
     member: str | None
     rate_in: float  # records per second
     rate_out: float
@@ -43,7 +45,11 @@ class PartitionLag:
 
     @property
     def lag(self) -> int:
-        return 0 if self.committed is None else max(0, self.end - self.committed)
+        return 0 if self.committed is None else self.unread
+
+    @property
+    def is_unknown(self) -> bool:
+        return self.committed is None and self.unread > 0
 
 
 @dataclass(slots=True)
@@ -55,7 +61,12 @@ class GroupLag:
 
     @property
     def lag(self) -> int:
+        """Where it is known; `unknown` has the other partitions."""
         return sum(each.lag for each in self.partitions)
+
+    @property
+    def unknown(self) -> list[PartitionLag]:
+        return [each for each in self.partitions if each.is_unknown]
 
     @property
     def behind_s(self) -> float | None:
@@ -94,9 +105,7 @@ def group_lag(group: str, before: Look, after: Look) -> GroupLag:
     seconds = max(after.at_s - before.at_s, 1e-3)
     owners = {place: member for member, places in after.members.items() for place in places}
     found = GroupLag(group, after.state, after.members)
-    for place in sorted({*after.committed, *owners}):
-        if place not in after.ends:
-            continue  # the topic is gone, or nobody leads the partition
+    for place in sorted(after.ends):  # without those that are gone or have no leader
         committed = after.committed.get(place)
         earlier = before.committed.get(place, committed)
         found.partitions.append(
@@ -104,6 +113,7 @@ def group_lag(group: str, before: Look, after: Look) -> GroupLag:
                 *place,
                 committed=committed,
                 end=after.ends[place],
+                unread=after.unread.get(place, 0),
                 member=owners.get(place),
                 rate_in=_rate(before.ends.get(place), after.ends[place], seconds),
                 rate_out=_rate(earlier, committed, seconds),

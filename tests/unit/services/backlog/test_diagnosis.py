@@ -21,6 +21,7 @@ def look(
         at_s,
         {("orders", p): offset for p, offset in enumerate(committed) if offset is not None},
         {("orders", p): end for p, end in enumerate(ends)},
+        {("orders", p): max(0, end - (committed[p] or 0)) for p, end in enumerate(ends)},
         state,
         {name: [("orders", p) for p in parts] for name, parts in (members or {}).items()},
     )
