@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import wait
@@ -29,6 +30,8 @@ from headrace.client.admin.topics import Topics
 from headrace.client.connection import ClientSettings
 from headrace.client.producer.no_loss import defaults_for
 from headrace.testing import Broker
+from tests.patience import until
+from tests.sockets.fills import FILLS
 from tests.sockets.nobody import nobody
 
 
@@ -190,6 +193,25 @@ def test_keys_go_where_the_java_client_puts_them(broker: Broker) -> None:
         for key in ("", "a", "order-42", "schlüssel"):
             by_native = native.send_sync("keys", b"", key=key).partition
             assert python.send_sync("keys", b"", key=key).partition == by_native
+
+
+def test_a_closed_producer_has_no_threads_and_no_connections(broker: Broker) -> None:
+    before = native_threads()
+    producer: Producer = Producer(broker.bootstrap, settings=FILLS)
+    producer.send("one", b"x").result(60)
+    own = native_threads() - before
+    assert own
+    producer.close()
+    until(lambda: not own & native_threads())
+    assert len(producer) == 0
+    with pytest.raises(Misuse, match="closed"):
+        producer.partition_count("one")
+
+
+def native_threads() -> set[str]:
+    """Ids of the threads of this process that Python did not start."""
+    ours = {str(thread.native_id) for thread in threading.enumerate()}
+    return set(os.listdir("/proc/self/task")) - ours
 
 
 def test_round_robin_takes_turns(broker: Broker) -> None:

@@ -199,3 +199,16 @@ class NoPoller:
     def begin(self) -> None: ...
 
     def end(self) -> None: ...
+
+
+class ClosedProducer:
+    """Stands in for librdkafka's producer after `close`: it has no records and no connections."""
+
+    def __len__(self) -> int:
+        return 0
+
+    def poll(self, timeout_s: float) -> int:
+        return 0
+
+    def flush(self, timeout_s: float) -> int:
+        return 0

@@ -15,7 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Generic, Unpack
+from typing import Any, Generic, Unpack, cast
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -45,6 +45,7 @@ from headrace.client.errors import (
 from headrace.client.producer.delivery import (
     POLL_MASK,
     Callback,
+    ClosedProducer,
     Delivery,
     DeliveryPoller,
     NoPoller,
@@ -389,6 +390,7 @@ class Producer(Generic[SentKey, SentValue]):
     def partition_count(self, topic: str) -> int:
         """How many partitions a topic has; asked for again after some minutes."""
         if self._partitioner is None or not self.knows_partitions_of(topic):
+            self._require_open()
             count = wait_for_topic(self._producer, self.connection, topic)
             self._partition_counts[topic] = (count, time.monotonic())
         return self._partition_counts[topic][0]
@@ -439,7 +441,7 @@ class Producer(Generic[SentKey, SentValue]):
             )
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Wait for what was sent, at most `timeout_s` (the delivery timeout), then let go.
+        """Wait for what was sent, at most `timeout_s` (the delivery timeout), then disconnect.
 
         Records that are left after `timeout_s` are dropped, and their futures raise an error.
         """
@@ -455,6 +457,9 @@ class Producer(Generic[SentKey, SentValue]):
             self._poller.end()
         if len(self._producer):  # another thread was in the middle of a send
             self._flush(timeout_s)
+        # librdkafka ends its threads and connections when the last call on it has returned.
+        self._last_transaction = None
+        self._producer = cast(confluent_kafka.Producer, ClosedProducer())
 
     def _require_open(self) -> None:
         if self._refusal is not None:
