@@ -14,6 +14,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from headrace.pipelines.expectation import STOP, Expectation
 from headrace.pipelines.failure import PipelineError
+from headrace.pipelines.rows.ahead import DEFAULT as AHEAD
+from headrace.pipelines.rows.ahead import is_interval
 from headrace.pipelines.rows.exact import UNITS
 from headrace.pipelines.rows.schema import AVRO, INFER, avro_of, ddl_of
 from headrace.pipelines.stream import span as spans
@@ -38,10 +40,11 @@ class Topic:
     holds JSON of any shape): values are JSON and become columns. With `format="avro"` or
     `"confluent-avro"` the schema is an Avro schema. Without one rows are as the connector gives
     them (key, value, topic, partition, offset, timestamp), and none is bad. `late` is how long a
-    row may come after newer ones and still count, by the column `event_time`. With `record` there
-    is a column of that name with the record's key, topic, partition, offset and timestamp.
-    `unit` is what a number in a column of times counts since 1970: "milliseconds" unless it says
-    "seconds", "microseconds" or "nanoseconds".
+    row may come after newer ones and still count, by the column `event_time`. `ahead` is how far
+    an event time may be ahead of the record's own time and of the clock; a record beyond it is a
+    dead letter; None is no limit. With `record` there is a column of that name with the record's
+    key, topic, partition, offset and timestamp. `unit` is what a number in a column of times counts
+    since 1970: "milliseconds" unless it says "seconds", "microseconds" or "nanoseconds".
     `expect` are rules for rows, made by `expect(...)`.
     `starting` is "earliest", "latest", a moment, or the offset of each partition. With `pattern`
     the name is a regular expression and all topics that match it are read.
@@ -60,6 +63,7 @@ class Topic:
     format: str = "json"
     event_time: str | None = None
     late: str | None = None
+    ahead: str | None = AHEAD
     unit: str = "milliseconds"
     record: bool = False
     starting: str | datetime | dict[int, int] = "earliest"
@@ -88,6 +92,10 @@ class Topic:
             raise PipelineError(f"{said}: format= is one of {', '.join(VALUES)}.")
         if self.unit not in UNITS:
             raise PipelineError(f"{said}: unit= is one of {', '.join(UNITS)}.")
+        if self.ahead is not None and not is_interval(self.ahead):
+            raise PipelineError(
+                f'{said}: ahead={self.ahead!r} is not a time such as "5 minutes"; None is no limit.'
+            )
         if self.event_time is not None and self.schema is None:
             raise PipelineError(f"{said}: event_time= needs a schema= with that column.")
         if self.format in AVRO and self.schema is None:

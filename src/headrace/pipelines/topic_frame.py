@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from headrace.client.errors import ClientError
 from headrace.client.java_names import as_java
 from headrace.pipelines.declaration import Topic
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.rows import record_rows
+from headrace.pipelines.rows import ahead, record_rows
 from headrace.pipelines.spark import session
 from headrace.pipelines.stream import span as spans
 
@@ -56,7 +57,8 @@ def read(
     records = there.read.format("kafka").options(**options).load()
     if asked.schema is None:
         return records.where("false") if bad else records
-    found = record_rows.parsed(records, asked)
+    now = ahead.clock_at(time.time_ns() // 1_000_000)
+    found = record_rows.parsed(records, asked, now)
     if not bad:
         return record_rows.good(found, asked)
     wrong = found.where(f"{record_rows.WHY} IS NOT NULL")

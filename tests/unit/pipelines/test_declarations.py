@@ -145,3 +145,11 @@ def test_a_file_is_loaded_by_the_name_of_its_pipeline(tmp_path: Path) -> None:
         load(str(file))
     with pytest.raises(PipelineError, match="no file"):
         load(str(tmp_path / "none.py"))
+
+
+def test_a_limit_on_the_future_is_a_time() -> None:
+    assert Topic("orders").ahead == "5 minutes"
+    assert Topic("orders", ahead=None).ahead is None
+    for wrong in ("soon", "-5 minutes", "1 month", "5", "1 day) OR (1=1"):
+        with pytest.raises(PipelineError, match="is not a time such as"):
+            Topic("orders", ahead=wrong)

@@ -1,9 +1,8 @@
 """From records to rows: JSON or Avro by a schema, and what cannot be a row, with the reason.
 
 Bad is: a null value, a value that is broken, not UTF-8, of another shape or more than one, what
-`strict` finds in it, an event time more than a day after the record's own time (it would push the
-watermark into the future, and everything after it would be too late) or before 1970 (it would count
-or be too late, depending on what came before it).
+`strict` finds in it, an event time that is too far ahead (see `ahead`) or before 1970 (it would
+count or be too late, depending on what came before it).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 from headrace.contract import headers as names
 from headrace.pipelines.declaration import Pipeline, Topic
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.rows import exact, kept_numbers, strict
+from headrace.pipelines.rows import ahead, exact, kept_numbers, strict
 from headrace.pipelines.rows.schema import VARIANT, enveloped, from_seen
 from headrace.pipelines.spark.spark_errors import innermost
 
@@ -28,7 +27,6 @@ PARSED = "_headrace_parsed"
 CORRUPT = "_headrace_corrupt"
 READ = "_headrace_read"  # as Spark read it; PARSED has times, dates and decimals in their types
 WHOLE, BROKEN = "_headrace_whole", "_headrace_broken"
-AHEAD = "1 day"
 MISFIT = "the value does not fit the schema"
 NO_TEXT, MORE = "the value is not UTF-8", "something stands behind the JSON in the value"
 # NaN and Infinity are no JSON, and one of them would swallow each sum it comes into.
@@ -120,8 +118,9 @@ def schema_of(topic: Topic) -> StructType:
         ) from None
 
 
-def parsed(records: DataFrame, topic: Topic) -> DataFrame:
-    """The records, with their columns in PARSED, and WHY they cannot be rows, or null."""
+def parsed(records: DataFrame, topic: Topic, clock: Column | None = None) -> DataFrame:
+    """The records, with their columns in PARSED, and WHY they cannot be rows, or null. `clock` is
+    the time that event times must not be far ahead of (`ahead`)."""
     from pyspark.sql import functions as F
 
     if topic.is_avro:
@@ -131,7 +130,7 @@ def parsed(records: DataFrame, topic: Topic) -> DataFrame:
     else:
         found, reasons = _json(records, topic)
     null = F.when(F.col("value").isNull(), F.lit("the value is null"))
-    why = F.coalesce(null, *reasons, *_time_reasons(found, topic))
+    why = F.coalesce(null, *reasons, *_time_reasons(found, topic, clock))
     return _expected(found.withColumn(WHY, why), topic)
 
 
@@ -237,7 +236,7 @@ def _avro(records: DataFrame, topic: Topic) -> tuple[DataFrame, list[Column]]:
     return found, [*reasons, F.when(F.col(PARSED).isNull(), unread)]
 
 
-def _time_reasons(found: DataFrame, topic: Topic) -> list[Column]:
+def _time_reasons(found: DataFrame, topic: Topic, clock: Column | None) -> list[Column]:
     from pyspark.sql import functions as F
 
     name = topic.event_time
@@ -246,11 +245,11 @@ def _time_reasons(found: DataFrame, topic: Topic) -> list[Column]:
     if name not in _columns(found):
         raise PipelineError(f"Topic {topic.name}: the schema has no column {name}.")
     time = F.col(PARSED)[name].cast("timestamp")
-    ahead = F.col("timestamp") + F.expr(f"INTERVAL {AHEAD}")
+    limit = topic.ahead
     return [
+        *([] if limit is None else [ahead.reason(name, time, limit, clock)]),
         # Windows would leave it out and say nothing.
         F.when(time.isNull(), F.lit(f"the event time {name} is missing")),
-        F.when(time > ahead, F.lit(f"{name} is more than {AHEAD} after the time of the record")),
         F.when(time < F.lit("1970-01-01").cast("timestamp"), F.lit(f"{name} is before 1970")),
     ]
 

@@ -21,7 +21,7 @@ from headrace.client.faults import Fault
 from headrace.client.records import TopicPartition
 from headrace.pipelines.declaration import Pipeline, Table, Topic
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.rows import record_place, record_rows
+from headrace.pipelines.rows import ahead, record_place, record_rows
 
 if TYPE_CHECKING:
     from headrace.pipelines.stream.queries import Streaming
@@ -105,11 +105,13 @@ def completed(ends: Offsets, there: Mapping[str, Iterable[int]], missing: int) -
     return json.dumps(whole, sort_keys=True)
 
 
-def prepared(streaming: Streaming, connection: ClientSettings, topics: list[str]) -> dict[str, Any]:
-    """The plan of a backfill, stored: the way, the offsets, whether it is done."""
+def prepared(
+    streaming: Streaming, connection: ClientSettings, topics: list[str], wall_ms: int
+) -> dict[str, Any]:
+    """The plan of a backfill, stored: the way, the offsets, when it began, whether it is done."""
     folder, pipeline = streaming.folder, streaming.pipeline
     if (known := folder.backfill()) is not None:
-        return known
+        return {"begun_ms": wall_ms, **known}  # older versions did not keep it
     way = way_of(pipeline, streaming.stateful_operator())
     began = begun_at(folder.checkpoint)
     if began is not None and way == STREAM:
@@ -123,15 +125,16 @@ def prepared(streaming: Streaming, connection: ClientSettings, topics: list[str]
             f"{pipeline.name} has run already, and older rows would replace newer ones: say with "
             "newest= which column decides."
         )
-    plan: dict[str, Any] = {"way": way, "done": False}
+    plan: dict[str, Any] = {"way": way, "done": False, "begun_ms": wall_ms}
     if way == BATCH:
         plan["ends"] = began or committed_ends(connection, topics)
     folder.keep_backfill(plan)
     return plan
 
 
-def run_batch(streaming: Streaming, ends: str) -> None:
-    """All records up to the ends, once."""
+def run_batch(streaming: Streaming, ends: str, begun_ms: int) -> None:
+    """All records up to the ends, once. `begun_ms` is the clock that limits the future; the same
+    one when it is repeated."""
     source, options = streaming.pipeline.source, dict(streaming.options)
     assert isinstance(source, Topic)
     for name in record_rows.STARTING:
@@ -145,7 +148,7 @@ def run_batch(streaming: Streaming, ends: str) -> None:
         rows, latest = record_place.ordered(streaming.pipeline, base, streaming.result)
         streaming.writer.write(rows, once, latest)
     else:
-        found = record_rows.parsed(records, source)
+        found = record_rows.parsed(records, source, ahead.clock_at(begun_ms))
         streaming.bury(found)
         streaming.write(found, once)
     streaming.topic_ids.check()

@@ -15,13 +15,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headrace.pipelines.declaration import Topic
-from headrace.pipelines.rows import record_rows
+from headrace.pipelines.rows import ahead, record_rows
 from headrace.pipelines.stream import batch_offsets
 from headrace.pipelines.stream.backfill import Offsets, begun_at
 from headrace.pipelines.stream.folder import Folder
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
 BAD_RECORDS = "headrace_bad_records"
@@ -56,14 +56,15 @@ class CountedBadRecords:
     def parsed_of(self, number: int) -> DataFrame | None:
         """The records of a batch, read again; None if it has none."""
         first, last = batch_offsets.taken(self.folder.checkpoint, number)
-        return self._parsed_between(first, last)
+        clock = ahead.clock_at(ahead.planned_at(self.folder.checkpoint, number))
+        return self._parsed_between(first, last, clock)
 
     def bury_those_of(self, number: int) -> None:
         """Called when a batch has been written."""
         if self._count() == 0:
             return
-        first, last = batch_offsets.taken(self.folder.checkpoint, number)
-        self._bury_between(first, last)
+        if (found := self.parsed_of(number)) is not None:
+            self.bury(found)
 
     def _count(self) -> int | None:
         """None: Spark does not say."""
@@ -75,11 +76,9 @@ class CountedBadRecords:
         found = execution.observedMetrics().get(BAD_RECORDS)
         return int(found.get().getLong(0)) if found.isDefined() else None
 
-    def _bury_between(self, first: Offsets, last: Offsets) -> None:
-        if (found := self._parsed_between(first, last)) is not None:
-            self.bury(found)
-
-    def _parsed_between(self, first: Offsets, last: Offsets) -> DataFrame | None:
+    def _parsed_between(
+        self, first: Offsets, last: Offsets, clock: Column | None
+    ) -> DataFrame | None:
         if first == last:
             return None
         # These partitions and no others: one that came since would need offsets too.
@@ -90,7 +89,7 @@ class CountedBadRecords:
             "endingOffsets": json.dumps(last),
         }
         records = self.spark.read.format("kafka").options(**self.options | between).load()
-        return record_rows.parsed(records, self.source)
+        return record_rows.parsed(records, self.source, clock)
 
     def catch_up(self) -> None:
         """A stream of before had a query of its own for letters, which may be behind the rows: do
@@ -103,7 +102,9 @@ class CountedBadRecords:
             last = batch_offsets.ends(self.folder.checkpoint, rows)
             known = batch_offsets.ends(aside, letters) if letters is not None else None
             first = batch_offsets.filled(known or begun_at(self.folder.checkpoint) or {}, last)
-            self._bury_between(first, _not_before(first, last))
+            found = self._parsed_between(first, _not_before(first, last), None)
+            if found is not None:
+                self.bury(found)
         shutil.rmtree(aside)
 
 

@@ -23,7 +23,7 @@ from headrace.pipelines.compaction import Compaction
 from headrace.pipelines.declaration import Pipeline, Table, Topic
 from headrace.pipelines.expectation import DEAD_LETTER, STOP, Expectation
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.rows import failing_records, record_place, record_rows
+from headrace.pipelines.rows import ahead, failing_records, record_place, record_rows
 from headrace.pipelines.sinks import tables
 from headrace.pipelines.sinks.console_lines import Once, Say
 from headrace.pipelines.sinks.deleted_keys import DeletedKeys
@@ -43,7 +43,7 @@ from headrace.pipelines.stream.sink_identity import SinkIdentity
 from headrace.pipelines.stream.topic_ids import TopicIds
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
     from pyspark.sql.types import StructType
 
@@ -114,12 +114,13 @@ class Streaming:
         latest = None if newest is None else ByColumns((newest,))
         if self.counts_bad_records(result):
             return [self._start_counted(found, latest, once=once)]
-        writer = self._into_sink(result, latest)
+        _, rows = self._rows(clock=None)
+        writer = self._into_sink(self._streamed(rows), latest)
         into_sink = self._begin(writer, self.folder.checkpoint, once=once)
         return [into_sink, self._start_dead_letters(into_sink, once=once)]
 
     def _start_dead_letters(self, into_sink: StreamingQuery, *, once: bool) -> StreamingQuery:
-        dead, _ = self._rows(self._same_start(into_sink))
+        dead, _ = self._rows(self._same_start(into_sink), clock=None)
         assert dead is not None
         burying = self._guarded(lambda batch, _: self.bury(batch), of_rows=False)
         letters = dead.writeStream.foreachBatch(burying)
@@ -130,7 +131,7 @@ class Streaming:
         """Spark's own sink writes the rows; there is no batch to write dead letters in."""
         source, sink = self.pipeline.source, self.writer.into
         assert isinstance(source, Topic) and isinstance(sink, TopicWriter)
-        found, records = self._rows()
+        found, records = self._rows(clock=None)
         if found is None:
             base = record_place.with_place(records)
         else:
@@ -273,8 +274,13 @@ class Streaming:
             return False
         return shape.stateful_operator(shape.plan_of(result)) is None
 
-    def _rows(self, options: dict[str, str] | None = None) -> tuple[DataFrame | None, DataFrame]:
-        """Records with what they were parsed to, if they are, and the rows for the function."""
+    def _rows(
+        self,
+        options: dict[str, str] | None = None,
+        clock: Callable[[], Column] | None = ahead.clock_of_batch,
+    ) -> tuple[DataFrame | None, DataFrame]:
+        """Records with what they were parsed to, if they are, and the rows for the function.
+        `clock` is None where the record's own time alone limits the future (`ahead`)."""
         source = self.pipeline.source
         if isinstance(source, Table):
             location = table_location(self.folder.data, source.name)
@@ -282,7 +288,7 @@ class Streaming:
         records = self._records(self.options if options is None else options)
         if source.schema is None:
             return None, records
-        found = record_rows.parsed(records, source)
+        found = record_rows.parsed(records, source, None if clock is None else clock())
         return found, record_rows.good(found, source)
 
     def _records(self, options: dict[str, str]) -> DataFrame:

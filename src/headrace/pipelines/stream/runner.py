@@ -17,7 +17,7 @@ from headrace.client.java_names import as_java
 from headrace.pipelines import compaction
 from headrace.pipelines.declaration import Pipeline, Table, Topic
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.rows import record_place, record_rows
+from headrace.pipelines.rows import ahead, record_place, record_rows
 from headrace.pipelines.sinks import console_lines, tables
 from headrace.pipelines.sinks.latest import Latest
 from headrace.pipelines.sinks.writer import HISTORY, Writer, stream_id
@@ -277,7 +277,7 @@ class Runner:
     # ---- what was there before
 
     def _backfill(self, streaming: Streaming) -> None:
-        plan = backfills.prepared(streaming, self.connection, list(self.topics))
+        plan = backfills.prepared(streaming, self.connection, list(self.topics), _wall_ms())
         if plan["done"]:
             self.note(f"{self.pipeline.name} has been backfilled; it goes on as a stream")
             return
@@ -285,7 +285,7 @@ class Runner:
             self.note("backfill: everything up to where the stream begins")
             with bar.shown(streaming.spark, self.draw, "backfill"):
                 ends = backfills.completed(plan["ends"], self.topics, 0)
-                backfills.run_batch(streaming, ends)
+                backfills.run_batch(streaming, ends, plan["begun_ms"])
         else:
             self.note("backfill: everything in one batch, its state goes on with the stream")
             unlimited = {
@@ -327,11 +327,12 @@ class Runner:
             writer = self._writer(stream_id(self.pipeline, HISTORY)).elsewhere(into)
             # A table that it makes tells the stream that would add the same rows.
             marks = self.pipeline.sink.knows_batches and not self.pipeline.sink.written_by_spark
-            once = (writer.stream, time.time_ns() // 1_000_000) if marks else None
+            begun_ms = _wall_ms()
+            once = (writer.stream, begun_ms) if marks else None
             try:
                 writer.refuse_repeats(spark)
                 with bar.shown(spark, self.draw, "history"):
-                    rows, latest = self._past(spark, span)
+                    rows, latest = self._past(spark, span, begun_ms)
                     writer.write(rows, once, latest)
             except (PySparkException, Py4JJavaError) as failure:
                 raise PipelineError(explained(self.pipeline, str(failure))) from failure
@@ -359,7 +360,9 @@ class Runner:
             )
         return made
 
-    def _past(self, spark: SparkSession, span: Span) -> tuple[DataFrame, Latest | None]:
+    def _past(
+        self, spark: SparkSession, span: Span, begun_ms: int
+    ) -> tuple[DataFrame, Latest | None]:
         """The rows, and how to tell the newer of two of a key."""
         source, pipeline = self.pipeline.source, self.pipeline
         if isinstance(source, Table):
@@ -376,7 +379,7 @@ class Runner:
         if source.schema is None:
             base = record_place.beside(records, pipeline)
             return record_place.ordered(pipeline, base, self._made)
-        found = record_rows.parsed(records, source)
+        found = record_rows.parsed(records, source, ahead.clock_at(begun_ms))
         [(whole, bad)] = found.selectExpr("count(1)", f"count({record_rows.WHY})").collect()
         self.note(f"{whole:,} records, {bad:,} of them bad (left out; a stream parks them)")
         self.dead = bad
@@ -477,3 +480,7 @@ class Runner:
         finally:
             for one, handler in before.items():
                 signal.signal(one, handler)
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
