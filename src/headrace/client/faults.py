@@ -85,9 +85,11 @@ def not_authorized() -> Fault:
     return Fault(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
 
 
-def invalid_record(reason: str) -> Fault:
-    """A record that librdkafka cannot take, as a broker would say it."""
-    return Fault(KafkaError(KafkaError.INVALID_RECORD, reason))
+class NotSendable(Fault):
+    """A record that librdkafka cannot take, such as one with a number for a key."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(KafkaError(KafkaError.INVALID_RECORD, reason))
 
 
 @contextmanager

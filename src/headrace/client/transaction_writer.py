@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from headrace.client.connection import ClientSettings, made, wait_for_topic
 from headrace.client.errors import kafka_error
-from headrace.client.faults import Fault, faults, invalid_record
+from headrace.client.faults import Fault, NotSendable, faults
 from headrace.client.intake import GroupMember, GroupOffset, RawRecord, natives_of
 
 ANY_PARTITION = -1  # the partitioner decides
@@ -88,7 +88,7 @@ class TransactionWriter:
     ) -> None:
         """As `send`, for a record of a user; `ended` is called with its fault or its offset.
 
-        A value that is not bytes or text raises the Fault of an invalid record.
+        Raises NotSendable for a key or a value that is neither bytes nor text.
         """
 
         def reported(error: KafkaError | None, message: Message) -> None:
@@ -103,7 +103,7 @@ class TransactionWriter:
             except KafkaException as failure:
                 raise Fault(kafka_error(failure)) from failure
             except (TypeError, ValueError, OverflowError) as wrong:  # such as a number for a key
-                raise invalid_record(str(wrong)) from wrong
+                raise NotSendable(str(wrong)) from wrong
 
     def flush(self, timeout_s: float) -> None:
         self._native.flush(timeout_s)

@@ -15,17 +15,14 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any
 
-import confluent_kafka
-from confluent_kafka import IsolationLevel, KafkaError
-from confluent_kafka import TopicPartition as NativePartition
-from confluent_kafka.admin import OffsetSpec
-
 from headrace.app.app import App
 from headrace.app.names import dead_topic, retry_topic
 from headrace.app.worker.quiet import is_quiet, next_due_ms, streams
 from headrace.app.worker.worker import Worker
+from headrace.client.admin.requests import Requests
 from headrace.client.admin.topics import Topics
 from headrace.client.connection import ClientSettings, Setting, connected, program_settings
+from headrace.client.intake import Intake, RawRecord
 from headrace.client.lookup.record_reader import RecordReader
 from headrace.client.records import Record, Sent, TopicPartition
 from headrace.contract.delay_topics import companion_of
@@ -81,7 +78,7 @@ class TestApp:
         self._make_topics()
         app.start()
         self.worker.impatient = True
-        self._admin = app.connection.admin()
+        self._requests = Requests(app.connection)
         self._delayed = _Delayed(app.connection, self._companions())
         self.until(self.worker.started.is_set)
         return self
@@ -193,25 +190,14 @@ class TestApp:
 
     # ---- inside
 
-    def _ends(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
-        if not places:
-            return {}
-        asked = self._admin.list_offsets(
-            {NativePartition(*place): OffsetSpec.latest() for place in places},  # type: ignore[no-untyped-call]
-            isolation_level=IsolationLevel.READ_UNCOMMITTED,
-        )
-        return {
-            TopicPartition(place.topic, place.partition): future.result(WITHIN_S).offset
-            for place, future in asked.items()
-        }
-
     def _is_idle(self) -> bool:
         worker = self.worker
         self.app.sender.producer.flush(WITHIN_S)
         before = [subscription.stats.received for subscription in self.app.subscriptions]
         if not is_quiet(worker, {}) or not self._delayed.all_delivered(self.app.clock()):
             return False
-        ends = self._ends([*(stream.place for stream in streams(worker)), *self._delayed.sources])
+        places = [*(stream.place for stream in streams(worker)), *self._delayed.sources]
+        ends = self._requests.end_offsets(places, WITHIN_S)
         if not self._delayed.has_read(ends):
             return False
         received = [subscription.stats.received for subscription in self.app.subscriptions]
@@ -229,36 +215,36 @@ class _Delayed:
         self._waiting: dict[str, int] = {}  # topic/partition/offset -> due
         self._delivered: set[str] = set()
         self._read_to: dict[TopicPartition, int] = {}
-        self._consumer: confluent_kafka.Consumer | None = None
+        self._intake: Intake | None = None
         self.sources: list[TopicPartition] = []
         if companions:
-            conf = program_settings(connection, READS_ALONG)
-            self._consumer = confluent_kafka.Consumer(conf)
+            self._intake = Intake(program_settings(connection, READS_ALONG))
             self.sources = self._partitions_of(companions)
             targets = self._partitions_of([name.removesuffix(".delay") for name in companions])
-            places = [NativePartition(*place, 0) for place in [*self.sources, *targets]]
-            self._consumer.assign(places)
+            self._intake.assign(dict.fromkeys([*self.sources, *targets], 0))
 
     def _partitions_of(self, topics: list[str]) -> list[TopicPartition]:
-        assert self._consumer is not None
-        found = self._consumer.list_topics(timeout=WITHIN_S).topics
-        return [TopicPartition(name, p) for name in topics for p in found[name].partitions]
+        intake = self._intake
+        assert intake is not None
+        return [
+            TopicPartition(name, partition)
+            for name in topics
+            for partition in intake.partitions_of(name, WITHIN_S)
+        ]
 
     def _look(self) -> None:
-        while self._consumer is not None and (messages := self._consumer.consume(500, 0)):
-            for message in messages:
-                place = TopicPartition(message.topic() or "", message.partition() or 0)
-                error, offset = message.error(), message.offset() or 0
-                if error is None:
+        while self._intake is not None and (arrived := self._intake.read(0, 500)):
+            for place, records in arrived.stretches:
+                for record in records:
+                    offset = record.offset() or 0
                     self._read_to[place] = offset + 1
-                    self._note(f"{place.topic}/{place.partition}/{offset}", message)
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    self._read_to[place] = offset
+                    self._note(f"{place.topic}/{place.partition}/{offset}", record)
+            self._read_to.update(arrived.ends)
         for known in self._delivered & self._waiting.keys():
             del self._waiting[known]
 
-    def _note(self, record_id: str, message: confluent_kafka.Message) -> None:
-        given: Any = message.headers() or ()
+    def _note(self, record_id: str, record: RawRecord) -> None:
+        given: Any = record.headers() or ()
         headers = dict(given)
         if DELIVER_AT in headers:
             self._waiting[record_id] = int(headers[DELIVER_AT])
@@ -278,5 +264,5 @@ class _Delayed:
         return min(self._waiting.values(), default=None)
 
     def close(self) -> None:
-        if self._consumer is not None:
-            self._consumer.close()
+        if self._intake is not None:
+            self._intake.close()

@@ -8,10 +8,11 @@ import threading
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
 
 from headrace import App, Message, Publish, Retry
 from headrace.client import Admin
+from headrace.client.faults import Fault
 
 pytestmark = pytest.mark.usefixtures("quick_producers")
 
@@ -84,7 +85,7 @@ def test_no_transaction_is_begun_while_a_commit_is_unanswered(cluster: Any) -> N
         turns = set[float]()
         cluster.until(lambda: turns.add(intake._polled_at) or len(turns) > 10)
         assert owned.moves and cluster.records("out") == []
-        intake._told(None, [])
+        intake._told({})
         cluster.until(lambda: app.subscriptions[0].stats.handled == 1)
         assert [record.value for record in cluster.records("out")] == [b"x"]
 
@@ -168,12 +169,12 @@ class Lossy:
         self._real = real
         self.heard = False
 
-    def commit_transaction(self, timeout_s: float) -> None:
+    def commit(self, timeout_s: float) -> None:
         if not self.heard:
             self.heard = True
-            self._real.commit_transaction(timeout_s)
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "lost", False, True, False))
-        self._real.commit_transaction(timeout_s)
+            self._real.commit(timeout_s)
+            raise Fault(KafkaError(KafkaError._TIMED_OUT, "lost", False, True, False))
+        self._real.commit(timeout_s)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
@@ -193,8 +194,8 @@ def test_a_transaction_whose_end_is_not_heard_of_is_not_written_again(cluster: A
         assert worker is not None
         cluster.until(lambda: worker.intake.owned)
         commits = worker.intake.commits
-        lossy = Lossy(commits._ready_producer())
-        commits._producer = lossy  # type: ignore[assignment]
+        lossy = Lossy(commits._ready_writer())
+        commits._writer = lossy  # type: ignore[assignment]
         app.send("in", "x")
         cluster.until(lambda: lossy.heard)
         app.send("in", "y")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from headrace import App, Retry
 from headrace.app.observation.metrics import AppMetrics
 from headrace.app.retry import TryLater
 from headrace.app.worker import intake
+from headrace.client.faults import Fault
+from headrace.client.intake import Intake
 from headrace.prometheus_text import render
 from tests.sockets.picky_coordinator import Picky
 
@@ -85,10 +87,10 @@ def test_a_commit_that_failed_later_on_is_made_again(cluster: Any) -> None:
         cluster.until(lambda: worker.intake.owned)
         [owned] = worker.intake.owned.values()
         cluster.until(lambda: owned.source.committed_offset == 1)
-        place = TopicPartition("orders", 0, 1)
-        worker.intake._told(None, [place])  # the usual answer
+        worker.intake._told({})  # the usual answer
         assert owned.source.committed_offset == 1
-        worker.intake._told(KafkaError(KafkaError.NOT_COORDINATOR), [place])
+        refusal = Fault(KafkaError(KafkaError.NOT_COORDINATOR))
+        worker.intake._told({owned.source.place: refusal})
         cluster.until(lambda: owned.source.committed_offset == 1)  # by another commit
 
 
@@ -125,13 +127,17 @@ class InARebalance:
         self._real = real
         self.refusals = 3
 
-    def commit(self, *, offsets: Any, asynchronous: bool) -> Any:
-        if asynchronous:
-            return None  # refused as well, and the worker ends before it hears of it
+    def commit(self, offsets: Any) -> Any:
         if self.refusals:
             self.refusals -= 1
-            raise KafkaException(KafkaError(KafkaError.REBALANCE_IN_PROGRESS))
-        return self._real.commit(offsets=offsets, asynchronous=False)
+            raise Fault(KafkaError(KafkaError.REBALANCE_IN_PROGRESS))
+        return self._real.commit(offsets)
+
+    def commit_unawaited(self, offsets: Any) -> None:
+        """Refused as well, and the worker ends before it hears of it."""
+
+    def holds(self, offsets: Any) -> bool | None:
+        return Intake.holds(cast(Intake, self), offsets)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
@@ -157,8 +163,8 @@ def test_a_worker_that_ends_in_a_rebalance_commits_when_it_is_over(
         commits = worker.intake.commits
         # Its first commit says where it begins; nobody would answer it any more.
         cluster.until(lambda: owned.source.committed_offset == 0 and not commits.unanswered)
-        group: Any = InARebalance(worker.intake.consumer)
-        commits._consumer = group
+        group: Any = InARebalance(worker.intake.member)
+        commits._member = group
         app.send("orders", "x")
         cluster.until(lambda: owned.source.committed_offset == 1)  # it was sent
         assert cluster.committed("g").get(("orders", 0)) != 1
@@ -169,10 +175,8 @@ def test_a_worker_that_ends_in_a_rebalance_commits_when_it_is_over(
 class Undecided(InARebalance):
     """The same, and what nobody waits for is sent."""
 
-    def commit(self, *, offsets: Any, asynchronous: bool) -> Any:
-        if asynchronous:
-            return self._real.commit(offsets=offsets, asynchronous=True)
-        return super().commit(offsets=offsets, asynchronous=False)
+    def commit_unawaited(self, offsets: Any) -> None:
+        self._real.commit_unawaited(offsets)
 
 
 def test_a_worker_that_stood_still_and_wakes_in_a_rebalance_keeps_its_partitions(
@@ -191,8 +195,8 @@ def test_a_worker_that_stood_still_and_wakes_in_a_rebalance_keeps_its_partitions
         assert worker is not None
         intake = worker.intake
         cluster.until(lambda: intake.owned)
-        group: Any = Undecided(intake.consumer)
-        intake.commits._consumer = group
+        group: Any = Undecided(intake.member)
+        intake.commits._member = group
 
         def has_asked() -> bool:
             intake._polled_at -= 100  # as if it had not polled for so long

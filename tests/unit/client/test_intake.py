@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from headrace.client.faults import Fault, codes, insist, invalid_record
+from headrace.client.faults import Fault, NotSendable, codes, insist
 from headrace.client.intake import Arrived
 from headrace.client.records import TopicPartition
 
@@ -79,7 +79,7 @@ def test_a_member_that_is_fenced_is_so_by_the_code_alone() -> None:
 
 
 def test_a_brokers_refusal_is_not_local_and_explains_itself() -> None:
-    fault = invalid_record("no key")
+    fault = NotSendable("no key")
     assert (fault.code, fault.is_local, str(fault)) == ("INVALID_RECORD", False, "no key")
     assert fault.named == "INVALID_RECORD: no key"
     assert "give each record a key" in str(fault.delivery_explained("here:1", "tea"))

@@ -21,24 +21,17 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka import TopicPartition as NativePartition
-
 from headrace.app.attempts.sender import LARGEST_MESSAGE
 from headrace.app.dispatch.dispatcher import Offsets
 from headrace.app.dispatch.effects import Move
 from headrace.app.dispatch.owned_partition import OwnedPartition
-from headrace.client.connection import ClientSettings, made, program_settings
-from headrace.client.errors import (
-    NO_LONGER_OURS,
-    ClientError,
-    Misuse,
-    explain_delivery,
-    kafka_error,
-)
+from headrace.client.connection import ClientSettings, program_settings
+from headrace.client.errors import ClientError, Misuse
+from headrace.client.faults import NOT_OURS, Fault, NotSendable, codes
+from headrace.client.intake import GroupOffset, Intake
 from headrace.client.producer.no_loss import defaults_for
 from headrace.client.records import Outgoing
+from headrace.client.transaction_writer import ANY_PARTITION, TransactionWriter
 
 log = logging.getLogger("headrace.app")
 
@@ -46,18 +39,8 @@ log = logging.getLogger("headrace.app")
 TRANSACTION_TIMEOUT_MS = 10_000
 CALL_S = 10.0
 COMMIT_TRIES = 3
-# A group that is being rebalanced says neither yes nor no: its members keep what they have until
-# they are told otherwise.
-UNDECIDED = frozenset({KafkaError.REBALANCE_IN_PROGRESS, KafkaError.STALE_MEMBER_EPOCH})
 # Errors of one record that no transaction will ever take.
-NEVER_TAKEN = frozenset(
-    {
-        KafkaError.INVALID_RECORD,
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.TOPIC_EXCEPTION,
-        KafkaError._UNKNOWN_PARTITION,
-    }
-)
+NEVER_TAKEN = codes("INVALID_RECORD", "MSG_SIZE_TOO_LARGE", "TOPIC_EXCEPTION", "_UNKNOWN_PARTITION")
 
 
 class NotOurs(Exception):
@@ -69,10 +52,10 @@ class OutcomeUnknown(Exception):
 
 
 class GroupCommits:
-    def __init__(self, consumer: confluent_kafka.Consumer, connection: ClientSettings) -> None:
-        self._consumer = consumer
+    def __init__(self, member: Intake, connection: ClientSettings) -> None:
+        self._member = member
         self._connection = connection
-        self._producer: confluent_kafka.Producer | None = None
+        self._writer: TransactionWriter | None = None
         self._one_by_one = False  # until a transaction is committed, each record is a batch alone
         self.unanswered = 0  # commits that nobody waited for; whoever hears of one counts it down
 
@@ -92,21 +75,19 @@ class GroupCommits:
         offsets = _as_sent(found)
         try:
             if wait:
-                answered: Any = self._consumer.commit(offsets=offsets, asynchronous=False)
-            else:  # `on_commit` is told of failures
-                self._consumer.commit(offsets=offsets, asynchronous=True)
+                refused = self._member.commit(offsets)
+            else:  # the intake is told of failures
+                self._member.commit_unawaited(offsets)
                 self.unanswered += 1
-                answered = []
-        except KafkaException as failure:
-            _refused(kafka_error(failure))
+                refused = {}
+        except Fault as fault:
+            _refused(fault)
             return
-        failed = {(place.topic, place.partition) for place in answered if place.error is not None}
         for stream, said in found:
-            if stream.place not in failed:
+            if stream.place not in refused:
                 stream.committed = said
-        for place in answered:
-            if place.error is not None:
-                _refused(place.error)
+        for refusal in refused.values():
+            _refused(refusal)
 
     def still_ours(self, owned: Iterable[OwnedPartition]) -> bool | None:
         """Ask the group, by a commit that repeats what is committed or says what is new. None: it
@@ -114,17 +95,7 @@ class GroupCommits:
         """
         asked = [one for one in owned if not one.moving and not one.gone]
         offsets = _as_sent([said for one in asked for said in one.runner.offsets(one)])
-        if not offsets:
-            return True
-        try:
-            answered: Any = self._consumer.commit(offsets=offsets, asynchronous=False)
-        except KafkaException as failure:
-            codes = {kafka_error(failure).code()}
-        else:
-            codes = {place.error.code() for place in answered if place.error is not None}
-        if codes & (NO_LONGER_OURS - UNDECIDED):
-            return False
-        return None if codes & UNDECIDED else True
+        return self._member.holds(offsets) if offsets else True
 
     # ---- transactions
 
@@ -152,7 +123,7 @@ class GroupCommits:
         refused: dict[int, ClientError] = {}
         try:
             self.write(records, owned, offsets.__setitem__, refused)
-        except KafkaException:
+        except Fault:
             # A broker refuses a whole batch, also for one of its records: next time tells which.
             if len(refused) > 1 and not self._one_by_one:
                 self._one_by_one = True
@@ -176,121 +147,107 @@ class GroupCommits:
     ) -> None:
         """One transaction: these records, and the offsets of these partitions as they stand.
 
-        Raises NotOurs, or KafkaException when the cluster does not let us; nothing is written then.
+        Raises NotOurs, or Fault when the cluster does not let us; nothing is written then.
         Raises OutcomeUnknown if nobody says whether it is. `refused` gets the records that no
         transaction will ever take, by number.
         """
         never_taken = {} if refused is None else refused
-        producer = self._ready_producer()
+        writer = self._ready_writer()
         try:
-            producer.begin_transaction()
+            writer.begin()
             for number, record in enumerate(records):
-                self._produce(producer, number, record, written, never_taken)
+                self._send(writer, number, record, written, never_taken)
                 if self._one_by_one:
-                    producer.flush(CALL_S)
+                    writer.flush(CALL_S)
             found = [said for one in owned for said in one.runner.offsets(one)]
-            member = self._consumer.consumer_group_metadata()
-            producer.send_offsets_to_transaction(_as_sent(found), member, CALL_S)
-            self._commit_transaction(producer)
-        except KafkaException as failure:
-            self._give_up(producer, kafka_error(failure))
-            if kafka_error(failure).code() in NO_LONGER_OURS:
-                raise NotOurs(kafka_error(failure).str()) from failure
+            writer.send_offsets(_as_sent(found), self._member.group_member(), CALL_S)
+            self._commit_transaction(writer)
+        except Fault as fault:
+            self._give_up(writer, fault)
+            if fault.code in NOT_OURS:
+                raise NotOurs(str(fault)) from fault
             raise
         for stream, said in found:
             stream.committed = said
 
-    def _commit_transaction(self, producer: confluent_kafka.Producer) -> None:
+    def _commit_transaction(self, writer: TransactionWriter) -> None:
         """A commit whose time ran out is under way: librdkafka goes on with it when asked again."""
+        why = ""
         for _ in range(COMMIT_TRIES):
             try:
-                return producer.commit_transaction(CALL_S)
-            except KafkaException as failure:
-                error = kafka_error(failure)
-                if error.txn_requires_abort():
+                return writer.commit(CALL_S)
+            except Fault as fault:
+                if fault.must_abort:
                     raise
-                if not error.retriable():
+                why = str(fault)
+                if not fault.may_call_again:
                     break
-        self._producer = None
-        raise OutcomeUnknown(error.str())
+        self._writer = None
+        raise OutcomeUnknown(why)
 
-    def _produce(
+    def _send(
         self,
-        producer: confluent_kafka.Producer,
+        writer: TransactionWriter,
         number: int,
         record: Outgoing[Any, Any],
         written: Callable[[int, int], None] | None,
         refused: dict[int, ClientError],
     ) -> None:
-        def ended(error: KafkaError | None, message: confluent_kafka.Message) -> None:
-            if error is not None:
-                refuse(error)
+        def ended(fault: Fault | None, offset: int) -> None:
+            if fault is not None:
+                refuse(fault)
             elif written is not None:
-                written(number, message.offset() or 0)
+                written(number, offset)
 
-        def refuse(error: KafkaError) -> None:
-            if error.code() in NEVER_TAKEN:
+        def refuse(fault: Fault) -> None:
+            if fault.code in NEVER_TAKEN:
                 at = self._connection.bootstrap
-                refused[number] = explain_delivery(error, at, record.topic)
+                refused[number] = fault.delivery_explained(at, record.topic)
 
-        headers: Any = record.headers or None
-        while True:
-            try:
-                producer.produce(
-                    record.topic,
-                    record.value,
-                    record.key,
-                    -1 if record.partition is None else record.partition,
-                    on_delivery=ended,
-                    headers=headers,
-                )
-                return
-            except BufferError:
-                producer.poll(0.1)
-            except KafkaException as failure:
-                refuse(kafka_error(failure))
-                raise
-            except (TypeError, ValueError, OverflowError) as wrong:  # such as a number for a key
-                refused[number] = Misuse(f"This cannot be sent to {record.topic}: {wrong}.")
-                raise KafkaException(KafkaError(KafkaError.INVALID_RECORD, str(wrong))) from wrong
+        partition = ANY_PARTITION if record.partition is None else record.partition
+        headers = record.headers or None
+        try:
+            writer.send_reported(record.topic, partition, record.key, record.value, headers, ended)
+        except Fault as fault:
+            if isinstance(fault, NotSendable):
+                refused[number] = Misuse(f"This cannot be sent to {record.topic}: {fault}.")
+            else:
+                refuse(fault)
+            raise
 
-    def _ready_producer(self) -> confluent_kafka.Producer:
-        if self._producer is None:
+    def _ready_writer(self) -> TransactionWriter:
+        if self._writer is None:
             at = self._connection
             name = f"headrace-app-{uuid.uuid4().hex}"
             chosen = defaults_for(at.settings, name)
             chosen["transaction.timeout.ms"] = TRANSACTION_TIMEOUT_MS
             chosen["partitioner"] = "murmur2_random"
             chosen["message.max.bytes"] = LARGEST_MESSAGE
-            conf = program_settings(at, chosen)
-            producer = made(lambda: confluent_kafka.Producer(conf))
-            producer.init_transactions(CALL_S)
-            self._producer = producer
-        return self._producer
+            writer = TransactionWriter(program_settings(at, chosen))
+            writer.take_over(CALL_S)
+            self._writer = writer
+        return self._writer
 
-    def _give_up(self, producer: confluent_kafka.Producer, error: KafkaError) -> None:
+    def _give_up(self, writer: TransactionWriter, fault: Fault) -> None:
         """Abort; a producer that cannot is thrown away, and its transaction ends by time."""
-        if not error.fatal():
+        if not fault.is_fatal:
             try:
-                producer.abort_transaction(CALL_S)
+                writer.abort(CALL_S)
                 return
-            except KafkaException as failure:
-                log.warning("a transaction could not be aborted: %s", kafka_error(failure).str())
-        self._producer = None
+            except Fault as worse:
+                log.warning("a transaction could not be aborted: %s", worse)
+        self._writer = None
 
     def close(self) -> None:
-        self._producer = None
+        self._writer = None
 
 
-def _refused(error: KafkaError) -> None:
+def _refused(fault: Fault) -> None:
     """By the group: said to the caller. By anything else: the next commit says it again."""
-    if error.code() in NO_LONGER_OURS:
-        raise NotOurs(error.str())
-    log.warning("offsets were not committed and will be again: %s", error.str())
+    if fault.code in NOT_OURS:
+        raise NotOurs(str(fault))
+    log.warning("offsets were not committed and will be again: %s", fault)
 
 
-def _as_sent(found: Offsets) -> list[NativePartition]:
-    return [
-        NativePartition(*stream.place, position, metadata=metadata)
-        for stream, (position, metadata) in found
-    ]
+def _as_sent(found: Offsets) -> list[GroupOffset]:
+    return [GroupOffset(stream.place, position, metadata) for stream, (position, metadata) in found]

@@ -13,16 +13,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-import confluent_kafka
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    KafkaError,
-    KafkaException,
-    Message,
-)
-from confluent_kafka import TopicPartition as NativePartition
-from confluent_kafka.admin import AdminClient
-
 from headrace.app.dispatch import arrivals
 from headrace.app.dispatch.arrivals import Arrivals
 from headrace.app.dispatch.owned_partition import OwnedPartition, Stream
@@ -31,8 +21,11 @@ from headrace.app.worker.membership import Membership
 from headrace.app.worker.places import ResumeOffsets
 from headrace.app.worker.subscription_runner import SubscriptionRunner
 from headrace.app.worker.topic_ids import TopicIds
-from headrace.client.connection import ClientSettings, made
-from headrace.client.errors import explain, kafka_error
+from headrace.client.admin.requests import Requests
+from headrace.client.connection import ClientSettings
+from headrace.client.faults import Fault
+from headrace.client.intake import BEGINNING, Arrived, Intake, RawRecord
+from headrace.client.records import TopicPartition
 
 log = logging.getLogger("headrace.app")
 
@@ -53,7 +46,7 @@ TRIM_EVERY_S = 60.0
 Place = tuple[str, int]
 
 
-class Intake:
+class WorkerIntake:
     def __init__(
         self,
         connection: ClientSettings,
@@ -80,19 +73,17 @@ class Intake:
         self._conf = membership.settings
         self.lease_s = membership.lease_s
         self.session_text = membership.session_text
-        self.consumer = made(
-            lambda: confluent_kafka.Consumer(self._conf | {"on_commit": self._told})
-        )
-        self._retries: confluent_kafka.Consumer | None = None
-        self._admin: AdminClient = connection.admin()
-        self.commits = GroupCommits(self.consumer, connection)
+        self.member = Intake(self._conf, commits_ended=self._told)
+        self._retries: Intake | None = None
+        self._requests = Requests(connection)
+        self.commits = GroupCommits(self.member, connection)
         self._resume_offsets = ResumeOffsets(
-            self.consumer,
-            self._admin,
+            self.member,
+            self._requests,
             meanwhile=self._keep_going,
             stopping=lambda: self.stopping,
         )
-        self._ids = TopicIds(self._admin)
+        self._ids = TopicIds(self._requests)
         self._arrivals = Arrivals(self._ids)
         self.owned: dict[Place, OwnedPartition] = {}
         self._by_retry: dict[Place, OwnedPartition] = {}
@@ -105,21 +96,16 @@ class Intake:
         self._polled_at = time.monotonic()
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        self.consumer.subscribe(
-            list(topics),
-            on_assign=self._assigned,
-            on_revoke=self._revoked,
-            on_lost=self._lost,
-        )
+        self.member.follow(topics, given=self._assigned, taken=self._revoked, lost=self._lost)
 
     # ---- the loop
 
     def turn(self, timeout_s: float) -> None:
         """Once around: read, write what is to be written with offsets, commit."""
         self._renew_lease()
-        messages = self._read(timeout_s)
-        if messages:
-            self._feed(messages)
+        arrived = self._read(timeout_s)
+        if arrived:
+            self._feed(arrived)
         if self._by_retry:
             self._read_retries()
         self._transact()
@@ -140,40 +126,33 @@ class Intake:
             self.turn(arrivals.POLL_S if self._arrivals else poll_s)
             hurry = self._loop_work()
 
-    def _read(self, timeout_s: float) -> list[Message]:
-        first = self.consumer.poll(timeout_s)
-        if first is None:
-            return []
+    def _read(self, timeout_s: float) -> Arrived:
         most = max(1, min(CHUNK, int(CHUNK_BYTES / self._mean_bytes)))
-        messages = [first, *self.consumer.consume(most, timeout=0)]
-        mean = sum(map(len, messages)) / len(messages)
-        self._mean_bytes += (max(mean, 1.0) - self._mean_bytes) * 0.2
-        return messages
+        arrived = self.member.read(timeout_s, most + 1)
+        if count := sum(len(records) for _, records in arrived.stretches):
+            mean = sum(sum(map(len, records)) for _, records in arrived.stretches) / count
+            self._mean_bytes += (max(mean, 1.0) - self._mean_bytes) * 0.2
+        return arrived
 
-    def _feed(self, messages: list[Message]) -> None:
-        """Hand records over in stretches of one partition."""
-        stretch: list[Message] = []
-        topic, partition = "", -1
-        for message in messages:
-            if message.error() is not None:
-                self._heard(message)
-                continue
-            if message.partition() != partition or message.topic() != topic:
-                self._feed_one(topic, partition, stretch)
-                stretch = []
-                topic, partition = message.topic() or "", message.partition() or 0
-            stretch.append(message)
-        self._feed_one(topic, partition, stretch)
+    def _feed(self, arrived: Arrived) -> None:
+        """Hand records over in stretches of one partition, then the ends that were reached."""
+        for _, fault in arrived.faults:
+            if fault.is_fatal:
+                # Fenced by a member of the same name: this client reads nothing any more.
+                raise fault.explained(self.connection.bootstrap)
+            log.warning("%s", fault)  # it cures most of it by itself
+        for place, records in arrived.stretches:
+            self._feed_one(place, records)
+        for place, end in arrived.ends.items():
+            if (owned := self.owned.get(place)) is not None:
+                owned.source.read_to = end
 
-    def _told(self, error: KafkaError | None, places: list[NativePartition]) -> None:
+    def _told(self, refused: dict[TopicPartition, Fault]) -> None:
         """How a commit ended that nobody waited for; what failed is committed again."""
         self.commits.unanswered = max(0, self.commits.unanswered - 1)
-        for place in places:
-            why = place.error or error
-            if why is None or why.code() in (KafkaError.NO_ERROR, KafkaError._NO_OFFSET):
-                continue
-            log.info("an offset of %s-%d was not committed: %s", place.topic, place.partition, why)
-            for stream in self._streams_at((place.topic, place.partition)):
+        for place, fault in refused.items():
+            log.info("an offset of %s was not committed: %s", place, fault.named)
+            for stream in self._streams_at(place):
                 stream.committed = None
 
     def _streams_at(self, place: Place) -> Iterator[Stream]:
@@ -182,42 +161,27 @@ class Intake:
         if (owned := self._by_retry.get(place)) is not None:
             yield owned.retry
 
-    def _heard(self, message: Message) -> None:
-        """Between records: the end of a partition, or what librdkafka has to say."""
-        error = message.error()
-        assert error is not None
-        if error.fatal() or error.code() == KafkaError._FATAL:
-            # Fenced by a member of the same name: this client reads nothing any more.
-            raise explain(error, self.connection.bootstrap)
-        if error.code() != KafkaError._PARTITION_EOF:
-            log.warning("%s", error.str())  # it cures most of it by itself
-            return
-        owned = self.owned.get((message.topic() or "", message.partition() or 0))
-        if owned is not None:
-            owned.source.read_to = message.offset() or 0
-
-    def _feed_one(self, topic: str, partition: int, stretch: list[Message]) -> None:
-        owned = self.owned.get((topic, partition))
-        if owned is None or not stretch:
+    def _feed_one(self, place: Place, records: list[RawRecord]) -> None:
+        owned = self.owned.get(place)
+        if owned is None:
             return
         if owned.runner.subscription.counts_once and owned.topic_id is not None:
-            self._arrivals.add(owned, stretch)
+            self._arrivals.add(owned, records)
         else:
-            owned.runner.read(owned, stretch)
+            owned.runner.read(owned, records)
 
     def _read_retries(self) -> None:
         assert self._retries is not None
-        for message in self._retries.consume(CHUNK, timeout=0):
-            owned = self._by_retry.get((message.topic() or "", message.partition() or 0))
-            error = message.error()
-            if owned is None:
-                continue
-            if error is None:
-                owned.runner.read_retries(owned, [message])
-            elif error.code() == KafkaError._PARTITION_EOF:
-                owned.runner.retries_read_to(owned, message.offset() or 0)
-            else:
-                log.warning("%s", error.str())
+        arrived = self._retries.read(0, CHUNK)
+        for _, fault in arrived.faults:
+            log.warning("%s", fault)
+        for place, records in arrived.stretches:
+            if (owned := self._by_retry.get(place)) is not None:
+                for record in records:
+                    owned.runner.read_retries(owned, [record])
+        for place, end in arrived.ends.items():
+            if (owned := self._by_retry.get(place)) is not None:
+                owned.runner.retries_read_to(owned, end)
 
     # ---- what is committed
 
@@ -231,8 +195,8 @@ class Intake:
             return True
         except NotOurs:
             log.info("retries or results were not written: the group is being rebalanced")
-        except KafkaException as failure:
-            log.warning("retries or results are not written yet: %s", kafka_error(failure).str())
+        except Fault as fault:
+            log.warning("retries or results are not written yet: %s", fault)
         except OutcomeUnknown as unknown:
             log.warning(
                 "nobody said whether a transaction was committed (%s): %s start again from the "
@@ -259,13 +223,13 @@ class Intake:
 
     def _trim(self) -> None:
         """Delete what is done from the retry partitions; if it fails, the next time does it."""
-        before = []
-        for place, owned in self._by_retry.items():
-            offset = owned.retry.committed_offset
-            if offset:
-                before.append(NativePartition(*place, offset))
+        before = {
+            owned.retry.place: offset
+            for owned in self._by_retry.values()
+            if (offset := owned.retry.committed_offset)
+        }
         if before:
-            self._admin.delete_records(before)
+            self._requests.delete_records(before, TRIM_EVERY_S)
 
     def _balance(self) -> None:
         """Pause partitions of which too much waits, resume them when it is less."""
@@ -277,11 +241,10 @@ class Intake:
                 self._set_paused(owned, must_pause)
 
     def _set_paused(self, owned: OwnedPartition, paused: bool) -> None:
-        place = [NativePartition(*owned.source.place)]
         try:
-            (self.consumer.pause if paused else self.consumer.resume)(place)
-        except KafkaException as failure:  # it is being taken away in this moment
-            log.debug("%s: %s", owned.source.place, kafka_error(failure).str())
+            (self.member.pause if paused else self.member.resume)([owned.source.place])
+        except Fault as fault:  # it is being taken away in this moment
+            log.debug("%s: %s", owned.source.place, fault)
             return
         owned.paused = paused
 
@@ -306,15 +269,15 @@ class Intake:
 
     # ---- the group gives and takes
 
-    def _assigned(self, consumer: confluent_kafka.Consumer, given: list[NativePartition]) -> None:
+    def _assigned(self, member: Intake, given: list[TopicPartition]) -> None:
         self.assigned_once = True
         if not given:
             log.info("joined, and every partition is with another member for now")
             return
         self._ids.learn({place.topic for place in given}, self._resume_offsets.asked)
-        self._begin([(place.topic, place.partition) for place in given], anew=False)
+        self._begin(given, anew=False)
 
-    def _begin(self, places: list[Place], *, anew: bool) -> None:
+    def _begin(self, places: Iterable[Place], *, anew: bool) -> None:
         """Read these partitions: from where the group stands, or a topic made anew from its
         beginning, because the group's offset may be one of the topic before it.
         """
@@ -327,12 +290,10 @@ class Intake:
         for owned in new:
             self.owned[owned.source.place] = owned
             owned.closing = self.stopping
-        starts = [
-            NativePartition(*owned.source.place, owned.source.completion.position) for owned in new
-        ]
-        self.consumer.incremental_assign(starts)
+        starts = {owned.source.place: owned.source.completion.position for owned in new}
+        self.member.add(starts)
         # A partition that was paused when it was taken away stays so in librdkafka.
-        self.consumer.resume(starts)
+        self.member.resume(starts)
         self._read_retries_of(new)
         log.info("took over %s", ", ".join(str(owned.source.place) for owned in new))
 
@@ -355,7 +316,7 @@ class Intake:
             owned.runner.close(owned)
         self._wait_for(going)
         self._drop(going)
-        self.consumer.incremental_unassign([NativePartition(*one.source.place) for one in going])
+        self.member.drop(one.source.place for one in going)
         left = [(one.topic, one.partition) for one in going if one.partition < changed[one.topic]]
         if left:
             self._begin(left, anew=True)
@@ -367,8 +328,7 @@ class Intake:
         if going:
             self._wait_for(going)
             self._drop(going)
-            places = [NativePartition(*one.source.place) for one in going]
-            self.consumer.incremental_unassign(places)
+            self.member.drop(one.source.place for one in going)
             self._begin([(one.topic, one.partition) for one in going], anew=False)
 
     def _keep_going(self) -> None:
@@ -382,33 +342,32 @@ class Intake:
             return
         if self._retries is None:
             conf = {name: value for name, value in self._conf.items() if name != "group.protocol"}
-            self._retries = made(lambda: confluent_kafka.Consumer(conf))
+            self._retries = Intake(conf)
         in_order = [owned for owned in new if owned.runner.subscription.blocks_keys]
         ends = self._resume_offsets.ends([owned.retry.place for owned in in_order])
-        starts = []
+        starts = {}
         for owned in new:
             place = owned.retry.place
             self._by_retry[place] = owned
             start = owned.retry.completion.position
-            starts.append(NativePartition(*place, start if start else OFFSET_BEGINNING))
+            starts[place] = start or BEGINNING
             if ends.get(place, 0) > start:
                 owned.loading_to = ends[place]
                 self._set_paused(owned, True)
-        self._retries.incremental_assign(starts)
+        self._retries.add(starts)
 
-    def _revoked(self, consumer: confluent_kafka.Consumer, taken: list[NativePartition]) -> None:
-        going = [
-            owned
-            for place in taken
-            if (owned := self.owned.get((place.topic, place.partition))) is not None
-        ]
+    def _revoked(self, member: Intake, taken: list[TopicPartition]) -> None:
+        going = self._owned_of(taken)
         for owned in going:
             owned.runner.close(owned)
         self._wait_for(going)
         self._transact()
         self._commit(wait=True)
         self._drop(going)
-        consumer.incremental_unassign(taken)
+        member.drop(taken)
+
+    def _owned_of(self, places: Iterable[Place]) -> list[OwnedPartition]:
+        return [self.owned[place] for place in places if place in self.owned]
 
     def _wait_for(self, going: list[OwnedPartition]) -> None:
         """Until what is under way has ended, within the limit. With exactly-once that is when its
@@ -428,15 +387,11 @@ class Intake:
                 ", ".join(str(owned.source.place) for owned in late),
             )
 
-    def _lost(self, consumer: confluent_kafka.Consumer, taken: list[NativePartition]) -> None:
-        going = [
-            owned
-            for place in taken
-            if (owned := self.owned.get((place.topic, place.partition))) is not None
-        ]
+    def _lost(self, member: Intake, taken: list[TopicPartition]) -> None:
+        going = self._owned_of(taken)
         log.warning("lost %s", ", ".join(str(owned.source.place) for owned in going))
         self._drop(going)
-        consumer.incremental_unassign(taken)
+        member.drop(taken)
 
     def _drop(self, going: list[OwnedPartition]) -> None:
         for owned in going:
@@ -447,7 +402,7 @@ class Intake:
         for place in retries:
             self._by_retry.pop(place, None)
         if retries and self._retries is not None:
-            self._retries.incremental_unassign([NativePartition(*place) for place in retries])
+            self._retries.drop(retries)
 
     # ---- the end
 
@@ -457,7 +412,7 @@ class Intake:
         """
         deadline = time.monotonic() + min(within_s, LAST_ANSWER_S)
         while self.commits.unanswered and time.monotonic() < deadline:
-            self.consumer.poll(BUSY_POLL_S)  # an older commit must not be the last to arrive
+            self.member.read(BUSY_POLL_S, 1)  # an older commit must not be the last to arrive
             self._renew_lease()
         deadline = time.monotonic() + min(within_s, LAST_COMMIT_S)
         while self.owned:
@@ -468,7 +423,7 @@ class Intake:
                 if time.monotonic() > deadline:
                     log.info("offsets were not committed: %s", told)
                     return
-            self.consumer.poll(BUSY_POLL_S)
+            self.member.read(BUSY_POLL_S, 1)
             self._renew_lease()
 
     def drain(self, within_s: float) -> None:
@@ -479,7 +434,7 @@ class Intake:
         while any(owned.running > 0 for owned in self.owned.values()):
             if time.monotonic() > deadline:
                 break
-            self.consumer.poll(BUSY_POLL_S)
+            self.member.read(BUSY_POLL_S, 1)
             self._renew_lease()
             self._loop_work()
             self._transact()
@@ -489,7 +444,7 @@ class Intake:
     def close(self, within_s: float = 0.0) -> None:
         """Leave the group. Also after a failure: others then get the partitions at once."""
         self._revoke_wait_s = within_s
-        self.consumer.close()  # calls _revoked, which commits
+        self.member.close()  # calls _revoked, which commits
         if self._retries is not None:
             self._retries.close()
         self.commits.close()

@@ -12,16 +12,13 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, TypeVar
-
-import confluent_kafka
-from confluent_kafka import IsolationLevel, KafkaException
-from confluent_kafka import TopicPartition as NativePartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from typing import TypeVar
 
 from headrace.app.dispatch.completion import Completion, decode, topic_id_in
 from headrace.app.dispatch.owned_partition import Stream
-from headrace.client.errors import kafka_error
+from headrace.client.admin.requests import Requests
+from headrace.client.faults import Fault
+from headrace.client.intake import Intake
 from headrace.client.records import TopicPartition
 
 log = logging.getLogger("headrace.app")
@@ -37,14 +34,14 @@ T = TypeVar("T")
 class ResumeOffsets:
     def __init__(
         self,
-        consumer: confluent_kafka.Consumer,
-        admin: AdminClient,
+        member: Intake,
+        requests: Requests,
         *,
         meanwhile: Callable[[], None],
         stopping: Callable[[], bool],
     ) -> None:
-        self._consumer = consumer
-        self._admin = admin
+        self._member = member
+        self._requests = requests
         self._meanwhile = meanwhile
         self._stopping = stopping
 
@@ -78,37 +75,15 @@ class ResumeOffsets:
         With read_committed librdkafka asks for stable offsets: an open transaction of a former
         owner is waited for (KIP-447).
         """
-        wanted = [NativePartition(*place) for place in places]
-        found = self.asked(lambda: self._consumer.committed(wanted, QUESTION_S))
-        answer: dict[TopicPartition, tuple[int, str | None]] = {}
-        for place in found:
-            said: Any = place.metadata
-            answer[TopicPartition(place.topic, place.partition)] = (place.offset, said)
-        return answer
+        wanted = list(places)
+        return self.asked(lambda: self._member.committed(wanted, QUESTION_S))
 
     def starts(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
-        return self._offsets(places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        return self.asked(lambda: self._requests.first_offsets(places, QUESTION_S))
 
     def ends(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
         """Also of what is in open transactions."""
-        return self._offsets(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
-
-    def _offsets(self, places: list[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
-        if not places:
-            return {}
-
-        def question() -> dict[TopicPartition, int]:
-            asked = self._admin.list_offsets(
-                {NativePartition(*place): spec for place in places},
-                isolation_level=IsolationLevel.READ_UNCOMMITTED,
-                request_timeout=QUESTION_S,
-            )
-            return {
-                TopicPartition(place.topic, place.partition): future.result(60).offset
-                for place, future in asked.items()
-            }
-
-        return self.asked(question)
+        return self.asked(lambda: self._requests.end_offsets(places, QUESTION_S))
 
     def asked(self, question: Callable[[], T]) -> T:
         """The answer to any question, put again until the cluster answers it."""
@@ -116,17 +91,16 @@ class ResumeOffsets:
         while True:
             try:
                 return question()
-            except KafkaException as failure:
-                error = kafka_error(failure)
+            except Fault as fault:
                 now = time.monotonic()
                 gives_up = self._stopping() and now - began > STOPPING_S
-                if gives_up or error.fatal():
+                if gives_up or fault.is_fatal:
                     raise
                 if now - said >= SAY_EVERY_S:
                     said = now
                     log.warning(
                         "partitions cannot begin yet, after %.0f seconds: %s",
-                        now - began, error.str(),
+                        now - began, fault,
                     )  # fmt: skip
                 self._meanwhile()
                 self._look_at_the_cluster()
@@ -136,8 +110,8 @@ class ResumeOffsets:
         """A broker that started anew has new epochs, and librdkafka's admin client, which hears of
         them by itself after five minutes, asks with the old ones until then.
         """
-        with suppress(KafkaException):
-            self._admin.list_topics(timeout=QUESTION_S)
+        with suppress(Fault):
+            self._requests.partition_counts(QUESTION_S)
 
 
 def _is_of_former_topic(stream: Stream, offset: int, said: str | None) -> bool:

@@ -11,14 +11,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection
-from concurrent.futures import Future
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient
-
-from headrace.client.admin.topics import id_text
-from headrace.client.errors import kafka_error
+from headrace.client.admin.requests import Pending, Requests, TopicIdentity
+from headrace.client.faults import NOT_AUTHORIZED, Fault, codes
 
 log = logging.getLogger("headrace.app")
 
@@ -27,18 +23,18 @@ QUESTION_S = 2.0
 # A broker learns of a new topic a moment after others; one that is deleted is not waited for.
 PATIENCE_S = 5.0
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # the zero id: of clusters before Kafka 2.8
-NOT_THERE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+NOT_THERE = codes("UNKNOWN_TOPIC_OR_PART", NOT_AUTHORIZED)
 
-Answers = dict[str, "Future[Any]"]
+Answers = dict[str, Pending[TopicIdentity]]
 
 
 class TopicIds:
     """Of the topics whose partitions a worker has. Called on the polling thread only."""
 
     def __init__(
-        self, admin: AdminClient, *, monotonic: Callable[[], float] = time.monotonic
+        self, requests: Requests, *, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        self._admin = admin
+        self._requests = requests
         self._monotonic = monotonic
         self._known: dict[str, str | None] = {}
         # Another broker may not have heard yet: an id that was replaced never counts again.
@@ -60,12 +56,12 @@ class TopicIds:
             answers = self._ask(topics)
             for topic, answer in answers.items():
                 try:
-                    self._known[topic] = _id(answer.result(60))
-                except KafkaException as failure:
+                    self._known[topic] = _id(answer.result())
+                except Fault as fault:
                     waits = self._monotonic() < give_up_at
-                    if waits or kafka_error(failure).code() not in NOT_THERE:
+                    if waits or fault.code not in NOT_THERE:
                         raise
-                    log.warning("%s has no id yet: %s", topic, kafka_error(failure).str())
+                    log.warning("%s has no id yet: %s", topic, fault)
                     self._known[topic] = None
 
         if topics:
@@ -96,15 +92,19 @@ class TopicIds:
         return changed
 
     def _all_answered(self) -> bool:
-        return all(answer.done() for answer in self._asked.values())
+        return all(answer.is_done for answer in self._asked.values())
 
     def _heard(self, topics: Collection[str]) -> dict[str, int]:
         asked, self._asked = self._asked, {}
         changed = {}
         for topic, answer in asked.items():
-            if topic not in topics or answer.exception() is not None:
+            try:
+                found = answer.result()
+            except Fault:
                 continue  # deleted, or a broker is away: the group or the next look tells
-            told, before = _id(answer.result()), self._known.get(topic)
+            if topic not in topics:
+                continue
+            told, before = _id(found), self._known.get(topic)
             if told == before:
                 self._answered[topic] = self.next_question - 1
             if told is None or told == before or told in self._replaced:
@@ -112,14 +112,12 @@ class TopicIds:
             self._known[topic] = told
             if before is not None:
                 self._replaced.add(before)
-                changed[topic] = len(answer.result().partitions)
+                changed[topic] = found.partitions
         return changed
 
     def _ask(self, topics: Collection[str]) -> Answers:
-        names = TopicCollection(list(topics))
-        return self._admin.describe_topics(names, request_timeout=QUESTION_S)
+        return self._requests.identities(topics, QUESTION_S)
 
 
-def _id(described: Any) -> str | None:
-    told = id_text(described.topic_id)
-    return None if told == NO_ID else told
+def _id(found: TopicIdentity) -> str | None:
+    return None if found.id == NO_ID else found.id

@@ -23,7 +23,7 @@ from headrace.app.names import retry_topic
 from headrace.app.retries.delay_service import Delaying
 from headrace.app.retries.topics import AppTopics, ensure_confirmations
 from headrace.app.subscription import Subscription
-from headrace.app.worker.intake import Intake
+from headrace.app.worker.intake import WorkerIntake
 from headrace.app.worker.subscription_runner import Ended, SubscriptionRunner
 from headrace.app.worker.timers import Timers
 from headrace.client.errors import ClientError
@@ -97,7 +97,7 @@ class Worker:
             ensure_confirmations(app.connection)
         self._make_runners()
         self._enable_delays(self._sources)
-        self.intake = Intake(
+        self.intake = WorkerIntake(
             app.connection,
             group=app.group,
             start_from=app.start_from,
