@@ -397,3 +397,16 @@ def test_the_core_dependencies_are_locked() -> None:
     wanted = {re.match(r"[\w-]+", line)[0] for line in project["dependencies"]}
     assert wanted <= locked("run").keys()
     assert project["version"] == import_module("headrace").__version__
+
+
+def test_no_page_installs_headrace_from_an_index() -> None:
+    """There is none that has it: a page names the checkout or a wheel."""
+    claim = re.compile(r"""(pip|pipx|uv tool) install[^`\n]*[ '"]headrace(\[|['"`\s]|$)""", re.M)
+    pages = [
+        *PROJECT.glob("*.md"),
+        *PROJECT.glob("docs/**/*.md"),
+        *PROJECT.glob("examples/**/*.md"),
+    ]
+    pages += PROJECT.glob("src/headrace/**/*.py")
+    found = [str(page.relative_to(PROJECT)) for page in pages if claim.search(page.read_text())]
+    assert found == []

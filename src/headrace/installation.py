@@ -18,6 +18,8 @@ from urllib.parse import unquote, urlsplit
 # `make setup` installs every extra but Spark's, which is large (0.5 GB).
 TARGET_OF_SPARK = "setup-spark"
 TARGET_OF_THE_OTHERS = "setup"
+# Where a copy that was never installed runs from; Headrace is not on an index.
+FOLDER = Path(__file__).resolve().parents[2]
 
 
 def command_to_add(extra: str | None = None) -> str:
@@ -28,7 +30,7 @@ def command_to_add(extra: str | None = None) -> str:
         return f"make -C {shlex.quote(str(checkout))} {target}"
     packages = _packages_of(extra)
     if not packages:
-        packages = [f"headrace[{extra}]" if extra else "headrace"]
+        packages = [f"{FOLDER}[{extra}]" if extra else str(FOLDER)]
     return shlex.join([sys.executable, "-m", "pip", "install", *packages])
 
 

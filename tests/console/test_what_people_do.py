@@ -150,3 +150,26 @@ def test_a_theme_is_kept(visit: Visit, full: Served) -> None:
     expect(switch).to_have_text("Theme: dark")
     page.goto("/topics")
     assert page.evaluate(ground) != light
+
+
+def test_what_stands_in_the_editor_is_sent_after_a_diff(visit: Visit, full: Served) -> None:
+    page = visit(full)
+    page.goto("/dead-letters/orders.billing.dead/letter?at=0/2")
+    page.get_by_text("Edit the value first").click()
+    page.get_by_label("Value", exact=True).fill('{"order": "mended"}')
+    page.get_by_role("button", name="Send again").click()
+    expect(page.get_by_label("Changes")).to_contain_text('+ {"order": "mended"}')
+    page.get_by_role("button", name="Send the changed value").click()
+    expect(page.get_by_role("status")).to_contain_text("1 letter sent again to the group")
+    page.goto("/topics/orders.billing.retry/messages")
+    expect(page.get_by_role("cell", name='{"order": "mended"}')).to_be_visible()
+
+
+def test_a_mistyped_filter_keeps_the_form(visit: Visit, full: Served) -> None:
+    page = visit(full)
+    page.goto("/topics/orders/messages")
+    page.get_by_text("More", exact=True).click()
+    page.get_by_label("Expression").fill("value.amount >")
+    page.get_by_role("button", name="Show", exact=True).click()
+    expect(page.get_by_role("alert")).to_contain_text("at character 15")
+    expect(page.get_by_label("Expression")).to_have_value("value.amount >")

@@ -323,7 +323,7 @@ def _failure(
     """`noted`: in the audit, if it was to be a change; a login notes its own."""
     if noted and request.method == "POST" and request.path not in OF_SESSIONS:
         address = request.remote or ""
-        console.audit.note(console.by, address, request.path, f"Refused: {sentence}", done=False)
+        console.note(console.by, address, request.path, f"Refused: {sentence}", done=False)
     if status == 421:  # to a stranger not even a page
         return web.Response(text=sentence, status=status)
     return console.page(

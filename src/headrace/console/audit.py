@@ -38,6 +38,7 @@ class Change:
     path: str  # of the form
     what: str  # what the page said, cut
     done: bool
+    cluster: str = ""  # its id, or its address if no broker has said it; "" in lines of before
 
 
 @dataclass(slots=True)
@@ -58,10 +59,12 @@ class Audit:
         """The oldest first."""
         return sorted((*self._logins, *self._changes), key=lambda change: change.at_ms)
 
-    def note(self, person: str, address: str, path: str, what: str, *, done: bool) -> None:
+    def note(
+        self, person: str, address: str, path: str, what: str, *, done: bool, cluster: str
+    ) -> None:
         """Never raises: a change that is done is done."""
         person, path = person[:LONGEST_NAME], path[:LONGEST_NAME]
-        change = Change(self.wall_ms(), person, address, path, what[:LONGEST_TEXT], done)
+        change = Change(self.wall_ms(), person, address, path, what[:LONGEST_TEXT], done, cluster)
         (self._logins if path == LOGIN_PATH else self._changes).append(change)
         line = json.dumps(asdict(change))
         log.info("%s", line)

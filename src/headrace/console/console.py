@@ -16,7 +16,7 @@ from aiohttp import web
 
 import headrace
 from headrace.console.access.cluster_access import ClusterAccess
-from headrace.console.audit import Audit
+from headrace.console.audit import Audit, Change
 from headrace.console.history.sampler import Sampler
 from headrace.console.jobs.owner import Jobs
 from headrace.console.notices import Notice, Notices
@@ -69,6 +69,17 @@ class Console:
         """The user, for the journal."""
         return f"{self.person.name} (console)" if self.person is not None else _owner()
 
+    def note(self, person: str, address: str, path: str, what: str, *, done: bool) -> None:
+        """Into the audit, with the cluster that it was done on."""
+        cluster = self.access.cluster
+        self.audit.note(person, address, path, what, done=done, cluster=cluster)
+
+    @property
+    def activity(self) -> list[Change]:
+        """What was done on this cluster, the oldest first."""
+        here = (self.access.cluster, self.access.bootstrap)
+        return [each for each in self.audit.recent if each.cluster in here]
+
     def page(
         self,
         request: web.Request,
@@ -86,6 +97,7 @@ class Console:
             title=title,
             section=section,
             bootstrap=self.access.bootstrap,
+            answers=self.access.answers,
             version=headrace.__version__,
             token=self.guard.token_for(request),
             notices=self.notices.take(session),
@@ -111,7 +123,7 @@ class Console:
     ) -> web.Response:
         """Go on to a page that tells what was done; a reload there does nothing again. A
         `told_once` text is for this person only, and no part of the audit."""
-        self.audit.note(self.by, request.remote or "", request.path, said, done=good)
+        self.note(self.by, request.remote or "", request.path, said, done=good)
         notice = Notice(said, good, command, told_once)
         self.notices.put(self.guard.session_of(request), notice)
         return web.Response(status=SEE_OTHER, headers={"Location": to})

@@ -82,6 +82,7 @@ README = """# $title
 `$module.py` turns the topic `$name-events` into the table `$name`: events and their amount by hour.
 
 ```sh
+pip install '/path/to/headrace[spark,app]'        # a checkout, or a wheel that you built there
 pip install -r requirements.txt
 python -m pytest                                  # a broker and a Spark of its own
 headrace start                                    # in another terminal
@@ -92,7 +93,7 @@ headrace lake show $name
 ```
 """
 
-REQUIREMENTS = "headrace[spark,app]\npytest\n"
+REQUIREMENTS = "pytest\n"  # Headrace itself is not on an index
 IGNORED = "headrace-pipelines/\nheadrace-data/\n__pycache__/\n"
 
 

@@ -195,3 +195,15 @@ def test_a_redrive_keeps_to_its_rate(broker: Broker, letters: CommandLine) -> No
 def test_a_topic_that_is_not_there_is_not_to_be_made(letters: CommandLine) -> None:
     said = letters.failure("dead-letters", "list", "orders")
     assert said == f"There is no topic orders. Dead letters are in {DEAD}."
+
+
+def test_a_topic_of_ordinary_records_has_no_letters(broker: Broker, letters: CommandLine) -> None:
+    letters("topics", "create", "ordinary", "--if-missing")
+    for words in (("list", "ordinary"), ("redrive", "ordinary"), ("discard", "ordinary")):
+        said = letters.failure("dead-letters", *words)
+        assert said.startswith("ordinary is not a dead-letter topic: their names end in .dead.")
+
+
+def test_one_attempt_is_one_attempt(broker: Broker, letters: CommandLine) -> None:
+    park(broker, DEAD, 1, **{names.DEAD_ATTEMPTS: "1"})
+    assert "after 1 attempt, the first" in letters("dead-letters", "show", DEAD, "0/0")

@@ -200,8 +200,13 @@ def test_letters_are_sent_again_edited_and_put_away(visitor: Visitor, at: Client
         one.said()
     )
     assert records(at, "orders.billing.retry") == [(b"k0", b'{"order": 1000}')]
-    edited = {"action": "redrive", "at": "0/1", "edited": "1", "value": '{"order":\r\n7}'}
-    visitor.post(path, edited)
+    edited = {"action": "redrive", "at": "0/1", "value": '{"order":\r\n7}'}
+    before = records(at, "orders.billing.retry")
+    diff = visitor.post(path, edited).text
+    assert "<del>− {&#34;order&#34;: 1002}</del>" in diff and "<ins>+ 7}</ins>" in diff
+    assert records(at, "orders.billing.retry") == before, "nothing is sent before the diff is seen"
+    assert visitor.post(path, {**edited, "action": "discard"}).status == 400
+    visitor.post(path, {**edited, "confirmed": "1"})
     assert (b"k2", b'{"order":\n7}') in records(at, "orders.billing.retry")
     away = visitor.post(
         path, {"action": "discard", "scope": "filter", "error": "TimeoutError", "reason": "old"}
@@ -212,6 +217,47 @@ def test_letters_are_sent_again_edited_and_put_away(visitor: Visitor, at: Client
     again = visitor.get(f"{path}/letter?at=0/0").said()
     assert "redriven by" in again and "mended" in again
     assert visitor.post(path, {"action": "redrive"}).status == 400
+
+
+def test_a_mistyped_filter_leaves_the_form_and_says_where(visitor: Visitor) -> None:
+    answer = visitor.get(f"/topics/orders/messages?key=abc&where={quote('value.amount >> ')}")
+    assert answer.status == 400
+    assert 'name="key" value="abc"' in answer.text
+    assert 'value="value.amount &gt;&gt;" ' in answer.text
+    assert "invalid syntax at character 16" in answer.said()
+    assert "unknown" not in answer.said()
+    assert 'aria-describedby="mistake"' in answer.text
+    answer = visitor.get("/topics/orders/messages?from=nowhere")
+    assert answer.status == 400 and 'role="search"' in answer.text
+
+
+def test_ordinary_records_are_not_dead_letters(visitor: Visitor) -> None:
+    for path in ("/dead-letters/orders", "/dead-letters/orders/letter?at=0/0"):
+        answer = visitor.get(path)
+        assert answer.status == 404
+        assert "Topic orders is not a dead-letter topic" in answer.said()
+
+
+def test_the_dot_tells_whether_a_broker_answers(visitor: Visitor) -> None:
+    assert '<span class="dot"></span>' in visitor.get("/topics").text
+    with Served("127.0.0.1:1") as served:
+        text = served.visitor().get("/topics").text
+    assert '<span class="dot bad"></span>' in text and "no broker answers" in text
+
+
+def test_the_activity_is_that_of_this_cluster(
+    broker: Broker, visitor: Visitor, console: Served
+) -> None:
+    audit = console.site.console.audit
+    audit.note("ann", "", "/topics/x/delete", "Deleted x.", done=True, cluster="another")
+    visitor.post("/topics/orders/settings", {})
+    said = visitor.get("/security").said()
+    assert "Deleted x." not in said
+    assert audit.recent[-1].cluster == visitor_cluster(broker)
+
+
+def visitor_cluster(broker: Broker) -> str:
+    return str(Groups(connection(bootstrap=broker.bootstrap)).cluster.cluster_id)
 
 
 # ---- live parts

@@ -114,3 +114,11 @@ def test_a_warning_of_a_command_without_a_log_steers_no_terminal(
     monkeypatch.setattr("headrace.cli.main.app", lambda **_: warn())
     said = run_command("topics", "list")
     assert said.stderr == "odd \\x1b[2J\\nFORGED\n"
+
+
+def test_a_security_folder_that_cannot_be_made_is_said_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    said = run_command("security", "init", "--folder", str(tmp_path / "file" / "below"))
+    assert said.returncode == 1
+    assert "cannot be made: Not a directory." in said.stderr.replace("\n", " ")
+    assert "Traceback" not in said.stderr

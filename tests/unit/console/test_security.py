@@ -130,6 +130,7 @@ def test_what_is_put_into_a_page_is_escaped() -> None:
         status_code=400,
         is_read=True,
         bootstrap="x",
+        answers=None,
         version="1",
         token="t",
         notices=[],
@@ -214,19 +215,21 @@ def test_the_audit_is_kept_bounded_and_readable(
     monkeypatch.setattr(audit, "LARGEST_FILE_BYTES", 2_000)
     kept = Audit(lambda: 7, tmp_path / "new")
     for number in range(30):
-        kept.note("ann", "::1", "/topics/x/delete", f"{number}\n" + "x" * 900, done=True)
+        kept.note(
+            "ann", "::1", "/topics/x/delete", f"{number}\n" + "x" * 900, done=True, cluster="c1"
+        )
     files = sorted(path.name for path in (tmp_path / "new").iterdir())
     assert files == ["audit.jsonl", "audit.jsonl.1"]
     assert all(path.stat().st_size < 4_000 for path in (tmp_path / "new").iterdir())
     for _ in range(90):
-        kept.note("m" * 9_000, "::1", "/login", "Login failed.", done=False)
+        kept.note("m" * 9_000, "::1", "/login", "Login failed.", done=False, cluster="c1")
     assert "29" in (tmp_path / "new" / "audit.jsonl").read_text(), "failed logins push nothing out"
     assert (tmp_path / "new" / "audit.jsonl").stat().st_mode & 0o077 == 0
     (tmp_path / "new" / "audit.jsonl").open("a").write("no line of ours\n{}\n")
     again = Audit(lambda: 8, tmp_path / "new")
     assert again.recent[-1].what.startswith("29\n") and len(again.recent[-1].what) == 500
     nowhere = Audit(lambda: 9, Path("/dev/null/x"))
-    nowhere.note("ann", "", "/", "done all the same", done=True)
+    nowhere.note("ann", "", "/", "done all the same", done=True, cluster="c1")
     assert "cannot be written" in nowhere.problem
 
 

@@ -88,7 +88,14 @@ def _parse(expression: str) -> Term:
         raise FilterRefused(f"a filter has at most {LONGEST_EXPRESSION} characters")
     try:
         tree = ast.parse(expression.strip(), mode="eval")
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as problem:
+    except SyntaxError as problem:
+        before = len(expression) - len(expression.lstrip())
+        # Python gives no position for an expression that ends too early.
+        at = before + (problem.offset or len(expression.strip()) + 1)
+        raise FilterRefused(
+            f"cannot read the filter {expression!r}: {problem.msg} at character {at}"
+        ) from None
+    except (ValueError, RecursionError, MemoryError) as problem:
         raise FilterRefused(f"cannot read the filter {expression!r}: {problem}") from None
     try:
         return _term(tree.body, depth=0)

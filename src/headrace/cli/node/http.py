@@ -47,6 +47,13 @@ def http(
         list[str],
         typer.Option(metavar="URL", help="Pages of this origin may ask (CORS). Repeat."),
     ] = [],
+    create_topics: Annotated[
+        bool,
+        typer.Option(
+            "--create-topics",
+            help="A record for a missing topic creates it, if the cluster allows that.",
+        ),
+    ] = False,
     max_body: Annotated[int, typer.Option(metavar="MIB", min=1, help="MiB of a request.")] = 16,
     max_in_flight: Annotated[
         int, typer.Option(metavar="MIB", min=1, help="MiB of requests under way; then 429.")
@@ -94,6 +101,7 @@ def http(
             instances=max_instances,
             streams=max_streams,
             grace_s=grace,
+            create_topics=create_topics,
         ),
     )
     if (number := os.environ.get(http_process.SOCKET_VARIABLE)) is not None:

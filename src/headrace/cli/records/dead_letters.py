@@ -156,7 +156,8 @@ def show(
 def _show(letter: DeadLetter, entry: Settled | None) -> None:
     origin = f"{letter.origin_topic}/{letter.origin_partition}/{letter.origin_offset}"
     output.say(f"{letter.name}, first read at {origin} by group {letter.group}")
-    output.say(f"parked {moment(letter.parked_at_ms)} after {letter.attempts} attempts, the first")
+    attempts = output.count(letter.attempts, "attempt")
+    output.say(f"parked {moment(letter.parked_at_ms)} after {attempts}, the first")
     output.say(f"at {moment(letter.first_at_ms)}; sent again so far: {letter.redrives}")
     if entry is not None:
         output.say(f"{entry.action} by {entry.by} at {moment(entry.at_ms)} {entry.reason}")

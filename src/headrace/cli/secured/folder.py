@@ -57,6 +57,8 @@ class SecurityFolder:
             raise Failure(
                 f"{self.folder} is there already; name another folder, or remove it."
             ) from None
+        except OSError as failure:
+            raise Failure(f"The folder {self.folder} cannot be made: {failure.strerror}.") from None
         authority = Authority.new("Headrace", now=now, lasts=AUTHORITY_LASTS)
         server = authority.issue([("CN", hosts[0])], now=now, lasts=SERVER_LASTS, hosts=hosts)
         password = secrets.token_urlsafe(PASSWORD_BYTES)

@@ -69,6 +69,16 @@ class ClusterAccess:
     def bootstrap(self) -> str:
         return self.connection.bootstrap
 
+    @property
+    def answers(self) -> bool | None:
+        """Whether a broker answered the last question; None before the first one."""
+        return self.connection.kept.metadata.answers
+
+    @property
+    def cluster(self) -> str:
+        """The cluster's id; its address until a broker has said it."""
+        return self.connection.kept.metadata.cluster_id or self.bootstrap
+
     async def ask(
         self, question: Callable[..., Answer], *given: Any, longest_s: float = LONGEST_S
     ) -> Answer:

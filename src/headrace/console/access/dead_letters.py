@@ -6,7 +6,7 @@ go; a page that could not read all of it says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -106,9 +106,7 @@ def letters_of(
     at: dict[int, int] | None,
 ) -> LetterPage:
     """The newest first."""
-    topics = Topics(connection).cluster.topics
-    if topic not in topics:
-        raise NoSuchTopic(f"There is no topic {topic}.")
+    topics = letters_there(connection, topic)
     settled = _settled(connection, SETTLED_TOPIC in topics)
 
     def accepts(seen: Seen) -> bool:
@@ -136,18 +134,23 @@ def letters_of(
     )
 
 
-def letters_there(connection: ClientSettings, topic: str) -> None:
-    """Raises `NoSuchTopic` for one that is not there, or that this person may not see."""
-    if topic not in Topics(connection).cluster.topics:
+def letters_there(connection: ClientSettings, topic: str) -> Mapping[str, object]:
+    """All topics. Raises `NoSuchTopic` if this one is missing, is not a dead-letter topic, or is
+    one that this person may not see."""
+    topics: Mapping[str, object] = Topics(connection).cluster.topics
+    if topic not in topics:
         raise NoSuchTopic(f"There is no topic {topic}.")
+    if not topic.endswith(DEAD_SUFFIX):
+        raise NoSuchTopic(
+            f"Topic {topic} is not a dead-letter topic: their names end in {DEAD_SUFFIX}."
+        )
+    return topics
 
 
 def one_letter(
     connection: ClientSettings, topic: str, partition: int, offset: int
 ) -> tuple[DeadLetter, Settled | None] | None:
-    topics = Topics(connection).cluster.topics
-    if topic not in topics:
-        raise NoSuchTopic(f"There is no topic {topic}.")
+    topics = letters_there(connection, topic)
     with closing(Browser(connection, topic)) as browser:
         seen = browser.at(partition, offset)
     if seen is None:

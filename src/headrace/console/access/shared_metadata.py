@@ -26,6 +26,8 @@ class SharedMetadata:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _asked: Future[Any] | None = None  # the last question, answered or not
     _asked_s: float = 0.0
+    cluster_id: str = ""  # of the last answer
+    answers: bool | None = None  # whether the last question was answered; None: none yet
 
     def get(self, ask: Callable[[], Any], *, since_s: float, timeout_s: float) -> Any:
         """The answer of `ask`, or its answer to another caller since `since_s`."""
@@ -69,6 +71,15 @@ class SharingAdmin:
         self._admin, self._shared, self._since_s = admin, shared, since_s
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+        try:
+            found = self._list_topics(topic, timeout)
+        except Exception:
+            self._shared.answers = False
+            raise
+        self._shared.answers, self._shared.cluster_id = True, _cluster_id(found)
+        return found
+
+    def _list_topics(self, topic: str | None, timeout: float) -> Any:
         if topic is not None:
             return self._admin.list_topics(topic, timeout=timeout)
         return self._shared.get(
@@ -81,3 +92,8 @@ class SharingAdmin:
         if name.startswith(CHANGES):
             self._shared.forget()
         return getattr(self._admin, name)
+
+
+def _cluster_id(metadata: Any) -> str:
+    """Empty for a cluster of before Kafka 0.10, which has none."""
+    return str(getattr(metadata, "cluster_id", None) or "")

@@ -163,7 +163,7 @@ def _note_end(console: Console, path: str, job: Job) -> None:
     """When it began somebody was told; that it ended is noted under the same name."""
     card = job_card(job)
     what = f"{card.title} for {job.subject[1]}: {card.state}"
-    console.audit.note(job.by, "", path, what, done=not job.failure)
+    console.note(job.by, "", path, what, done=not job.failure)
 
 
 def _page_of(group: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from aiohttp import web
@@ -36,6 +36,7 @@ from headrace.console.views.dead_letters import (
     letter_topic_row,
     whole_letter,
 )
+from headrace.console.views.edited_value import EditedValue, edited_value
 from headrace.console.views.list_pages import Paging
 from headrace.console.views.words import number
 from headrace.services.redrive.letters import LetterId, Selection
@@ -125,15 +126,29 @@ async def settle(console: Console, request: web.Request) -> web.StreamResponse:
     rate = whole(form, "rate", default=0, most=100_000)
     if action == "redrive" and every and rate:
         return _redrive_slowly(console, request, topic, selection, reason, rate, error, key)
+    edited = await _edited(console, topic, letter_ids, form)
+    if edited is not None and action == "discard":
+        raise Unreadable(
+            "The value in the editor was changed. Send it, or take the change back before you "
+            "discard the letter. Nothing was changed."
+        )
+    if edited is not None and text_in(form, "confirmed") != "1":
+        return console.page(
+            request,
+            "letter_edited.html",
+            title=f"Changed value of letter {letter_ids[0]}",
+            section="dead-letters",
+            topic=topic,
+            at=letter_ids[0],
+            edited=edited,
+            reason=reason,
+        )
     if action == "discard":
         done = await console.access.ask(
             discard, topic, selection, console.by, reason, longest_s=LONG_S
         )
     else:
-        edited = text_in(form, "value") if text_in(form, "edited") == "1" else None
-        if edited is not None and len(letter_ids) != 1:
-            raise Unreadable("An edited value is for one letter.")
-        value = None if edited is None else edited.replace("\r\n", "\n").encode()
+        value = None if edited is None else edited.text.encode()
         done = await console.access.ask(
             redrive, topic, selection, console.by, reason, value, longest_s=LONG_S
         )
@@ -153,6 +168,26 @@ async def settle(console: Console, request: web.Request) -> web.StreamResponse:
         command=command,
         good=not done.refusals,
     )
+
+
+async def _edited(
+    console: Console, topic: str, letter_ids: list[str], form: Mapping[str, Any]
+) -> EditedValue | None:
+    """What the editor holds, if that is not what the letter has."""
+    if "value" not in form:
+        return None
+    if len(letter_ids) != 1:
+        raise Unreadable("An edited value is for one letter.")
+    return await console.access.ask(
+        _compared, topic, _letter_id(letter_ids[0]), text_in(form, "value")
+    )
+
+
+def _compared(
+    connection: ClientSettings, topic: str, letter_id: LetterId, said: str
+) -> EditedValue | None:
+    found = one_letter(connection, topic, *letter_id)
+    return None if found is None else edited_value(found[0].value, said)
 
 
 def _redrive_slowly(

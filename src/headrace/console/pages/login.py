@@ -64,7 +64,7 @@ async def log_in(console: Console, request: web.Request) -> web.StreamResponse:
     try:
         await asyncio.wait_for(asyncio.to_thread(_knock, at), LONGEST_LOGIN_S)
     except LoginRefused:
-        console.audit.note(name, address, "/login", "Login failed.", done=False)
+        console.note(name, address, "/login", "Login failed.", done=False)
         sentence = "The cluster does not know this user and password."
         return _again(console, request, to, sentence, 401)
     except TimeoutError:
@@ -77,7 +77,7 @@ async def log_in(console: Console, request: web.Request) -> web.StreamResponse:
     gone = console.people.begin(console.guard.renew_session(), person)
     for each in gone:
         await console.part_with(each)
-    console.audit.note(name, address, "/login", "Logged in.", done=True)
+    console.note(name, address, "/login", "Logged in.", done=True)
     return web.Response(status=SEE_OTHER, headers={"Location": to})
 
 

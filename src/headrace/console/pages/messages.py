@@ -8,6 +8,8 @@ from typing import Any
 from aiohttp import web
 from multidict import MultiMapping
 
+from headrace.app.triggers.filters import FilterRefused
+from headrace.client.admin.topics import Topics
 from headrace.client.lookup.record_pages import Bounds
 from headrace.client.record_json import as_object
 from headrace.console.access.held_connection import HeldClientSettings
@@ -22,7 +24,8 @@ from headrace.console.access.messages import (
     read_page,
 )
 from headrace.console.console import Console
-from headrace.console.decoding.avro import Schema
+from headrace.console.decoding.avro import AvroRefused, Schema
+from headrace.console.decoding.json_path import PathRefused
 from headrace.console.query import (
     Unreadable,
     moment_ms,
@@ -43,6 +46,7 @@ from headrace.console.views.messages import (
 )
 from headrace.console.views.payloads import AUTO, AVRO, READERS, Reader
 
+STARTS = (NEWEST, OLDEST, AT_OFFSET, AT_TIME)
 ON_ONE_PAGE = (25, 50, 100, 200)
 MOST_DOWNLOADED = 10_000
 SEARCH = Bounds(records=100_000, bytes=32 << 20, seconds=4.0)
@@ -54,9 +58,13 @@ KEPT = (
 
 
 async def show_all(console: Console, request: web.Request) -> web.StreamResponse:
+    """A form that cannot be read is shown again, with the sentence at its field."""
     topic, query = request.match_info["topic"], request.query
-    wanted, asked = _wanted(query), _asked(query)
-    key_reader = _reader(query, "keyas")
+    try:
+        wanted, asked = _wanted(query), _asked(query)
+        key_reader = _reader(query, "keyas")
+    except (FilterRefused, PathRefused, AvroRefused, Unreadable) as refusal:
+        return await _form_again(console, request, refusal)
     answered, rows = await console.access.ask(_read_rows, topic, asked, key_reader, wanted)
     page = answered.page
     state = {name: query[name] for name in KEPT if query.get(name)}
@@ -71,6 +79,8 @@ async def show_all(console: Console, request: web.Request) -> web.StreamResponse
         key_reader=key_reader,
         summary=summary(page, wanted, asked.want),
         page=page,
+        mistake="",
+        mistaken="",
         partitions=answered.partitions,
         is_empty=not any(end > first for first, end in answered.spans.values()),
         state=state,
@@ -84,6 +94,52 @@ async def show_all(console: Console, request: web.Request) -> web.StreamResponse
             topic, start=_start_word(asked, query), partition=asked.partition
         ),
     )
+
+
+# The field that a refusal is about.
+FIELD_OF: tuple[tuple[type[Exception], str], ...] = (
+    (FilterRefused, "where"),
+    (PathRefused, "path"),
+    (AvroRefused, "schema"),
+)
+
+
+async def _form_again(
+    console: Console, request: web.Request, refusal: Exception
+) -> web.StreamResponse:
+    topic, query = request.match_info["topic"], request.query
+    spans = await console.access.ask(_spans, topic)
+    start = text_in(query, "from", NEWEST)
+    said = str(refusal)
+    return console.page(
+        request,
+        "messages.html",
+        status=400,
+        title=f"Messages of {topic}",
+        section="topics",
+        topic=topic,
+        rows=[],
+        readers=READERS,
+        key_reader=Reader(),
+        summary="Nothing was read",
+        page=None,
+        mistake=said[:1].upper() + said[1:],
+        mistaken=next((field for kind, field in FIELD_OF if isinstance(refusal, kind)), ""),
+        partitions=len(spans),
+        is_empty=False,
+        state={name: query[name] for name in KEPT if query.get(name)},
+        wanted=_said(query, Reader()),
+        asked=Asked(start if start in STARTS else NEWEST),
+        sizes=ON_ONE_PAGE,
+        most_downloaded=MOST_DOWNLOADED,
+        following=None,
+        is_first=True,
+        line=console.commands.consume(topic, start="beginning", partition=None),
+    )
+
+
+def _spans(connection: HeldClientSettings, topic: str) -> dict[int, tuple[int, int]]:
+    return Topics(connection).spans([topic])[topic]
 
 
 def _read_rows(
@@ -166,6 +222,10 @@ def _reader(query: MultiMapping[str], name: str) -> Reader:
 
 
 def _wanted(query: MultiMapping[str]) -> Wanted:
+    return _said(query, _reader(query, "as"))
+
+
+def _said(query: MultiMapping[str], reader: Reader) -> Wanted:
     return Wanted(
         key=text_in(query, "key"),
         text=text_in(query, "text"),
@@ -174,7 +234,7 @@ def _wanted(query: MultiMapping[str]) -> Wanted:
         path=text_in(query, "path").strip(),
         path_is=text_in(query, "is"),
         latest=text_in(query, "latest") == "1",
-        reader=_reader(query, "as"),
+        reader=reader,
         control=text_in(query, "control") == "1",
     )
 
@@ -182,7 +242,7 @@ def _wanted(query: MultiMapping[str]) -> Wanted:
 def _asked(query: MultiMapping[str]) -> Asked:
     wanted = _wanted(query)
     start = text_in(query, "from", NEWEST)
-    if start not in (NEWEST, OLDEST, AT_OFFSET, AT_TIME):
+    if start not in STARTS:
         raise Unreadable(f"{start!r} is no place to begin at: newest, oldest, offset or time.")
     if wanted.latest and start != NEWEST:
         raise Unreadable("The latest message of each key is found from the newest on.")

@@ -69,7 +69,7 @@ def _quotas(facts: SecurityFacts) -> list[QuotaRow]:
 
 def _changes(console: Console) -> list[Change]:
     """Made by this console, the newest first; with logins a person sees their own."""
-    newest = console.audit.recent[::-1]
+    newest = console.activity[::-1]
     if console.person is not None:
         mine = (console.person.name, console.by)
         newest = [each for each in newest if each.person in mine]

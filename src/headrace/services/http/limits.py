@@ -38,6 +38,7 @@ class HttpLimits:
     keys: int = 1_000_000  # of idempotency, in their window
     key_s: int = 24 * 3600
     grace_s: float = 20.0  # for requests under way, at the end
+    create_topics: bool = False  # whether a write may create its topic, where the cluster does that
 
 
 USUAL = HttpLimits()

@@ -16,7 +16,7 @@ from headrace.app.names import escaped
 from headrace.client.admin.own_topics import OwnTopic, ensure_own
 from headrace.client.admin.topics import Topics
 from headrace.client.connection import ClientSettings
-from headrace.client.errors import NoSuchTopic
+from headrace.client.errors import ClientError, NoSuchTopic
 from headrace.client.lookup.record_reader import RecordReader
 from headrace.client.producer.producer import Producer
 from headrace.client.records import Outgoing
@@ -36,6 +36,10 @@ LETTERS_PER_TRANSACTION = 500
 MOST_NAMED = 10
 
 Edit = Callable[[DeadLetter], bytes | None]
+
+
+class NotADeadLetterTopic(ClientError):
+    """Its records are ordinary ones, which must not be sent again or discarded as letters."""
 
 
 @dataclass(slots=True)
@@ -107,14 +111,18 @@ class DeadLetters:
                 yield letter, entry
 
     def _require(self, topic: str) -> None:
-        """Nobody makes a topic of dead letters by hand: name those that are there instead."""
+        """Refuses a topic that is missing or has no dead letters, and names those that have."""
         there = [each.name for each in Topics(self._connection).all()]
-        if topic in there:
+        if topic in there and topic.endswith(DEAD_SUFFIX):
             return
         dead = [name for name in there if name.endswith(DEAD_SUFFIX)]
         of_topic = [name for name in dead if name.startswith(f"{topic}.")]
         known = ", ".join((of_topic or dead)[:MOST_NAMED])
         advice = f"Dead letters are in {known}." if known else "No group has dead letters yet."
+        if topic in there:
+            raise NotADeadLetterTopic(
+                f"{topic} is not a dead-letter topic: their names end in {DEAD_SUFFIX}. {advice}"
+            )
         raise NoSuchTopic(f"There is no topic {topic}. {advice}")
 
     def _all(self, topic: str) -> Iterator[DeadLetter]:

@@ -168,3 +168,17 @@ def test_delayed_messages_wait_and_can_be_called_off(served: Served, broker: Bro
     assert never.status == 422 and "headrace delay enable" in never.json()["message"]
     nonsense = served.ask("POST", "/topics/later?key=1&delay=soon", b"tea", kind="text/plain")
     assert nonsense.status == 422
+
+
+@pytest.mark.integration
+def test_a_mistyped_topic_is_refused_and_not_created() -> None:
+    record = {"records": [{"value": 1}]}
+    with Broker() as broker:
+        with Served(broker.bootstrap) as door:
+            answer = door.ask("POST", "/topics/lettres", record, kind=JSON2)
+            assert answer.status == 404 and answer.json()["error_code"] == 40401
+            wrong = door.ask("POST", "/topics/lettres", record, kind="text/html")
+            assert wrong.status == 415 and "use application/json, " in wrong.json()["message"]
+        assert "lettres" not in Topics(connection(bootstrap=broker.bootstrap)).cluster.topics
+        with Served(broker.bootstrap, limits=HttpLimits(create_topics=True)) as door:
+            assert door.ask("POST", "/topics/lettres", record, kind=JSON2).status == 200

@@ -21,7 +21,7 @@ from headrace.services.http.writes.writes import WHEN, Write, text_bytes, when_o
 
 RAW = ("text/plain", "application/octet-stream")
 TAKEN = (
-    *(v2.KIND_JSON, v2.KIND_BINARY, ndjson.KINDS[0]),
+    *("application/json", v2.KIND_JSON, v2.KIND_BINARY, ndjson.KINDS[0]),
     *(cloud_events.STRUCTURED, cloud_events.BATCH, *RAW),
 )
 KEY_HEADER = "Idempotency-Key"

@@ -43,6 +43,8 @@ def producer_settings(limits: HttpLimits) -> dict[str, Any]:
         "batch.size": 131_072,
         "message.timeout.ms": int(limits.delivery_s * 1000),
         "message.max.bytes": limits.record_bytes + 65_536,
+        # A mistyped name is refused instead of becoming a topic.
+        "allow.auto.create.topics": limits.create_topics,
         "topic.metadata.propagation.max.ms": NEW_TOPIC_MS,
         # Our own bound comes first (`budget.py`); these are never reached.
         "queue.buffering.max.kbytes": limits.in_flight_bytes * 2 // 1024,
