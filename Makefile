@@ -18,11 +18,12 @@ SOAK_ROUNDS := $(if $(filter file,$(origin ROUNDS)),50,$(ROUNDS))
 # Each starts a Spark.
 PIPELINE_ROUNDS := $(if $(filter file,$(origin ROUNDS)),10,$(ROUNDS))
 # Of interop and integration: many tests wait, so there are more processes than cores. 0: one by one.
-# A file of tests stays in one process, with its broker and its JVM. The tests of make test do not
-# wait, and each of its processes imports everything once.
+# A file of tests stays in one process, with its broker and its JVM. The tests of make test wait a
+# third of their time, for librdkafka mostly: with two processes two cores were idle for as long.
+# Each process imports everything once, 12 s of processor time.
 PROCESSES ?= 3
 INTEGRATION_PROCESSES ?= 6
-TEST_PROCESSES ?= 2
+TEST_PROCESSES ?= 3
 # Of services, whose tests wait most of the time, each for processes of its own.
 SERVICE_PROCESSES ?= 5
 # Tests marked `full` run in `make full` only (which sets FULL=1).
@@ -92,7 +93,8 @@ changelog: $(DEV_STAMP) ## move the fragments of changelog.d into CHANGELOG.md, 
 	@$(BIN)/python -m release.changelog
 
 # The inner ring: tests that decide by themselves. In the order of pyproject.toml: what computes for
-# long first, many short ones at the end, so that no process is alone with a long file.
+# long first, many short ones at the end, so that no process is alone with a long file. Those that
+# wait are spread among them (tests/file_order.py).
 .PHONY: test
 test: $(DEV_STAMP) ## run the tests that need no waiting: the inner ring, two minutes
 	$(IN_TESTS_TMPDIR) EFFORT=$(EFFORT) $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile \

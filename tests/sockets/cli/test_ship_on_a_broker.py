@@ -58,7 +58,7 @@ def test_the_agent_writes_numbers_of_this_machine_and_of_endpoints(broker, headr
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Endpoint)
-    serving = threading.Thread(target=server.serve_forever)
+    serving = threading.Thread(target=server.serve_forever, args=(0.01,))
     serving.start()
     at, away = f"127.0.0.1:{server.server_port}", nobody()
     words = ("ship", "metrics", "--every", "1", "--samples", "2", "--host", "h")

@@ -119,7 +119,7 @@ class Provider(BaseHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def provider() -> Iterator[str]:
     with HTTPServer(("127.0.0.1", 0), Provider) as server:
-        Thread(target=server.serve_forever).start()
+        Thread(target=server.serve_forever, args=(0.01,)).start()
         yield f"http://127.0.0.1:{server.server_port}/token"
         server.shutdown()
 

@@ -51,7 +51,7 @@ def provider() -> Iterator[tuple[type[Provider], str]]:
         pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Own)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield Own, f"http://127.0.0.1:{server.server_address[1]}/keys"
     server.shutdown()

@@ -32,7 +32,7 @@ def answering(body, *, headers=(), status=200, seen=None):
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Endpoint)
-    serving = threading.Thread(target=server.serve_forever)
+    serving = threading.Thread(target=server.serve_forever, args=(0.01,))
     serving.start()
     try:
         yield f"127.0.0.1:{server.server_port}"
