@@ -1,10 +1,13 @@
 """The one door to any Kafka cluster, ours or another: typed calls on confluent-kafka.
 
 The programs around the broker (command line, services, console) reach a cluster through this
-package and nothing else, so they work on Apache Kafka as well. `Producer` and `Consumer` (and their
-asyncio kin) move records, `Admin` administers; `wire` speaks the calls that librdkafka lacks with
-our own codecs. Refusals and failures are raised as `ClientError`, one sentence each. Names are
-loaded when they are first asked for.
+package and nothing else, so they work on Apache Kafka as well: a contract of import-linter keeps
+`confluent_kafka` in here (decision 39). `Producer` and `Consumer` (and their asyncio kin) move
+records, `Admin` administers; `wire` speaks the calls that librdkafka lacks with our own codecs.
+Refusals and failures are raised as `ClientError`, one sentence each. Services that decide
+themselves what is committed take `intake`, `transaction_writer` and `admin.requests`, and act on
+`faults`; these are not for programs of users. `__all__` names what is, loaded when it is first
+asked for.
 """
 
 from __future__ import annotations
@@ -101,6 +104,8 @@ PUBLIC = {
         "serializers",
     ),
 }
+
+__all__ = list(PUBLIC)
 
 
 def __getattr__(name: str) -> object:

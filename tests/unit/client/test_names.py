@@ -20,3 +20,13 @@ def test_every_public_name_is_there_and_known_to_type_checkers() -> None:
         text = Path(module.__file__ or "").read_text("utf-8")
         assert set(re.findall(r"import (\w+) as \1$", text, re.M)) == set(names)
         assert set(names) <= set(dir(module))
+
+
+def test_the_guides_name_every_public_name_and_import_no_other() -> None:
+    pages = [*Path("docs/guide").glob("*.md"), Path("README.md")]
+    text = "".join(page.read_text("utf-8") for page in pages)
+    assert set(headrace.client.__all__) == set(headrace.client.PUBLIC)
+    named = set(re.findall(r"\w+", text))
+    assert set(headrace.client.__all__) - named == set()
+    imported = re.findall(r"from headrace\.client import ([\w, ]+)", text)
+    assert {name for line in imported for name in line.split(", ")} <= set(headrace.client.__all__)
