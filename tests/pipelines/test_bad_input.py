@@ -108,6 +108,66 @@ def test_a_batch_with_state_is_read_again_only_for_its_bad_records(
     assert letter["value"] == b"{broken"
 
 
+def test_a_batch_where_rows_go_their_own_way_is_read_once_and_not_kept(
+    spark: SparkSession,
+    connection: ClientSettings,
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topic = new_topic(connection, "not-kept")
+    again: list[int] = []
+    parsed_of = CountedBadRecords._parsed_between
+
+    def noted(counted: CountedBadRecords, *between: Any) -> DataFrame | None:
+        again.append(1)
+        return parsed_of(counted, *between)
+
+    def persist(*_: object) -> DataFrame:
+        raise AssertionError("a batch is kept in memory")
+
+    monkeypatch.setattr(CountedBadRecords, "_parsed_between", noted)
+    made = rows_into(Table("kept"), topic)
+    orders(connection.bootstrap, topic, range(20))
+    with monkeypatch.context() as patched:
+        patched.setattr(type(spark.range(1)), "persist", persist)
+        run(made).stream(once=True)
+    assert not again
+    put(connection.bootstrap, topic, [b"{broken"])
+    run(made).stream(once=True)
+    assert again == [1]
+    [letter] = read(connection.bootstrap, made.dead_topic, 1)
+    assert letter["value"] == b"{broken"
+    assert len(table(spark, tmp_path / "tables" / "kept")) == 20
+
+
+def test_letters_of_a_batch_that_the_table_has_already_are_not_lost(
+    spark: SparkSession,
+    connection: ClientSettings,
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The run ends between the table's commit and the letters."""
+    topic = new_topic(connection, "letters-after")
+    made = rows_into(Table("after"), topic)
+    orders(connection.bootstrap, topic, range(20))
+    put(connection.bootstrap, topic, [b"{broken"])
+
+    def killed(*_: object, **__: object) -> None:
+        raise PipelineError("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Streaming, "bury", killed)
+        with pytest.raises(PipelineError, match="killed"):
+            run(made).stream(once=True)
+    assert len(table(spark, tmp_path / "tables" / "after")) == 20
+    run(made).stream(once=True)
+    [letter] = read(connection.bootstrap, made.dead_topic, 1)
+    assert letter["value"] == b"{broken"
+    assert len(table(spark, tmp_path / "tables" / "after")) == 20
+
+
 def test_times_of_the_years_1_and_9999_are_kept_where_they_are_no_event_times(
     spark: SparkSession, connection: ClientSettings, run: Run, tmp_path: Path
 ) -> None:

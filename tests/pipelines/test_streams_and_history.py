@@ -358,6 +358,34 @@ def test_rows_that_break_a_rule_are_set_aside_left_out_or_stop_the_stream(
     with pytest.raises(PipelineError, match="stops: a batch has 3 rows where amount < 6 does not"):
         run(stops).stream(once=True)
     assert not (tmp_path / "tables" / "stops").exists()
+
+
+def test_a_rule_that_raises_an_error_is_broken_by_that_record(
+    spark: SparkSession, connection: ClientSettings, run: Run, tmp_path: Path
+) -> None:
+    topic = new_topic(connection, "raising-rules")
+    orders(connection.bootstrap, topic, range(14))
+
+    def ruled(name: str, *rules: Expectation) -> Pipeline:
+        source = Topic(topic, schema=SCHEMA, expect=rules)
+        return pipeline(source=source, sink=Table(name), name=name)(lambda rows: rows.select("id"))
+
+    # Both share a part that raises: it must not be computed ahead of them.
+    runner = run(ruled("raising", expect("100 / amount > 20"), expect("100 / amount < 1000")))
+    runner.stream(once=True)
+    kept = [(n,) for n in range(14) if n % 7 in (1, 2, 3, 4)]
+    assert table(spark, tmp_path / "tables" / "raising") == kept
+    letters = read(connection.bootstrap, runner.pipeline.dead_topic, 6)
+    said = sorted(one["headrace-dead-message"].decode() for one in letters)
+    raised = "expected 100 / amount > 20, which raised an error for this record"
+    assert said == ["expected 100 / amount > 20"] * 4 + [raised] * 2
+    run(ruled("dropping", expect("100 / amount > 20", then="drop"))).stream(once=True)
+    assert table(spark, tmp_path / "tables" / "dropping") == kept
+    assert "2 rows where 100 / amount > 20 raises an error: left out" in run.notes
+    stops = ruled("stopping", expect("100 / amount > 1", then="stop"))
+    wanted = f"2 rows where 100 / amount > 1 raises an error, the first at {topic} 0/0"
+    with pytest.raises(PipelineError, match=wanted):
+        run(stops).stream(once=True)
     with pytest.raises(PipelineError, match="expect= does not fit the schema: there is no column"):
         run(ruled("unknown", expect("price > 0"))).stream(once=True)
 

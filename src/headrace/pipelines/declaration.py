@@ -17,6 +17,7 @@ from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.rows.ahead import DEFAULT as AHEAD
 from headrace.pipelines.rows.ahead import is_interval
 from headrace.pipelines.rows.exact import UNITS
+from headrace.pipelines.rows.model_rules import rules_of
 from headrace.pipelines.rows.schema import AVRO, INFER, avro_of, ddl_of
 from headrace.pipelines.stream import span as spans
 
@@ -400,6 +401,7 @@ def _check(pipeline: Pipeline) -> None:
     source, sink = pipeline.source, pipeline.sink
     if isinstance(source, Topic):
         source.ddl  # noqa: B018 - a schema that cannot be had is refused now
+        rules_of(source.schema)  # and so is a model that Spark cannot obey
         if source.matches(pipeline.dead_topic):
             raise PipelineError(
                 f"The pattern {source.name} matches {pipeline.dead_topic}, where the bad records "

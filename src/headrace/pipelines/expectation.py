@@ -1,8 +1,9 @@
 """Rules that rows must keep, and what becomes of a row that does not. Knows no Spark.
 
 `expect("amount >= 0")`: the rule is Spark SQL over the columns of the topic's schema. A rule that
-is null for a row, because a column is, does not hold. Such a row is a dead letter, or with
-`then="drop"` left out and counted, or with `then="stop"` the end of the stream.
+is null for a row, because a column is, does not hold, and neither does one that raises an error,
+such as `100 / amount > 5` for an amount of 0. Such a row is a dead letter, or with `then="drop"`
+left out and counted, or with `then="stop"` the end of the stream.
 """
 
 from __future__ import annotations
@@ -32,7 +33,16 @@ class Expectation:
     def why(self) -> str:
         """The reason of a row that does not keep it; the action is a part, so that it is known
         again where rows are set aside."""
-        return f"expected {self.rule}" + ("" if self.then == DEAD_LETTER else f" ({self.then})")
+        return f"expected {self.rule}" + self._action
+
+    @property
+    def why_raised(self) -> str:
+        """The reason of a row for which the rule itself raises an error."""
+        return f"expected {self.rule}, which raised an error for this record" + self._action
+
+    @property
+    def _action(self) -> str:
+        return "" if self.then == DEAD_LETTER else f" ({self.then})"
 
 
 def expect(rule: str, *, then: str = DEAD_LETTER) -> Expectation:

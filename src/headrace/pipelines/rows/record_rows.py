@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.contract import headers as names
 from headrace.pipelines.declaration import Pipeline, Topic
+from headrace.pipelines.expectation import Expectation
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.rows import ahead, exact, kept_numbers, strict
+from headrace.pipelines.rows import ahead, exact, kept_numbers, model_checks, strict
+from headrace.pipelines.rows.model_rules import rules_of
 from headrace.pipelines.rows.schema import VARIANT, enveloped, from_seen
 from headrace.pipelines.spark.spark_errors import innermost
 
@@ -143,10 +145,7 @@ def _expected(found: DataFrame, topic: Topic) -> DataFrame:
         return found
     columns = [F.col(PARSED)[name].alias(name) for name in _columns(found)]
     rows = found.select(F.struct("*").alias(WHOLE), *columns)
-    rules = [
-        F.when(~F.coalesce(F.expr(f"({one.rule})").cast("boolean"), F.lit(False)), F.lit(one.why))
-        for one in topic.expect
-    ]
+    rules = [_broken(rows, one) for one in topic.expect]
     try:
         asked = rows.select(WHOLE, F.coalesce(*rules, F.lit(None)).alias(BROKEN))
     except AnalysisException as failure:
@@ -155,6 +154,27 @@ def _expected(found: DataFrame, topic: Topic) -> DataFrame:
         ) from None
     whole = asked.select(f"{WHOLE}.*", BROKEN)
     return whole.withColumn(WHY, F.coalesce(WHY, BROKEN)).drop(BROKEN)
+
+
+def _broken(rows: DataFrame, one: Expectation) -> Column:
+    """The reason of a row that does not keep a rule; null for the others."""
+    from pyspark.sql import functions as F
+
+    holds = F.coalesce(F.expr(f"({one.rule})").cast("boolean"), F.lit(False))
+    tried = without_errors(rows, holds)
+    raised = F.when(tried.isNull(), F.lit(one.why_raised))
+    return F.coalesce(raised, F.when(~tried, F.lit(one.why)))
+
+
+def without_errors(rows: DataFrame, value: Column) -> Column:
+    """The value, or null where computing it raises an error: what Spark's `try_add` is made of."""
+    from pyspark.sql.classic.column import Column as ClassicColumn
+
+    jvm: Any = rows.sparkSession._jvm
+    made = jvm.org.apache.spark.sql.classic.ExpressionUtils
+    whole: Any = value
+    tried = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(made.expression(whole._jc))
+    return ClassicColumn(made.column(tried))
 
 
 def _read_once(value: Column) -> Column:
@@ -169,12 +189,16 @@ def _json(records: DataFrame, topic: Topic) -> tuple[DataFrame, list[Column]]:
     from pyspark.sql import functions as F
     from pyspark.sql.types import StringType, StructField, StructType
 
-    schema = schema_of(topic)
+    schema, model = schema_of(topic), rules_of(topic.schema)
     read = exact.read_as(schema)
     assert isinstance(read, StructType)
-    wanted = StructType([*read.fields, StructField(CORRUPT, StringType())])
+    corrupt = StructField(CORRUPT, StringType())
+    wanted = StructType([*model_checks.fields_in_json(read, model), corrupt])
     text = F.col("value").cast("string")
     found = records.withColumn(READ, _read_once(F.from_json(text, wanted, JSON)))
+    if model.names:
+        renamed = model_checks.renamed(F.col(READ), read, model, CORRUPT)
+        found = found.withColumn(READ, _read_once(renamed))
     value = F.col(READ)
     if exact.is_plain(schema):
         found = found.withColumn(PARSED, value).drop(READ)
@@ -191,7 +215,15 @@ def _json(records: DataFrame, topic: Topic) -> tuple[DataFrame, list[Column]]:
         strict.half_pair(text),
     ]
     reasons += strict.reasons(value, F.col(PARSED), schema, topic.unit)
-    return found, reasons + ([kept_numbers.lost(text)] if exact.has_decimals(schema) else [])
+    if exact.has_decimals(schema):
+        reasons.append(kept_numbers.lost(text))
+    reasons += model_checks.reasons(F.col(PARSED), text, model)
+    if not model.defaults:
+        return found, reasons
+    # A default need not keep the rules of its field, so these look at what was read.
+    why = F.coalesce(*reasons)
+    whole = model_checks.with_defaults(F.col(PARSED), text, schema, model, topic.unit)
+    return found.withColumns({WHY: why, PARSED: whole}), [F.col(WHY)]
 
 
 def _variant(records: DataFrame) -> tuple[DataFrame, list[Column]]:
@@ -265,9 +297,11 @@ def good(
     beside: Mapping[str, str] | None = None,
     *,
     counted: str | None = None,
+    watermark: bool = True,
 ) -> DataFrame:
     """The rows that the function gets; `beside` names columns of the record to have beside them.
-    How many records are bad can be asked of a batch that is done by the name `counted`."""
+    How many records are bad, and how many there were, can be asked of a batch that is done by the
+    name `counted`."""
     from pyspark.sql import functions as F
 
     columns = [F.col(PARSED)[name].alias(name) for name in _columns(found)]
@@ -278,9 +312,10 @@ def good(
         rows = found.where(F.col(WHY).isNull()).select(*columns)
     else:
         # Only what is needed goes past the counting, which copies it.
-        chosen = found.select(WHY, *columns).observe(counted, F.count(WHY).alias("bad"))
+        bad, seen = F.count(WHY).alias("bad"), F.count(F.lit(1)).alias("seen")
+        chosen = found.select(WHY, *columns).observe(counted, bad, seen)
         rows = chosen.where(F.col(WHY).isNull()).drop(WHY)
-    if topic.event_time is not None and topic.late is not None:
+    if watermark and topic.event_time is not None and topic.late is not None:
         rows = rows.withWatermark(topic.event_time, topic.late)
     return rows
 

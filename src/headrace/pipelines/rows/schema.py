@@ -129,14 +129,14 @@ def _columns(model: type, within: tuple[type, ...], between: str = " ") -> list[
     columns = []
     for name, info in fields.items():
         shown = info.alias or name
-        kind, may_be_none = _without_none(info.annotation)
+        kind, may_be_none = without_none(info.annotation)
         text = _type(kind, (*within, model), f"{model.__name__}.{name}")
         needed = info.is_required() and not may_be_none
         columns.append(f"`{shown}`{between}{text}" + (" NOT NULL" if needed else ""))
     return columns
 
 
-def _without_none(kind: Any) -> tuple[Any, bool]:
+def without_none(kind: Any) -> tuple[Any, bool]:
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         others = [one for one in typing.get_args(kind) if one is not type(None)]
         if len(others) == 1:
@@ -153,9 +153,9 @@ def _type(kind: Any, within: tuple[type, ...], where: str) -> str:
     if origin is typing.Literal and all(isinstance(one, str) for one in arguments):
         return "STRING"
     if origin in (list, set, tuple) and arguments and arguments[1:] in ((), (...,)):
-        return f"ARRAY<{_type(_without_none(arguments[0])[0], within, where)}>"
+        return f"ARRAY<{_type(without_none(arguments[0])[0], within, where)}>"
     if origin is dict and arguments[0] is str:
-        return f"MAP<STRING, {_type(_without_none(arguments[1])[0], within, where)}>"
+        return f"MAP<STRING, {_type(without_none(arguments[1])[0], within, where)}>"
     if isinstance(kind, type):
         if kind in PLAIN:
             return PLAIN[kind]

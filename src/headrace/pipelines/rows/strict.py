@@ -164,6 +164,17 @@ def _any(check: Check) -> Check:
     return Check(lambda values: F.exists(values, lambda one: check.is_wrong(one)), why)
 
 
+def within(step: str, check: Check, *, each: str, values: str) -> Check:
+    """The check for a part of a value: a field, or each element of a list, or each of a map."""
+    from pyspark.sql import functions as F
+
+    if step == each:
+        return _any(check)
+    if step == values:
+        return _of(F.map_values, _any(check))
+    return _of(lambda value: value[step], check)
+
+
 def _is_infinite(number: Column) -> Column:
     from pyspark.sql import functions as F
 

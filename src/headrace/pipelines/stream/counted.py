@@ -1,9 +1,10 @@
-"""Dead letters of a stream that keeps state: its records are read once, unless one is bad.
+"""Dead letters of a stream: its records are read once, unless one is bad.
 
 Spark counts bad records on the way (`DataFrame.observe`). When a batch has been written and before
 it is committed, its count is asked for: none, and there is nothing to do; else, or if Spark does
-not say, the batch's records are read again by their offsets and the bad ones become letters. A run
-that is killed in between does the batch again, and its letters too.
+not say, the batch's records are read again by their offsets and the bad ones become letters. So no
+batch is kept in memory. A run that is killed in between does the batch again, and its letters too:
+a sink that has the batch already does not compute it, so it is computed here without a sink.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class CountedBadRecords:
         self.bury = bury
         self._query: StreamingQuery | None = None
         self._started = threading.Event()
+        self._may_repeat = True  # only the first batch of a run can be one that the sink has
 
     def runs_in(self, query: StreamingQuery) -> None:
         self._query = query
@@ -59,22 +61,33 @@ class CountedBadRecords:
         clock = ahead.clock_at(ahead.planned_at(self.folder.checkpoint, number))
         return self._parsed_between(first, last, clock)
 
-    def bury_those_of(self, number: int) -> None:
-        """Called when a batch has been written."""
-        if self._count() == 0:
+    def compute_repeated(self, batch: DataFrame) -> None:
+        """Called when a batch has been written: computes it if its sink had it already. Else its
+        bad records would not be counted, and its state not be committed, in this run."""
+        if self._may_repeat and not self._counts()[1]:
+            batch.write.format("noop").mode("overwrite").save()
+        self._may_repeat = False
+
+    def bury_those_of(self, number: int, *, sure: bool = True) -> None:
+        """Called when a batch has been written; `sure` if that took each of its records."""
+        bad, seen = self._counts()
+        if sure and seen and not bad:
             return
         if (found := self.parsed_of(number)) is not None:
             self.bury(found)
 
-    def _count(self) -> int | None:
-        """None: Spark does not say."""
+    def _counts(self) -> tuple[int, int]:
+        """The bad records of the batch under way, and all that were looked at; (0, 0) if Spark does
+        not say. A batch that is looked at twice counts twice."""
         self._started.wait(STARTED_WITHIN_S)
         if self._query is None:
-            return None
+            return 0, 0
         stream: Any = self._query
         execution = stream._jsq.streamingQuery().lastExecution()
         found = execution.observedMetrics().get(BAD_RECORDS)
-        return int(found.get().getLong(0)) if found.isDefined() else None
+        if not found.isDefined():
+            return 0, 0
+        return int(found.get().getLong(0)), int(found.get().getLong(1))
 
     def _parsed_between(
         self, first: Offsets, last: Offsets, clock: Column | None

@@ -1,13 +1,12 @@
 """The queries of one stream: rows into the sink, bad records into the topic of dead letters.
 
-Where each row goes its own way, both are done in one pass over a batch, which is read and parsed
-once and kept while it is used. A function that keeps state must see the stream itself, not one
-batch. There Spark counts the bad records on the way, and only a batch that has some is read again
-for its dead letters, before it is committed (`counted`). Where a function need not take every
-record, so that the count could be short, and for Parquet, whose sink is Spark's own, the dead
-letters are a query of their own over the same topic, with its own checkpoint, which looks only
-every ten seconds. Dead letters are written at least once; `headrace-message-id` names the record,
-so that repeats can be told.
+A batch is read and parsed once, and not kept. Spark counts the bad records on the way, and only a
+batch that has some is read again for its dead letters, before it is committed (`counted`). Where
+each row goes its own way the function is called with each batch; one that keeps state must see the
+stream itself. Where such a function need not take every record, so that the count could be short,
+and for Parquet, whose sink is Spark's own, the dead letters are a query of their own over the same
+topic, with its own checkpoint, which looks only every ten seconds. Dead letters are written at
+least once; `headrace-message-id` names the record, so that repeats can be told.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.pipelines.compaction import Compaction
-from headrace.pipelines.declaration import Pipeline, Table, Topic
+from headrace.pipelines.declaration import Console, Pipeline, Table, Topic
 from headrace.pipelines.expectation import DEAD_LETTER, STOP, Expectation
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.rows import ahead, failing_records, record_place, record_rows
@@ -108,8 +107,7 @@ class Streaming:
             into_sink = self._into_sink(result, latest)
             return [self._begin(into_sink, self.folder.checkpoint, once=once)]
         if self.takes_one_pass(result):
-            both = found.writeStream.outputMode("append").foreachBatch(self._guarded(self._both))
-            return [self._begin(both, self.folder.checkpoint, once=once)]
+            return [self._start_one_pass(found, result, once=once)]
         newest = record_place.newest_of(self.pipeline)
         latest = None if newest is None else ByColumns((newest,))
         if self.counts_bad_records(result):
@@ -146,6 +144,49 @@ class Streaming:
         query = writer.option("checkpointLocation", str(self.folder.checkpoint)).start()
         return [query] if found is None else [query, self._start_dead_letters(query, once=False)]
 
+    def _start_one_pass(self, found: DataFrame, result: DataFrame, *, once: bool) -> StreamingQuery:
+        """`result` is what the function makes of the stream; here it is called batch by batch."""
+        source = self.pipeline.source
+        assert isinstance(source, Topic)
+        counted = self._counted(source)
+        counted.catch_up()
+        shows_all = not isinstance(self.pipeline.sink, Console)
+        sure = shows_all and shape.takes_every_record(shape.plan_of(result))
+        rows = record_rows.good(found, source, self._beside, counted=BAD_RECORDS, watermark=False)
+
+        def write(batch: DataFrame, number: int) -> None:
+            self._stop_at_rules(counted, number)
+            if self._write_rows(batch, counted, number):
+                counted.compute_repeated(batch)
+                counted.bury_those_of(number, sure=sure)
+
+        writer = rows.writeStream.outputMode("append").foreachBatch(self._guarded(write))
+        query = self._begin(writer, self.folder.checkpoint, once=once)
+        counted.runs_in(query)
+        return query
+
+    def _write_rows(self, batch: DataFrame, counted: CountedBadRecords, number: int) -> bool:
+        """False if the function failed for some records: then they and all other bad records of the
+        batch are dead letters, and the other rows are written."""
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import AnalysisException, PySparkException
+
+        once = (self.writer.stream, number)
+        rows, latest = record_place.ordered(self.pipeline, batch, self.result)
+        try:
+            self.writer.write(rows, once, latest)
+        except AnalysisException:
+            raise
+        except (PySparkException, Py4JJavaError):
+            if (found := counted.parsed_of(number)) is None:
+                raise
+            if (marked := self._without_failing(found)) is None:  # it is the sink
+                raise
+            self.bury(marked)
+            self.writer.write(*self._for_sink(marked, once))
+            return False
+        return True
+
     def counts_bad_records(self, result: DataFrame) -> bool:
         """Whether a batch is known to have looked at each of its records when it is written."""
         return not self.writes_itself and shape.takes_every_record(shape.plan_of(result))
@@ -171,6 +212,7 @@ class Streaming:
             except (PySparkException, Py4JJavaError) as failure:
                 self._name_the_record(counted.parsed_of(number), source, failure)
                 raise
+            counted.compute_repeated(batch)
             counted.bury_those_of(number)
 
         mode = self.pipeline.sink.output_mode
@@ -188,7 +230,7 @@ class Streaming:
         topic = self.pipeline.topic
         stops = [one for one in topic.expect if one.then == STOP] if topic is not None else []
         if stops and counted is not None and (found := counted.parsed_of(number)) is not None:
-            self._tell_of_broken(found, {one.why: one for one in stops})
+            self._tell_of_broken(found, _by_reason(stops))
 
     def _name_the_record(self, parsed: DataFrame | None, source: Topic, failure: Exception) -> None:
         """Raises with the place of a record for which the function fails, if there is one. A
@@ -269,8 +311,7 @@ class Streaming:
         )
 
     def takes_one_pass(self, result: DataFrame) -> bool:
-        """A stream whose dead letters have a checkpoint goes on with it."""
-        if self.writes_itself or self.folder.dead_checkpoint.exists():
+        if self.writes_itself:
             return False
         return shape.stateful_operator(shape.plan_of(result)) is None
 
@@ -345,15 +386,6 @@ class Streaming:
 
         return guarded
 
-    def _both(self, batch: DataFrame, number: int) -> None:
-        """Dead letters first: if the rest fails they are written again, never lost."""
-        found = batch.persist()
-        try:
-            self.bury(found)
-            self.write(found, (self.writer.stream, number))
-        finally:
-            found.unpersist()
-
     def write(self, found: DataFrame, once: Once) -> None:
         """The rows of records into the sink; records for which the function raises are dead letters
         too."""
@@ -365,13 +397,17 @@ class Streaming:
         except AnalysisException:
             raise
         except (PySparkException, Py4JJavaError):
-            good = found.where(f"{record_rows.WHY} IS NULL")
-            failing = failing_records.find(good, self._compute)
-            if not failing:  # it is the sink
+            if (marked := self._without_failing(found)) is None:  # it is the sink
                 raise
-            marked = failing_records.marked(found, failing, record_rows.WHY)
             self.bury(marked.where(f"{record_rows.WHY} LIKE 'the function raised %'"))
             self.writer.write(*self._for_sink(marked, once))
+
+    def _without_failing(self, found: DataFrame) -> DataFrame | None:
+        """The records, with a reason for those that the function fails for; None if there are
+        none."""
+        good = found.where(f"{record_rows.WHY} IS NULL")
+        failing = failing_records.find(good, self._compute)
+        return failing_records.marked(found, failing, record_rows.WHY) if failing else None
 
     def _for_sink(self, found: DataFrame, once: Once) -> tuple[DataFrame, Once, Latest | None]:
         source = self.pipeline.source
@@ -385,17 +421,21 @@ class Streaming:
 
     def ordered(self, found: DataFrame, source: Topic) -> tuple[DataFrame, Latest | None]:
         """The rows of a batch, and how to tell the newer of two of a key."""
-        columns = {
-            name: record_place.SOURCE[name] for name in record_place.carried_by(self.pipeline)
-        }
         return record_place.ordered(
-            self.pipeline, record_rows.good(found, source, columns), self.result
+            self.pipeline, record_rows.good(found, source, self._beside), self.result
         )
 
+    @property
+    def _beside(self) -> dict[str, str]:
+        """The columns of a record that are carried beside its row."""
+        return {name: record_place.SOURCE[name] for name in record_place.carried_by(self.pipeline)}
+
     def _grown(self, batch: DataFrame, number: int) -> None:
+        from pyspark import StorageLevel
+
         growth, table = self.growth, self.writer.table
         assert growth is not None
-        records = batch.persist()
+        records = batch.persist(StorageLevel.DISK_ONLY)  # looked at several times; not in the heap
         try:
             found = growth.parsed(records, table.columns(records.sparkSession), self.note)
             rows = growth.rows(found)
@@ -426,7 +466,7 @@ class Streaming:
 
         topic = self.pipeline.topic
         rules = topic.expect if topic is not None else ()
-        others = {one.why: one for one in rules if one.then != DEAD_LETTER}
+        others = _by_reason([one for one in rules if one.then != DEAD_LETTER])
         if not others:
             return found
         self._tell_of_broken(found, others)
@@ -437,10 +477,19 @@ class Streaming:
         from pyspark.sql import functions as F
 
         broken = found.where(F.col(record_rows.WHY).isin(list(others)))
-        counts = {row[0]: int(row[1]) for row in broken.groupBy(record_rows.WHY).count().collect()}
-        for why, count in sorted(counts.items()):
+        place = F.min(F.struct("topic", "partition", "offset"))
+        counted = broken.groupBy(record_rows.WHY).agg(F.count(F.lit(1)), place).collect()
+        for why, count, first in sorted(counted):
             rule = others[why]
-            said = f"{count:,} {'row' if count == 1 else 'rows'} where {rule.rule} does not hold"
+            fails = "does not hold" if why == rule.why else "raises an error"
+            said = f"{count:,} {'row' if count == 1 else 'rows'} where {rule.rule} {fails}"
             if rule.then == STOP:
-                raise PipelineError(f"{self.pipeline.name} stops: a batch has {said}.")
+                at = f"{first[0]} {first[1]}/{first[2]}"
+                raise PipelineError(
+                    f"{self.pipeline.name} stops: a batch has {said}, the first at {at}."
+                )
             self.note(f"{said}: left out")
+
+
+def _by_reason(rules: list[Expectation]) -> dict[str, Expectation]:
+    return {why: one for one in rules for why in (one.why, one.why_raised)}

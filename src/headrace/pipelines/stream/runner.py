@@ -25,7 +25,7 @@ from headrace.pipelines.spark import bar, session
 from headrace.pipelines.spark import progress as progress_of
 from headrace.pipelines.spark.spark_errors import explained
 from headrace.pipelines.stream import backfill as backfills
-from headrace.pipelines.stream import real_time
+from headrace.pipelines.stream import batch_bytes, real_time
 from headrace.pipelines.stream.continuation import Continuation
 from headrace.pipelines.stream.folder import Folder, TableLock, table_held, table_location
 from headrace.pipelines.stream.queries import Growth, Streaming
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 LOOK_EVERY_S = 0.3
+LIMIT = "maxOffsetsPerTrigger"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -130,6 +131,8 @@ class Runner:
         sink = SinkIdentity(pipeline=self.pipeline, folder=folder, writer=writer, spark=spark)
         sink.begin()
         options = self._source_options()
+        if self.pipeline.topic is not None and not self.real_time:
+            options = {**self._most_records(), **options}
         return Streaming(
             pipeline=self._with_schema(spark, folder, options),
             spark=spark,
@@ -152,6 +155,15 @@ class Runner:
             real_time=self.real_time,
             sink=sink,
         )
+
+    def _most_records(self) -> dict[str, str]:
+        """The limit of a batch, unless the pipeline sets one. None where there is a watermark: a
+        backlog in several batches may make rows late that are in time in one."""
+        topic = self.pipeline.topic
+        assert topic is not None
+        if topic.per_batch is not None or LIMIT in topic.options or topic.late is not None:
+            return {}
+        return {LIMIT: str(batch_bytes.records_per_batch(self.connection, self.topics))}
 
     def _run(self, streaming: Streaming, *, once: bool) -> None:
         queries = streaming.start(once=once)
