@@ -24,6 +24,8 @@ NOW = 0
 FULL_WAIT_S = 0.005
 
 Headers = list[tuple[str, bytes | None]]
+# Topic, key, value, headers, timestamp in ms, and what is the caller's own.
+KeyedRow = tuple[str, bytes | None, bytes | None, Any, int, object]
 
 
 class TransactionWriter:
@@ -76,6 +78,21 @@ class TransactionWriter:
                 self._native.poll(FULL_WAIT_S)
             except KafkaException as failure:
                 raise Fault(kafka_error(failure)) from failure
+
+    def send_all(self, rows: Iterable[KeyedRow]) -> None:
+        """As `send` of each, to the partition of its key: without its call, which is a tenth of
+        what a small record takes."""
+        produce, poll = self._produce, self._native.poll
+        try:
+            for topic, key, value, headers, timestamp_ms, _ in rows:
+                while True:
+                    try:
+                        produce(topic, value, key, ANY_PARTITION, None, None, timestamp_ms, headers)
+                        break
+                    except BufferError:
+                        poll(FULL_WAIT_S)
+        except KafkaException as failure:
+            raise Fault(kafka_error(failure)) from failure
 
     def send_reported(
         self,

@@ -24,7 +24,7 @@ from headrace.client.faults import (
     not_authorized,
 )
 from headrace.client.intake import RawRecord
-from headrace.client.transaction_writer import ANY_PARTITION, NOW, TransactionWriter
+from headrace.client.transaction_writer import NOW, TransactionWriter
 from headrace.protocol.errors import MalformedMessage
 from headrace.services.outbox import positions
 from headrace.services.outbox.hanging_transactions import RowsOf, end_own
@@ -186,11 +186,9 @@ class Sender:
         self._refusals.clear()
         try:
             self._writer.begin()
-            send = self._writer.send
-            for topic, key, value, headers, timestamp_ms, _ in records:
-                send(topic, ANY_PARTITION, key, value, headers, timestamp_ms)
+            self._writer.send_all(records)
             at, written = self._positions_partition, positions.written(position)
-            send(positions.TOPIC, at, self._key, written, None, NOW)
+            self._writer.send(positions.TOPIC, at, self._key, written, None, NOW)
             began = monotonic()
             insist(lambda: self._writer.commit(PATIENCE_S), LONGEST_INSISTENCE_S)
         except Fault as fault:
