@@ -214,7 +214,7 @@ class Intake:
             return self._native.get_watermark_offsets(NativePartition(*place), timeout_s)
 
     def known_end(self, place: Place) -> int:
-        """The end at the last fetch; 0 if there was none. Asks nobody."""
+        """The end at the last fetch; 0 if there was none. Sends no request."""
         bounds = self._native.get_watermark_offsets(NativePartition(*place), cached=True)
         return bounds[1] if bounds is not None else 0
 

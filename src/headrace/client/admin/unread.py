@@ -54,7 +54,7 @@ class Unread:
 
     starts: dict[Place, int] = field(default_factory=dict)  # only where something may be unread
     ends: dict[Place, int] = field(default_factory=dict)
-    # Of a tail: how many of its offsets hold nothing for a reader.
+    # For a tail: how many of its offsets hold no record for a reader.
     hollow: dict[tuple[Place, int], int] = field(default_factory=dict)
 
     def first(self, place: Place, offset: int | None) -> int:

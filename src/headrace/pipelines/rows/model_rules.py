@@ -28,7 +28,7 @@ from headrace.pipelines.rows.schema import without_none
 EACH, VALUES = "[]", "{}"
 LIMITS = ("ge", "gt", "le", "lt", "multiple_of")
 LENGTHS = ("min_length", "max_length")
-# Of a model's configuration: they change values before they are checked.
+# Options of a model's configuration that change values before they are checked.
 CHANGING = ("str_strip_whitespace", "str_to_lower", "str_to_upper")
 DECORATORS = ("validators", "field_validators", "root_validators", "model_validators")
 UUID = (
