@@ -237,7 +237,9 @@ def killed_until_done(node: Node, words: list[str], kills: int, chance: random.R
     done = subprocess.run(
         [PROGRAM, *words], env=environment, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0 or "has no backlog" in done.stderr, done.stderr
+    # The last kill may have come when all was done and only the command's end was missing.
+    all_done = "has no backlog" in done.stderr or "Nothing of orders is parked" in done.stderr
+    assert done.returncode == 0 or all_done, done.stderr
 
 
 @pytest.mark.parametrize("size", SIZES, ids=["small", "million"])

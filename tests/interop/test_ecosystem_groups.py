@@ -217,6 +217,11 @@ def test_a_living_group_is_described_alike(
         [ours] = headrace.json("groups", "describe", group)
         theirs = apaches.rows("--describe", "--group", group)
         rows = [row[1:7] for row in sorted(theirs, key=lambda row: row[2]) if row[1] == topic]
+        # Nothing was committed for partition 2, which is empty: Apache leaves its lag open, while
+        # we count the records that the group can still get.
+        assert [row[4] for row in rows] == ["5", "4", "-"]
+        assert [one["lag"] for one in ours["partitions"]] == [5, 4, 0]
+        rows[2][4] = "0"
         assert [_row(one) for one in ours["partitions"]] == rows
         assert ours["lag"] == sum(int(row[4]) for row in rows if row[4] != "-") == 5 + 4
 
