@@ -16,6 +16,7 @@ from headrace.pipelines import Table, Topic, pipeline
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.stream.backfill import Offsets
 from headrace.pipelines.stream.counted import CountedBadRecords
+from headrace.pipelines.stream.dead_letters import DeadLetters
 from headrace.pipelines.stream.folder import Folder
 from headrace.pipelines.stream.queries import Streaming
 from tests.pipelines.conftest import Run
@@ -158,7 +159,7 @@ def test_letters_of_a_batch_that_the_table_has_already_are_not_lost(
         raise PipelineError("killed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Streaming, "bury", killed)
+        patched.setattr(DeadLetters, "write", killed)
         with pytest.raises(PipelineError, match="killed"):
             run(made).stream(once=True)
     assert len(table(spark, tmp_path / "tables" / "after")) == 20

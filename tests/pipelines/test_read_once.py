@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.pipelines.rows import record_rows
+from headrace.pipelines.rows.letter_size import DEFAULT_BYTES
 from headrace.pipelines.shipped.web_tracking import VIEWS, page_views
 
 pytestmark = pytest.mark.timeout(1200)  # if it is the first: Spark starts
@@ -32,7 +33,8 @@ def test_a_value_is_read_once(spark: SparkSession, way: str) -> None:
     if way == "rows":
         frame: Any = record_rows.good(found, VIEWS)
     else:
-        frame = record_rows.bad(found, page_views, {"page-views": "NN4FUNB8RIaAxdvrp36PAw"})
+        ids = {"page-views": "NN4FUNB8RIaAxdvrp36PAw"}
+        frame = record_rows.bad(found, page_views, ids, DEFAULT_BYTES)
     plan = frame._jdf.queryExecution().optimizedPlan().toString()
     # Which field does not fit is looked for in dead letters, by other readings.
     assert plan.count("from_json(StructField(id,StringType") == 1, plan

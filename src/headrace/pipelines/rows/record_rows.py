@@ -15,7 +15,14 @@ from headrace.contract import headers as names
 from headrace.pipelines.declaration import Pipeline, Topic
 from headrace.pipelines.expectation import Expectation
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.rows import ahead, exact, kept_numbers, model_checks, strict
+from headrace.pipelines.rows import (
+    ahead,
+    exact,
+    kept_numbers,
+    letter_size,
+    model_checks,
+    strict,
+)
 from headrace.pipelines.rows.model_rules import rules_of
 from headrace.pipelines.rows.schema import VARIANT, enveloped, from_seen
 from headrace.pipelines.spark.spark_errors import innermost
@@ -333,13 +340,16 @@ def reason(found: DataFrame) -> Column:
     return F.when(F.col(WHY) == MISFIT, named).otherwise(F.col(WHY))
 
 
-def bad(found: DataFrame, pipeline: Pipeline, topic_ids: Mapping[str, str]) -> DataFrame:
-    """Dead letters as Spark's Kafka sink takes them: the whole record, and why and from where."""
+def bad(
+    found: DataFrame, pipeline: Pipeline, topic_ids: Mapping[str, str], limit: int
+) -> DataFrame:
+    """Dead letters as Spark's Kafka sink takes them: the whole record, and why and from where. One
+    of more than `limit` bytes is cut (`letter_size`)."""
     from pyspark.sql import functions as F
 
     said = {
         names.DEAD_ERROR: F.lit("headrace.pipelines.BadRecord"),
-        names.DEAD_MESSAGE: reason(found),
+        names.DEAD_MESSAGE: letter_size.shortened(reason(found)),
         names.DEAD_ATTEMPTS: F.lit("1"),
         names.DEAD_TOPIC: F.col("topic"),
         names.DEAD_PARTITION: F.col("partition").cast("string"),
@@ -347,11 +357,12 @@ def bad(found: DataFrame, pipeline: Pipeline, topic_ids: Mapping[str, str]) -> D
         names.DEAD_GROUP: F.lit(f"pipeline.{pipeline.name}"),
         names.MESSAGE_ID: message_id(topic_ids),
     }
+    none = F.lit(None).cast("array<struct<key: string, value: binary>>")
+    own = with_headers(F.col("headers"), {})
+    letter = letter_size.fitted(own, with_headers(none, said), limit)
     # The new topic comes last: Spark takes some mentions of a column behind it for the new one.
     return found.where(F.col(WHY).isNotNull()).select(
-        "key",
-        "value",
-        with_headers(F.col("headers"), said).alias("headers"),
+        *(column.alias(name) for name, column in letter.items()),
         F.lit(pipeline.dead_topic).alias("topic"),
     )
 
@@ -378,6 +389,8 @@ def with_headers(own: Column, added: dict[str, Column]) -> Column:
     from pyspark.sql import functions as F
 
     none = F.expr("CAST(array() AS ARRAY<STRUCT<key: STRING, value: BINARY>>)")
+    if not added:
+        return F.coalesce(own, none)
     more = F.array(
         *(
             F.struct(F.lit(name).alias("key"), value.cast("binary").alias("value"))

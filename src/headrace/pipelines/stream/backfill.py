@@ -149,6 +149,6 @@ def run_batch(streaming: Streaming, ends: str, begun_ms: int) -> None:
         streaming.writer.write(rows, once, latest)
     else:
         found = record_rows.parsed(records, source, ahead.clock_at(begun_ms))
-        streaming.bury(found)
+        streaming.letters.write(found)
         streaming.write(found, once)
     streaming.topic_ids.check()

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.pipelines.compaction import Compaction
 from headrace.pipelines.declaration import Console, Pipeline, Table, Topic
-from headrace.pipelines.expectation import DEAD_LETTER, STOP, Expectation
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.rows import ahead, failing_records, record_place, record_rows
 from headrace.pipelines.sinks import tables
@@ -36,6 +35,7 @@ from headrace.pipelines.spark.spark_errors import explained
 from headrace.pipelines.stream import real_time
 from headrace.pipelines.stream.backfill import begun_at
 from headrace.pipelines.stream.counted import BAD_RECORDS, CountedBadRecords
+from headrace.pipelines.stream.dead_letters import DeadLetters
 from headrace.pipelines.stream.folder import Folder, table_location
 from headrace.pipelines.stream.plan_identity import PlanIdentity
 from headrace.pipelines.stream.sink_identity import SinkIdentity
@@ -78,6 +78,7 @@ class Streaming:
     options: dict[str, str]
     note: Say
     topic_ids: TopicIds
+    letters: DeadLetters
     growth: Growth | None = None
     every_ms: int = 0
     real_time: bool = False
@@ -120,7 +121,7 @@ class Streaming:
     def _start_dead_letters(self, into_sink: StreamingQuery, *, once: bool) -> StreamingQuery:
         dead, _ = self._rows(self._same_start(into_sink), clock=None)
         assert dead is not None
-        burying = self._guarded(lambda batch, _: self.bury(batch), of_rows=False)
+        burying = self._guarded(lambda batch, _: self.letters.write(batch), of_rows=False)
         letters = dead.writeStream.foreachBatch(burying)
         every_ms = max(self.every_ms, DEAD_LETTERS_EVERY_MS)
         return self._begin(letters, self.folder.dead_checkpoint, once=once, every_ms=every_ms)
@@ -182,7 +183,7 @@ class Streaming:
                 raise
             if (marked := self._without_failing(found)) is None:  # it is the sink
                 raise
-            self.bury(marked)
+            self.letters.write(marked)
             self.writer.write(*self._for_sink(marked, once))
             return False
         return True
@@ -222,15 +223,15 @@ class Streaming:
         return query
 
     def _counted(self, source: Topic) -> CountedBadRecords:
-        return CountedBadRecords(self.spark, self.folder, source, self.options, self.bury)
+        return CountedBadRecords(self.spark, self.folder, source, self.options, self.letters.write)
 
     def _stop_at_rules(self, counted: CountedBadRecords | None, number: int) -> None:
         """Before a batch of a stream with state is written: its rows do not show any more which
         records broke a rule, so a pipeline with a rule that stops it reads the batch twice."""
-        topic = self.pipeline.topic
-        stops = [one for one in topic.expect if one.then == STOP] if topic is not None else []
-        if stops and counted is not None and (found := counted.parsed_of(number)) is not None:
-            self._tell_of_broken(found, _by_reason(stops))
+        if not self.letters.rules_that_stop or counted is None:
+            return
+        if (found := counted.parsed_of(number)) is not None:
+            self.letters.stop_at_rules(found)
 
     def _name_the_record(self, parsed: DataFrame | None, source: Topic, failure: Exception) -> None:
         """Raises with the place of a record for which the function fails, if there is one. A
@@ -399,7 +400,7 @@ class Streaming:
         except (PySparkException, Py4JJavaError):
             if (marked := self._without_failing(found)) is None:  # it is the sink
                 raise
-            self.bury(marked.where(f"{record_rows.WHY} LIKE 'the function raised %'"))
+            self.letters.write(marked.where(f"{record_rows.WHY} LIKE 'the function raised %'"))
             self.writer.write(*self._for_sink(marked, once))
 
     def _without_failing(self, found: DataFrame) -> DataFrame | None:
@@ -439,57 +440,7 @@ class Streaming:
         try:
             found = growth.parsed(records, table.columns(records.sparkSession), self.note)
             rows = growth.rows(found)
-            self.bury(found)
+            self.letters.write(found)
             self.writer.write(rows, (self.writer.stream, number), growth.latest)
         finally:
             records.unpersist()
-
-    def bury(self, found: DataFrame) -> None:
-        """The bad ones of a batch into the topic of dead letters; rules that are broken otherwise
-        are told of."""
-        letters = record_rows.bad(
-            self._without_others(found), self.pipeline, self.folder.topic_ids()
-        )
-        letters = letters.persist()
-        try:
-            count = letters.count()
-            if count:
-                letters.write.format("kafka").options(**self.writer.kafka_options()).save()
-                noun = "record" if count == 1 else "records"
-                self.note(f"{count:,} bad {noun} to {self.pipeline.dead_topic}")
-        finally:
-            letters.unpersist()
-
-    def _without_others(self, found: DataFrame) -> DataFrame:
-        """Without the rows that break a rule and are dropped or stop the stream."""
-        from pyspark.sql import functions as F
-
-        topic = self.pipeline.topic
-        rules = topic.expect if topic is not None else ()
-        others = _by_reason([one for one in rules if one.then != DEAD_LETTER])
-        if not others:
-            return found
-        self._tell_of_broken(found, others)
-        return found.where(~F.coalesce(F.col(record_rows.WHY), F.lit("")).isin(list(others)))
-
-    def _tell_of_broken(self, found: DataFrame, others: dict[str, Expectation]) -> None:
-        """Raises for a rule that stops the stream."""
-        from pyspark.sql import functions as F
-
-        broken = found.where(F.col(record_rows.WHY).isin(list(others)))
-        place = F.min(F.struct("topic", "partition", "offset"))
-        counted = broken.groupBy(record_rows.WHY).agg(F.count(F.lit(1)), place).collect()
-        for why, count, first in sorted(counted):
-            rule = others[why]
-            fails = "does not hold" if why == rule.why else "raises an error"
-            said = f"{count:,} {'row' if count == 1 else 'rows'} where {rule.rule} {fails}"
-            if rule.then == STOP:
-                at = f"{first[0]} {first[1]}/{first[2]}"
-                raise PipelineError(
-                    f"{self.pipeline.name} stops: a batch has {said}, the first at {at}."
-                )
-            self.note(f"{said}: left out")
-
-
-def _by_reason(rules: list[Expectation]) -> dict[str, Expectation]:
-    return {why: one for one in rules for why in (one.why, one.why_raised)}

@@ -10,14 +10,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.client.admin.topics import Topics
 from headrace.client.connection import ClientSettings
-from headrace.client.errors import ClientError, NoSuchTopic
+from headrace.client.errors import ClientError
 from headrace.client.java_names import as_java
 from headrace.pipelines import compaction
 from headrace.pipelines.declaration import Pipeline, Table, Topic
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.rows import ahead, record_place, record_rows
+from headrace.pipelines.rows import ahead, letter_size, record_place, record_rows
 from headrace.pipelines.sinks import console_lines, tables
 from headrace.pipelines.sinks.latest import Latest
 from headrace.pipelines.sinks.writer import HISTORY, Writer, stream_id
@@ -25,8 +24,9 @@ from headrace.pipelines.spark import bar, session
 from headrace.pipelines.spark import progress as progress_of
 from headrace.pipelines.spark.spark_errors import explained
 from headrace.pipelines.stream import backfill as backfills
-from headrace.pipelines.stream import batch_bytes, real_time
+from headrace.pipelines.stream import batch_bytes, real_time, topic_setup
 from headrace.pipelines.stream.continuation import Continuation
+from headrace.pipelines.stream.dead_letters import DeadLetters
 from headrace.pipelines.stream.folder import Folder, TableLock, table_held, table_location
 from headrace.pipelines.stream.queries import Growth, Streaming
 from headrace.pipelines.stream.sink_identity import SinkIdentity
@@ -62,6 +62,7 @@ class Runner:
     py_files: tuple[Path, ...] = ()  # what the functions import, for workers elsewhere
     debug: bool = False  # Spark's errors on standard error too, with their stacks
     dead: int = 0  # records in the topic of dead letters since the checkpoint began
+    letter_bytes: int = letter_size.DEFAULT_BYTES  # what the topic of dead letters takes
     stopping: bool = False
     topics: dict[str, list[int]] = field(default_factory=dict)  # those it reads, their partitions
 
@@ -149,6 +150,13 @@ class Runner:
                 lock=lock,
                 note=self.note,
                 every=self.compact_every,
+            ),
+            letters=DeadLetters(
+                pipeline=self.pipeline,
+                folder=folder,
+                writer=writer,
+                note=self.note,
+                largest_bytes=self.letter_bytes,
             ),
             growth=self.growth,
             every_ms=self.every_ms,
@@ -462,22 +470,10 @@ class Runner:
         return spark
 
     def _prepare_topics(self) -> None:
-        """The source must be there; the topic of dead letters and the sink's are made."""
-        made = [self.pipeline.dead_topic] if self._has_dead_letters else []
-        made += self.pipeline.sink.topics_to_make
-        try:
-            topics = Topics(self.connection)
-            there = {name: sorted(one.partitions) for name, one in topics.cluster.topics.items()}
-            if (source := self.pipeline.topic) is not None:
-                self.topics = {name: there[name] for name in there if source.matches(name)}
-                if not self.topics:
-                    which = "that matches " if source.pattern else ""
-                    raise NoSuchTopic(f"There is no topic {which}{source.name}.")
-            for name in made:
-                if name not in there:
-                    topics.create(name)
-        except ClientError as failure:
-            raise PipelineError(str(failure)) from failure
+        found = topic_setup.prepare(
+            self.connection, self.pipeline, dead_letters=self._has_dead_letters
+        )
+        self.topics, self.letter_bytes = found.sources, found.letter_bytes
 
     @contextmanager
     def _stopped_by_signals(self) -> Iterator[None]:
