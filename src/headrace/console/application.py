@@ -74,6 +74,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 ROUTES: tuple[tuple[str, str, Page], ...] = (
     ("GET", "/", overview.show),
     ("GET", "/live/rates", overview.live_rates),
+    ("GET", "/live/connection", overview.show_connection),
     ("POST", "/first-message", message_form.send_first),
     ("GET", "/topics", topics.show_all),
     ("GET", "/create-topic", topic_changes.show_new),

@@ -11,6 +11,7 @@ from headrace.app import headers as names
 from headrace.app.retries.dead_letters import why_headers
 from headrace.client.connection import connection
 from headrace.client.errors import Fenced, TransactionAborted
+from headrace.client.producer.producer import Producer
 from headrace.services.redrive.letters import Selection
 from headrace.services.redrive.service import DeadLetters
 from headrace.testing import Broker
@@ -207,3 +208,15 @@ def test_a_topic_of_ordinary_records_has_no_letters(broker: Broker, letters: Com
 def test_one_attempt_is_one_attempt(broker: Broker, letters: CommandLine) -> None:
     park(broker, DEAD, 1, **{names.DEAD_ATTEMPTS: "1"})
     assert "after 1 attempt, the first" in letters("dead-letters", "show", DEAD, "0/0")
+
+
+def test_a_record_of_another_program_is_not_shown_as_a_failure(
+    broker: Broker, letters: CommandLine
+) -> None:
+    letters("topics", "create", "walking.dead")
+    with Producer(broker.bootstrap) as producer:
+        producer.send("walking.dead", b"hi")
+    assert "unknown: no app wrote this record" in letters("dead-letters", "list", "walking.dead")
+    shown = letters("dead-letters", "show", "walking.dead", "0/0")
+    assert "None" not in shown.replace("key: None", "")
+    assert "It does not name the group that failed" in shown

@@ -206,7 +206,10 @@ def test_letters_are_sent_again_edited_and_put_away(visitor: Visitor, at: Client
     assert "<del>− {&#34;order&#34;: 1002}</del>" in diff and "<ins>+ 7}</ins>" in diff
     assert records(at, "orders.billing.retry") == before, "nothing is sent before the diff is seen"
     assert visitor.post(path, {**edited, "action": "discard"}).status == 400
-    visitor.post(path, {**edited, "confirmed": "1"})
+    said = visitor.post(path, {**edited, "confirmed": "1"}).said()
+    assert "printf %s ... | headrace dead-letters redrive orders.billing.dead 0/1 --value-file" in (
+        said
+    )
     assert (b"k2", b'{"order":\n7}') in records(at, "orders.billing.retry")
     away = visitor.post(
         path, {"action": "discard", "scope": "filter", "error": "TimeoutError", "reason": "old"}
@@ -241,8 +244,11 @@ def test_ordinary_records_are_not_dead_letters(visitor: Visitor) -> None:
 def test_the_dot_tells_whether_a_broker_answers(visitor: Visitor) -> None:
     assert '<span class="dot"></span>' in visitor.get("/topics").text
     with Served("127.0.0.1:1") as served:
-        text = served.visitor().get("/topics").text
+        lonely = served.visitor()
+        text = lonely.get("/topics").text
+        assert json.loads(lonely.get("/live/connection").text) == {"answers": False}
     assert '<span class="dot bad"></span>' in text and "no broker answers" in text
+    assert json.loads(visitor.get("/live/connection").text) == {"answers": True}
 
 
 def test_the_activity_is_that_of_this_cluster(

@@ -7,7 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from headrace.console.access.shared_metadata import BELIEVED_S, SharedMetadata, SharingAdmin
+from headrace.console.access.shared_metadata import (
+    BELIEVED_S,
+    TRUSTED_S,
+    SharedMetadata,
+    SharingAdmin,
+)
 
 
 class Clock:
@@ -87,3 +92,26 @@ def test_a_change_by_this_client_is_seen_at_once() -> None:
     admin.create_topics()
     assert admin.list_topics(timeout=1) == 2
     assert admin.list_topics("one", timeout=1) == -1
+
+
+def test_an_old_answer_does_not_show_that_a_broker_answers_now() -> None:
+    class Admin:
+        is_up = True
+
+        def list_topics(self, topic: str | None = None, timeout: float = -1) -> str:
+            if not self.is_up:
+                raise ValueError("no broker answers")
+            return "metadata"
+
+    clock, broker = Clock(), Admin()
+    shared = SharedMetadata(clock)
+    admin = SharingAdmin(broker, shared, since_s=0)
+    assert shared.answers is None
+    admin.list_topics(timeout=1)
+    assert shared.answers is True
+    clock.now_s += TRUSTED_S * 1.01
+    assert shared.answers is None, "a page that asks nothing must not show a green dot"
+    broker.is_up = False
+    with pytest.raises(ValueError, match="no broker answers"):
+        admin.list_topics(timeout=1)
+    assert shared.answers is False

@@ -50,7 +50,8 @@ def status_object(lag: GroupLag, findings: list[Finding]) -> dict[str, object]:
 
 def tell_status(lag: GroupLag, findings: list[Finding], *, whole: bool) -> None:
     output.say(
-        f"{lag.group}: {lag.lag:,} records behind{_unknown(lag)}{_behind(lag.behind_s)}; "
+        f"{lag.group}: {output.count(lag.lag, 'record')} behind"
+        f"{_unknown(lag)}{_behind(lag.behind_s)}; "
         f"{lag.rate_in:,.0f}/s in, {lag.rate_out:,.0f}/s out; {_end(lag)}"
     )
     if whole:
@@ -109,6 +110,8 @@ def _behind(seconds: float | None) -> str:
 def _end(lag: GroupLag) -> str:
     if lag.lag == 0:
         return "unknown where nothing is committed" if lag.unknown else "caught up"
+    if not lag.members:
+        return "no active members"
     needed = lag.caught_up_in_s
     if needed is None:
         return "at these rates it never catches up"
@@ -139,7 +142,7 @@ def tell_growth(plan: Growth, behind: dict[str, int]) -> None:
             "key's new records before its old ones: stop the producers, or let the groups catch up."
         )
     for group, lag in behind.items():
-        output.note(f"Group {group} is {lag:,} records behind.")
+        output.note(f"Group {group} is {output.count(lag, 'record')} behind.")
     output.note(
         "State that is kept by partition (compacted topics, stream tables) must be rebuilt."
     )

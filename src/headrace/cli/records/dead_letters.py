@@ -122,7 +122,7 @@ def _letter_table(found: list[tuple[DeadLetter, Settled | None]]) -> None:
                 moment(letter.parked_at_ms),
                 text(letter.key),
                 letter.attempts,
-                shortened(f"{letter.error.rpartition('.')[2]}: {letter.message}"),
+                shortened(letter.reason),
                 None if entry is None else f"{entry.action} by {entry.by}",
             )
             for letter, entry in found
@@ -154,11 +154,15 @@ def show(
 
 
 def _show(letter: DeadLetter, entry: Settled | None) -> None:
-    origin = f"{letter.origin_topic}/{letter.origin_partition}/{letter.origin_offset}"
-    output.say(f"{letter.name}, first read at {origin} by group {letter.group}")
-    attempts = output.count(letter.attempts, "attempt")
-    output.say(f"parked {moment(letter.parked_at_ms)} after {attempts}, the first")
-    output.say(f"at {moment(letter.first_at_ms)}; sent again so far: {letter.redrives}")
+    if letter.group is None:
+        output.say(f"{letter.name}, written {moment(letter.parked_at_ms)}")
+        output.say("It does not name the group that failed: no app wrote it, or not as a letter.")
+    else:
+        origin = f"{letter.origin_topic}/{letter.origin_partition}/{letter.origin_offset}"
+        output.say(f"{letter.name}, first read at {origin} by group {letter.group}")
+        attempts = output.count(letter.attempts, "attempt")
+        output.say(f"parked {moment(letter.parked_at_ms)} after {attempts}, the first")
+        output.say(f"at {moment(letter.first_at_ms)}; sent again so far: {letter.redrives}")
     if entry is not None:
         output.say(f"{entry.action} by {entry.by} at {moment(entry.at_ms)} {entry.reason}")
     output.say(f"key: {text(letter.key)}")
@@ -166,7 +170,8 @@ def _show(letter: DeadLetter, entry: Settled | None) -> None:
         if not name.startswith("headrace-"):
             output.say(f"{name}: {text(value)}")
     output.say(f"value: {text(letter.value)}")
-    output.say_lines(letter.stack or f"{letter.error}: {letter.message}")
+    if letter.stack or letter.error:
+        output.say_lines(letter.stack or f"{letter.error}: {letter.message}")
 
 
 @app.command()

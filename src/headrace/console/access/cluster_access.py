@@ -71,7 +71,7 @@ class ClusterAccess:
 
     @property
     def answers(self) -> bool | None:
-        """Whether a broker answered the last question; None before the first one."""
+        """Whether a broker answered a question of the last seconds; None if there was none."""
         return self.connection.kept.metadata.answers
 
     @property

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 BELIEVED_S = 1.0
+# An older answer does not show that a broker answers now; a page that asks nothing shows neither.
+TRUSTED_S = 5.0
 CHANGES = ("create_", "delete_", "alter_", "incremental_alter_")
 
 
@@ -27,7 +29,16 @@ class SharedMetadata:
     _asked: Future[Any] | None = None  # the last question, answered or not
     _asked_s: float = 0.0
     cluster_id: str = ""  # of the last answer
-    answers: bool | None = None  # whether the last question was answered; None: none yet
+    _answers: bool | None = None  # whether the last question was answered; None: none yet
+    _answers_s: float = 0.0  # when that was known
+
+    @property
+    def answers(self) -> bool | None:
+        """Whether a broker answers; None if no question of the last TRUSTED_S says so."""
+        return self._answers if self.clock() - self._answers_s <= TRUSTED_S else None
+
+    def note_answer(self, is_answered: bool) -> None:
+        self._answers, self._answers_s = is_answered, self.clock()
 
     def get(self, ask: Callable[[], Any], *, since_s: float, timeout_s: float) -> Any:
         """The answer of `ask`, or its answer to another caller since `since_s`."""
@@ -74,9 +85,10 @@ class SharingAdmin:
         try:
             found = self._list_topics(topic, timeout)
         except Exception:
-            self._shared.answers = False
+            self._shared.note_answer(False)
             raise
-        self._shared.answers, self._shared.cluster_id = True, _cluster_id(found)
+        self._shared.note_answer(True)
+        self._shared.cluster_id = _cluster_id(found)
         return found
 
     def _list_topics(self, topic: str | None, timeout: float) -> Any:

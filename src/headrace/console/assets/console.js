@@ -1,5 +1,6 @@
 // What every page can do: choose a theme, copy a command, show the field that a choice needs, tick
-// all rows, and go to the search field with "/". Without this file every page still works.
+// all rows, go to the search field with "/", and show whether a broker answers. Without this file
+// every page still works.
 
 const THEMES = ["auto", "light", "dark"];
 const NAMES = { auto: "system", light: "light", dark: "dark" };
@@ -67,6 +68,29 @@ document.addEventListener("keydown", (event) => {
     search.focus();
   }
 });
+// The dot beside the cluster's address: checked now and again for as long as the page is looked at.
+const CHECK_EVERY_MS = 10000;
+const connection = document.querySelector("[data-connection]");
+async function checkConnection() {
+  if (document.hidden) return;
+  let words = "the console does not answer", kind = "dot bad";
+  try {
+    const reply = await fetch(connection.dataset.connection);
+    if (!reply.ok) return;
+    const { answers } = await reply.json();
+    words = answers ? "connected" : "no broker answers";
+    kind = answers ? "dot" : "dot bad";
+  } catch { /* the console has ended */ }
+  connection.querySelector(".dot").className = kind;
+  const said = connection.querySelector(".hidden");
+  // What is read aloud when it changes must not be written again when it does not.
+  if (said.textContent !== words) said.textContent = words;
+}
+if (connection) {
+  if (!connection.querySelector(".dot.bad")) checkConnection();
+  setInterval(checkConnection, CHECK_EVERY_MS);
+  document.addEventListener("visibilitychange", checkConnection);
+}
 // Coming back from the cache, a form must not keep its fields disabled.
 window.addEventListener("pageshow", () => {
   for (const field of document.querySelectorAll("form.filter [disabled]")) field.disabled = false;

@@ -159,7 +159,13 @@ async def settle(console: Console, request: web.Request) -> web.StreamResponse:
         told = " ".join(done.refusals[:MOST_REFUSALS_TOLD])
         said += f" {len(done.refusals):,} refused: {told}"
     command = console.commands.settle_letters(
-        action, topic, letter_ids, error=error, key=key, reason=reason
+        action,
+        topic,
+        letter_ids,
+        error=error,
+        key=key,
+        reason=reason,
+        value=None if edited is None else edited.text,
     )
     return console.done(
         request,

@@ -65,6 +65,13 @@ def _growing(sampler: Sampler | None, topics: list[str]) -> dict[str, float]:
     return {topic: per_s[topic] for topic in topics if per_s.get(topic)}
 
 
+async def show_connection(console: Console, request: web.Request) -> web.StreamResponse:
+    """Whether a broker answers, for the dot of a page that stays open."""
+    if console.access.answers is None:
+        await console.access.part(access.cluster)
+    return web.json_response({"answers": bool(console.access.answers)})
+
+
 async def live_rates(console: Console, request: web.Request) -> web.StreamResponse:
     return await live.stream(console, request, _samples(console))
 

@@ -118,8 +118,7 @@ class Commands:
         words += [*_when(when or When()), *_given(id=id)]
         if value is None:
             return self.headrace(*words, "--tombstone")
-        line = value if "\n" not in value and len(value) <= LONGEST_VALUE else "..."
-        return f"{escaped(shlex.join(['printf', '%s', line]))} | {self.headrace(*words)}"
+        return f"{_printed(value)} | {self.headrace(*words)}"
 
     def list_groups(self) -> str:
         return self.headrace("groups", "list")
@@ -154,10 +153,15 @@ class Commands:
         key: str = "",
         reason: str = "",
         rate: int | None = None,
+        value: str | None = None,
     ) -> str:
-        """`action` is redrive or discard."""
+        """`action` is redrive or discard; `value` is sent instead of the letter's own."""
         named = _given(error=error, key=key, reason=reason, rate=str(rate or ""))
-        return self.headrace("dead-letters", action, Name(topic), *letter_ids, *named, "--execute")
+        words = ["dead-letters", action, Name(topic), *letter_ids, *named]
+        if value is None:
+            return self.headrace(*words, "--execute")
+        line = self.headrace(*words, "--value-file", "/dev/stdin", "--execute")
+        return f"{_printed(value)} | {line}"
 
     def list_delayed(self, topic: str = "", *, key: str = "", id: str = "") -> str:
         return self.headrace("delay", "list", *_given(topic=topic, key=key, id=id))
@@ -205,6 +209,12 @@ class Commands:
 
     def list_brokers(self) -> str:
         return self.headrace("brokers", "list")
+
+
+def _printed(value: str) -> str:
+    """A value of several lines, or a long one, is left to the person as `...`."""
+    line = value if "\n" not in value and len(value) <= LONGEST_VALUE else "..."
+    return escaped(shlex.join(["printf", "%s", line]))
 
 
 def _given(**options: str) -> list[str]:

@@ -47,7 +47,7 @@ def letter_topic_row(found: LetterTopic) -> LetterTopicRow:
 
 def short_error(letter: DeadLetter) -> str:
     """The exception's own name, without the modules it is in."""
-    return escaped(letter.error.rpartition(".")[2][:LONGEST_REASON]) or "not said"
+    return escaped(letter.error.rpartition(".")[2][:LONGEST_REASON]) or "unknown"
 
 
 @dataclass(slots=True)

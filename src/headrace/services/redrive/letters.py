@@ -46,6 +46,13 @@ class DeadLetter:
         """How it is called in commands and in the record of what was done."""
         return f"{self.topic}/{self.partition}/{self.offset}"
 
+    @property
+    def reason(self) -> str:
+        """The exception's own name and what it says; a sentence for a record of another program."""
+        if not self.error and self.group is None:
+            return "unknown: no app wrote this record"
+        return f"{self.error.rpartition('.')[2]}: {self.message}"
+
     def header(self, name: str) -> str | None:
         found = next((value for key, value in reversed(self.headers) if key == name), None)
         return None if found is None else found.decode(errors="replace")
