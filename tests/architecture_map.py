@@ -135,6 +135,7 @@ FOLDERS = {
     "cli/replayed": "what `headrace replay` shows: plans, progress, what a shadow has found",
     "cli/dump": "what segment dump shows",
     "cli/transfers": "what `headrace demo` runs: two banks, and processes that are killed",
+    "cli/segments": "what `headrace segment check` and `repair` show",
     "cli/secured": "what `headrace security init` writes",
 }
 # Too many and too alike to list: the folder's line is enough.

@@ -19,6 +19,8 @@ import typer
 
 from headrace.cli.suggestions import Commands
 from headrace.foreign_text import escaped, escaped_json, indented
+from headrace.quantities import count as count
+from headrace.quantities import size as size
 
 # For every typer.Typer. Rich draws the help pages of a terminal; elsewhere plain text is quicker
 # and easier to search.
@@ -160,18 +162,3 @@ def _draw(columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequen
     for row in rows:
         drawn.add_row(*(Text(cell) for cell in row))
     Console().print(drawn)
-
-
-def count(number: int, noun: str) -> str:
-    """'1 topic', '2 topics'."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
-
-
-def size(number_of_bytes: int) -> str:
-    """A size for people: 999 B, 1.5 KiB, 20 GiB."""
-    amount = float(number_of_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1024:
-            return f"{amount:.3g} {unit}" if unit != "B" else f"{number_of_bytes} B"
-        amount /= 1024
-    return f"{amount:,.1f} TiB"

@@ -13,7 +13,7 @@ from pathlib import Path
 from headrace.cli.checkup.finding import Finding, good, watch, wrong
 from headrace.cli.checkup.kcat import check_kcat
 from headrace.cli.checkup.spark import check_spark
-from headrace.cli.output import size
+from headrace.quantities import size
 
 OLDEST_PYTHON = (3, 11)
 PACKAGES = ("crc32c", "cramjam", "confluent-kafka", "typer", "rich")

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.broker.folders.identity import identity_from_bytes
-from headrace.cli.damage.finding import Finding, Kind, Remedy
+from headrace.cli.damage.finding import CannotMend, Finding, Kind, Remedy
 from headrace.cli.damage.log_files import LogFiles, check_log_files
-from headrace.cli.failure import Failure
 from headrace.consensus import quorum_state, recovery_point
 from headrace.consensus.first_files import METADATA_FOLDER
 from headrace.consensus.metadata_recovery import UnusableMetadata, require_whole
@@ -50,7 +49,7 @@ class Check:
 
     def run(self) -> None:
         if not self.metadata.is_dir() and not (self.folder / checkpoints.META_PROPERTIES).exists():
-            raise Failure(
+            raise CannotMend(
                 f"{self.folder} is no data folder: it has no {METADATA_FOLDER}. Name the folder "
                 "that `headrace start --data` was given."
             )

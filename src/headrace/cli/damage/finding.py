@@ -7,6 +7,10 @@ from enum import StrEnum
 from pathlib import Path
 
 
+class CannotMend(Exception):
+    """What was asked cannot be done with this folder; the text says why and what to do."""
+
+
 class Kind(StrEnum):
     DAMAGED = "damaged"  # what was flushed is not what is there
     UNFINISHED = "unfinished"  # not flushed before the last stop; the next start puts it right

@@ -1,22 +1,19 @@
-"""`headrace segment repair`: ways out of damage, shown first and taken only by name.
+"""Ways to repair a damaged data folder, each taken only by name.
 
-Nothing is removed: a file that is replaced or changed is kept in a folder (`set_aside.py`), whose
-path is the last thing that is said. Ways that lose nothing come first.
+Nothing is removed: a file that is replaced or changed is kept in a folder (`set_aside.py`). Ways
+that lose nothing come first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
-import typer
-
-from headrace.cli import output
 from headrace.cli.damage import ways
-from headrace.cli.damage.data_folder import Check, shown
-from headrace.cli.damage.finding import Finding, Remedy
+from headrace.cli.damage.data_folder import Check
+from headrace.cli.damage.finding import CannotMend, Finding, Remedy
 from headrace.cli.damage.set_aside import SetAside
-from headrace.cli.failure import Failure
 
 Take = Callable[[Check, list[Finding], SetAside, bool], list[str]]
 
@@ -71,74 +68,33 @@ class Offer:
         return WAYS[self.remedy][1]
 
 
-def repair(check: Check, chosen: list[str], *, dry_run: bool, as_json: bool) -> None:
-    offers = _offers(check)
+@dataclass(slots=True)
+class Repair:
+    """What was done, or would be done; and where the replaced files are kept."""
+
+    done: list[str]
+    kept_in: Path | None
+
+
+def offers(check: Check) -> list[Offer]:
+    """The ways that mend something in this folder, in the order in which they are taken."""
+    every = [Offer(remedy) for remedy in WAYS]
+    for offer in every:
+        offer.findings = [f for f in check.damage if offer.remedy in f.remedies]
+    return [offer for offer in every if offer.findings]
+
+
+def require_known(chosen: list[str]) -> None:
     unknown = [name for name in chosen if name not in {remedy.value for remedy in WAYS}]
     if unknown:
         known = ", ".join(remedy.value for remedy in WAYS)
-        raise Failure(f"There is no way named {unknown[0]!r}; there are {known}.")
-    if not check.damage:
-        _answer(as_json, {"damaged": 0, "ways": []}, ["Nothing is damaged: nothing to repair."])
-    elif not chosen:
-        _show(check, offers, as_json)
-    else:
-        _take(check, [o for o in offers if o.remedy.value in chosen], dry_run, as_json)
+        raise CannotMend(f"There is no way named {unknown[0]!r}; there are {known}.")
 
 
-def _offers(check: Check) -> list[Offer]:
-    offers = [Offer(remedy) for remedy in WAYS]
-    for offer in offers:
-        offer.findings = [f for f in check.damage if offer.remedy in f.remedies]
-    return [offer for offer in offers if offer.findings]
-
-
-def _show(check: Check, offers: list[Offer], as_json: bool) -> None:
-    rows = [(o.remedy.value, len(o.findings), o.does, o.loses) for o in offers]
-    without = [finding for finding in check.damage if not finding.remedies]
-    if as_json:
-        names = ("way", "places", "does", "loses")
-        output.answer_json(
-            {
-                "damaged": len(check.damage),
-                "ways": [dict(zip(names, row, strict=True)) for row in rows],
-                "without_a_way": [shown(check, finding) for finding in without],
-            }
-        )
-        raise typer.Exit(1)
-    places = output.count(len(check.damage), "place")
-    output.say(f"{places} damaged (headrace segment check {check.folder} shows them). Ways out:")
-    output.say("")
-    output.table(["way", "places", "what it does", "what it loses"], rows)
-    for finding in without:
-        output.say(f"No way for {shown(check, finding)}: {finding.what}.")
-    output.say("")
-    first = offers[0].remedy.value if offers else ""
-    output.say(f"Try one:  headrace segment repair {check.folder} --way {first} --dry-run")
-    output.say(
-        "What a way replaces is kept in a folder. A copy of the data folder is better still."
-    )
-    raise typer.Exit(1)
-
-
-def _take(check: Check, offers: list[Offer], dry_run: bool, as_json: bool) -> None:
+def repair(check: Check, chosen: list[str], *, dry_run: bool) -> Repair:
     aside = SetAside(check.folder)
     done: list[str] = []
-    for offer in offers:
-        done += WAYS[offer.remedy][2](check, offer.findings, aside, dry_run)
-    kept = str(aside.folder) if aside.folder.exists() else None
-    lines = [("would " if dry_run else "") + line for line in done] or ["Nothing could be done so."]
-    if kept is not None:
-        lines.append(f"What was replaced is kept in {kept}.")
-    if not dry_run:
-        lines.append(f"See what is left: headrace segment check {check.folder}")
-    _answer(as_json, {"dry_run": dry_run, "done": done, "kept_in": kept}, lines)
-    if not done:
-        raise typer.Exit(1)
-
-
-def _answer(as_json: bool, value: dict[str, object], lines: list[str]) -> None:
-    if as_json:
-        output.answer_json(value)
-    else:
-        for line in lines:
-            output.say(line)
+    for offer in offers(check):
+        if offer.remedy.value in chosen:
+            done += WAYS[offer.remedy][2](check, offer.findings, aside, dry_run)
+    return Repair(done, aside.folder if aside.folder.exists() else None)

@@ -11,10 +11,9 @@ from pathlib import Path
 from headrace.broker.folders.identity import Identity, identity_to_bytes
 from headrace.cli.damage.bit_search import mended
 from headrace.cli.damage.data_folder import Check, shown
-from headrace.cli.damage.finding import Finding, Kind
+from headrace.cli.damage.finding import CannotMend, Finding, Kind
 from headrace.cli.damage.log_files import LogFiles, check_log_files
 from headrace.cli.damage.set_aside import SetAside
-from headrace.cli.failure import Failure
 from headrace.consensus.batches import batches_in
 from headrace.consensus.metadata_survey import LogDamage, survey
 from headrace.consensus.quorum_state import QuorumState, write_quorum_state
@@ -240,7 +239,7 @@ def _only_voter(check: Check) -> Voter:
                 for message in control.records:
                     voters = voters_in(message) if isinstance(message, VotersRecord) else voters
     if len(voters) != 1:
-        raise Failure(
+        raise CannotMend(
             f"The metadata in {check.metadata} names {len(voters)} voters: who owned the folder "
             "cannot be told. Bring meta.properties back from a copy."
         )

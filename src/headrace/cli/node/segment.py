@@ -113,7 +113,7 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
 ) -> None:
     """Show all damage of a data folder; changes nothing. Ends with 1 if there is any."""
-    from headrace.cli.damage import report
+    from headrace.cli.segments import report
 
     if report.is_in_use(folder):
         output.note(f"A node runs on {folder}: what it is writing now may look damaged.")
@@ -142,22 +142,29 @@ def repair(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
 ) -> None:
     """Show ways to repair a data folder, or take them. Replaced files are kept in a folder."""
-    from headrace.cli.damage import repairs, report
+    from headrace.cli.damage.finding import CannotMend
+    from headrace.cli.segments import repair_view, report
 
     if report.is_in_use(folder):
         raise Failure(f"A node runs on {folder}: stop it before you repair its files.")
     found = _check(folder)
-    repairs.repair(found, way, dry_run=dry_run, as_json=as_json)
+    try:
+        repair_view.show_or_repair(found, way, dry_run=dry_run, as_json=as_json)
+    except CannotMend as problem:
+        raise Failure(str(problem)) from problem
 
 
 def _check(folder: Path) -> Check:
-    from headrace.cli.damage import report
     from headrace.cli.damage.data_folder import Check
+    from headrace.cli.damage.finding import CannotMend
+    from headrace.cli.segments import report
 
     bar = report.Bar(folder)
     found = Check(folder, bar)
     try:
         found.run()
+    except CannotMend as problem:
+        raise Failure(str(problem)) from problem
     except OSError as problem:
         raise Failure(f"Cannot read {problem.filename or folder}: {problem.strerror}.") from problem
     finally:
