@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from headrace.client.connection import ClientSettings
 from headrace.pipelines import Table, Topic, pipeline
 from headrace.pipelines.declaration import Pipeline
+from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.rows.ahead import planned_at
 from headrace.pipelines.stream.folder import Folder
 from headrace.pipelines.stream.queries import Streaming
@@ -193,3 +194,124 @@ def test_a_limit_of_ones_own(
     ):
         run(by_id(topic, name, ahead=limit)).stream(once=True)
         assert table(spark, tmp_path / "tables" / name) == [(n, 1) for n in wanted]
+
+
+def kept_late(
+    topic: str, name: str, sink: Table, window: tuple[str, ...] = ("1 hour",)
+) -> Pipeline:
+    source = Topic(topic, schema=SCHEMA, event_time="time", late="1 hour", late_rows=f"{name}-late")
+
+    @pipeline(source=source, sink=sink, name=name)
+    def counted(rows: DataFrame) -> DataFrame:
+        found = rows.groupBy(F.window("time", *window)).agg(F.collect_list("id").alias("ids"))
+        hour = F.date_format("window.start", "yyyy-MM-dd HH:mm").alias("hour")
+        return found.select(hour, F.array_sort("ids").alias("ids"))
+
+    return counted
+
+
+def at_minutes(connection: ClientSettings, topic: str, minutes: dict[int, int]) -> None:
+    written = BEGAN_MS + 100 * HOUR_MS
+    times = [(n, BEGAN_MS + at * MINUTE_MS, written) for n, at in minutes.items()]
+    timed(connection, topic, times)
+
+
+def ids_of(spark: SparkSession, place: Path) -> list[tuple[str, list[int]]]:
+    return sorted((hour, list(ids)) for hour, ids in table(spark, place))
+
+
+def late_ids(spark: SparkSession, place: Path) -> list[tuple[Any, ...]]:
+    rows = spark.read.format("delta").load(str(place))
+    return sorted(tuple(one) for one in rows.select("id", "_record_offset").collect())
+
+
+def test_each_row_is_either_counted_or_in_the_table_of_late_rows(
+    spark: SparkSession, connection: ClientSettings, run: Run, tmp_path: Path
+) -> None:
+    """Windows of an hour at each half hour: Spark alone would count half of a late row."""
+    topic = new_topic(connection, "kept-late")
+    sink = Table("kept-late", mode="upsert", key="hour")
+    made = kept_late(topic, "kept-late", sink, ("1 hour", "30 minutes"))
+    tables = tmp_path / "tables"
+    at_minutes(connection, topic, {0: 10, 1: 300})  # the watermark comes to minute 240
+    run(made).stream(once=True)
+    assert late_ids(spark, tables / "kept-late-late") == []
+    put_bad = Producer({"bootstrap.servers": connection.bootstrap})
+    put_bad.produce(topic, b"{", partition=0, timestamp=BEGAN_MS)
+    assert put_bad.flush(120) == 0
+    # 2 is long behind it, 3 is behind it in a window that is open still, 4 is at it, 5 is not.
+    at_minutes(connection, topic, {2: 20, 3: 235, 4: 240, 5: 241})
+    runner = run(made)
+    runner.stream(once=True)
+    counted = {n for _, ids in ids_of(spark, tables / "kept-late") for n in ids}
+    assert counted == {0, 1, 5} and runner.dead == 1
+    assert [n for n, _ in late_ids(spark, tables / "kept-late-late")] == [2, 3, 4]
+    progress = Folder(tmp_path, "kept-late").progress() or {}
+    assert progress["late_total"] == 3 and any("3 too late" in note for note in run.notes)
+    run(made).history(parse(".."))  # corrects it
+    halves = [n for _, ids in ids_of(spark, tables / "kept-late") for n in ids]
+    assert sorted(halves) == sorted(2 * [0, 1, 2, 3, 4, 5])
+
+
+def test_a_repeated_batch_keeps_its_late_rows_once(
+    spark: SparkSession, connection: ClientSettings, run: Run, tmp_path: Path
+) -> None:
+    topic = new_topic(connection, "late-again")
+    made = kept_late(topic, "late-again", Table("late-again", mode="upsert", key="hour"))
+    at_minutes(connection, topic, {0: 10, 1: 300})
+    run(made).stream(once=True)
+    at_minutes(connection, topic, {2: 20, 3: 245})
+    run(made).stream(once=True)
+    folder = Folder(tmp_path, "late-again")
+    last, place = folder.last_committed(), tmp_path / "tables" / "late-again-late"
+    wanted = ids_of(spark, tmp_path / "tables" / "late-again")
+    assert [n for n, _ in late_ids(spark, place)] == [2]
+    # As if the run had been killed before its last commit.
+    for file in (str(last), f".{last}.crc"):
+        (folder.checkpoint / "commits" / file).unlink(missing_ok=True)
+    run(made).stream(once=True)
+    assert folder.last_committed() >= last
+    assert [n for n, _ in late_ids(spark, place)] == [2]
+    assert ids_of(spark, tmp_path / "tables" / "late-again") == wanted
+
+
+def test_a_table_of_late_rows_that_is_gone_is_refused(
+    spark: SparkSession, connection: ClientSettings, run: Run, tmp_path: Path
+) -> None:
+    topic = new_topic(connection, "late-gone")
+    made = kept_late(topic, "late-gone", Table("late-gone", mode="upsert", key="hour"))
+    at_minutes(connection, topic, {0: 10, 1: 300})
+    run(made).stream(once=True)
+    at_minutes(connection, topic, {2: 10})
+    run(made).stream(once=True)
+    place = tmp_path / "tables" / "late-gone-late"
+    place.rename(tmp_path / "aside")
+    with pytest.raises(PipelineError, match="late-gone-late is gone"):
+        run(made).stream(once=True)
+    (tmp_path / "aside").rename(place)
+    folder = Folder(tmp_path, "late-gone")
+    assert any("late-gone-late is removed" in one for one in folder.effects_of_reset(table=True))
+    folder.reset(table=False)
+    with pytest.raises(PipelineError, match="has late rows of an earlier run"):
+        run(made).stream(once=True)
+    folder.reset(table=True)
+
+
+def test_late_rows_need_state_and_one_watermark(
+    spark: SparkSession, connection: ClientSettings, run: Run
+) -> None:
+    topic = new_topic(connection, "late-refused")
+    source = Topic(topic, schema=SCHEMA, event_time="time", late="1 hour", late_rows="refused")
+    each = pipeline(source=source, sink=Table("each"), name="each")(lambda rows: rows)
+    with pytest.raises(PipelineError, match="without state no row is late"):
+        run(each).stream(once=True)
+
+    def two(rows: DataFrame) -> DataFrame:
+        other = rows.withWatermark("time", "5 hours")
+        return other.groupBy(F.window("time", "1 hour")).count().select("count")
+
+    twice = pipeline(source=source, sink=Table("twice"), name="twice")(two)
+    with pytest.raises(PipelineError, match="needs one watermark"):
+        run(twice).stream(once=True)
+    with pytest.raises(PipelineError, match="late_rows= needs event_time= and late="):
+        Topic(topic, schema=SCHEMA, late_rows="refused")

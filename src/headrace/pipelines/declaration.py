@@ -41,7 +41,8 @@ class Topic:
     holds JSON of any shape): values are JSON and become columns. With `format="avro"` or
     `"confluent-avro"` the schema is an Avro schema. Without one rows are as the connector gives
     them (key, value, topic, partition, offset, timestamp), and none is bad. `late` is how long a
-    row may come after newer ones and still count, by the column `event_time`. `ahead` is how far
+    row may come after newer ones and still count, by the column `event_time`. `late_rows` names a
+    Delta table for rows that come later than that; without it Spark drops them. `ahead` is how far
     an event time may be ahead of the record's own time and of the clock; a record beyond it is a
     dead letter; None is no limit. With `record` there is a column of that name with the record's
     key, topic, partition, offset and timestamp. `unit` is what a number in a column of times counts
@@ -64,6 +65,7 @@ class Topic:
     format: str = "json"
     event_time: str | None = None
     late: str | None = None
+    late_rows: str | None = None
     ahead: str | None = AHEAD
     unit: str = "milliseconds"
     record: bool = False
@@ -97,6 +99,8 @@ class Topic:
             raise PipelineError(
                 f'{said}: ahead={self.ahead!r} is not a time such as "5 minutes"; None is no limit.'
             )
+        if self.late_rows is not None and self.late is None:
+            raise PipelineError(f"{said}: late_rows= needs event_time= and late=.")
         if self.event_time is not None and self.schema is None:
             raise PipelineError(f"{said}: event_time= needs a schema= with that column.")
         if self.format in AVRO and self.schema is None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 WHY = "_headrace_why"
+LATE = "_headrace_late"
 PARSED = "_headrace_parsed"
 CORRUPT = "_headrace_corrupt"
 READ = "_headrace_read"  # as Spark read it; PARSED has times, dates and decimals in their types
@@ -305,10 +306,11 @@ def good(
     *,
     counted: str | None = None,
     watermark: bool = True,
+    late: Column | None = None,
 ) -> DataFrame:
     """The rows that the function gets; `beside` names columns of the record to have beside them.
-    How many records are bad, and how many there were, can be asked of a batch that is done by the
-    name `counted`."""
+    How many records are bad, how many there were, and how many of the good ones are `late` and
+    left out, can be asked of a batch that is done by the name `counted`."""
     from pyspark.sql import functions as F
 
     columns = [F.col(PARSED)[name].alias(name) for name in _columns(found)]
@@ -319,9 +321,14 @@ def good(
         rows = found.where(F.col(WHY).isNull()).select(*columns)
     else:
         # Only what is needed goes past the counting, which copies it.
-        bad, seen = F.count(WHY).alias("bad"), F.count(F.lit(1)).alias("seen")
-        chosen = found.select(WHY, *columns).observe(counted, bad, seen)
-        rows = chosen.where(F.col(WHY).isNull()).drop(WHY)
+        is_late = F.lit(False) if late is None else F.col(WHY).isNull() & late
+        counts = (
+            F.count(WHY).alias("bad"),
+            F.count(F.lit(1)).alias("seen"),
+            F.count(F.when(F.col(LATE), 1)).alias("late"),
+        )
+        chosen = found.select(WHY, is_late.alias(LATE), *columns).observe(counted, *counts)
+        rows = chosen.where(F.col(WHY).isNull() & ~F.col(LATE)).drop(WHY, LATE)
     if watermark and topic.event_time is not None and topic.late is not None:
         rows = rows.withWatermark(topic.event_time, topic.late)
     return rows

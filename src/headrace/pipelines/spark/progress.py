@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+# The name of what Spark counts of a batch's records on the way (`DataFrame.observe`).
+BAD_RECORDS = "headrace_bad_records"
+
 
 @dataclass(slots=True)
 class PipelineProgress:
@@ -67,7 +70,8 @@ def read(report: Mapping[str, Any]) -> PipelineProgress:
         behind=sum(_behind(source) for source in report.get("sources") or []),
         state_rows=sum(int(one.get("numRowsTotal") or 0) for one in operators),
         state_bytes=sum(int(one.get("memoryUsedBytes") or 0) for one in operators),
-        dropped_late=sum(int(one.get("numRowsDroppedByWatermark") or 0) for one in operators),
+        dropped_late=sum(int(one.get("numRowsDroppedByWatermark") or 0) for one in operators)
+        + int((report.get("observedMetrics") or {}).get(BAD_RECORDS, {}).get("late") or 0),
         event_time=(report.get("eventTime") or {}).get("max"),
     )
 

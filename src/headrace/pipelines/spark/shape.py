@@ -46,6 +46,8 @@ ROW_BY_ROW = frozenset(
     }
 )
 
+WATERMARK = "EventTimeWatermark"
+
 # Operators that take every row that comes to them, whatever they make of it. A limit does not, and
 # a Python function or a join need not.
 TAKES_ALL = ROW_BY_ROW - {
@@ -93,6 +95,11 @@ def _stateful(node: Node) -> Iterator[str]:
         yield "Join of two streams" if joined else node.name
     for child in node.children:
         yield from _stateful(child)
+
+
+def count_of(plan: Node, name: str) -> int:
+    """How many operators of that name stream."""
+    return sum(1 for node in _streaming(plan) if node.name == name)
 
 
 def takes_every_record(plan: Node) -> bool:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.pipelines.declaration import Topic
 from headrace.pipelines.rows import ahead, record_rows
+from headrace.pipelines.spark.progress import BAD_RECORDS
 from headrace.pipelines.stream import batch_offsets
 from headrace.pipelines.stream.backfill import Offsets, begun_at
 from headrace.pipelines.stream.folder import Folder
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-BAD_RECORDS = "headrace_bad_records"
 # Options that say which topics a stream reads.
 WHICH = ("subscribe", "subscribePattern", "assign")
 # The first batch may be written before the call that started the query has returned.
@@ -70,24 +70,30 @@ class CountedBadRecords:
 
     def bury_those_of(self, number: int, *, sure: bool = True) -> None:
         """Called when a batch has been written; `sure` if that took each of its records."""
-        bad, seen = self._counts()
+        bad, seen, _ = self._counts()
         if sure and seen and not bad:
             return
         if (found := self.parsed_of(number)) is not None:
             self.bury(found)
 
-    def _counts(self) -> tuple[int, int]:
-        """The bad records of the batch under way, and all that were looked at; (0, 0) if Spark does
-        not say. A batch that is looked at twice counts twice."""
+    def may_have_late_rows(self) -> bool:
+        """Whether the batch that has been written has some, as far as Spark says."""
+        _, seen, late = self._counts()
+        return bool(late) or not seen
+
+    def _counts(self) -> tuple[int, int, int]:
+        """The bad records of the batch under way, all that were looked at, and late ones; zeros if
+        Spark does not say. A batch that is looked at twice counts twice."""
         self._started.wait(STARTED_WITHIN_S)
         if self._query is None:
-            return 0, 0
+            return 0, 0, 0
         stream: Any = self._query
         execution = stream._jsq.streamingQuery().lastExecution()
         found = execution.observedMetrics().get(BAD_RECORDS)
         if not found.isDefined():
-            return 0, 0
-        return int(found.get().getLong(0)), int(found.get().getLong(1))
+            return 0, 0, 0
+        bad, seen, late = (int(found.get().getLong(number)) for number in range(3))
+        return bad, seen, late
 
     def _parsed_between(
         self, first: Offsets, last: Offsets, clock: Column | None

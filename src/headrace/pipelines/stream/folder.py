@@ -37,7 +37,7 @@ FILE_KINDS = ("delta", "iceberg", "parquet")
 # The state before it was written down.
 BEFORE = {"zone": "UTC"}
 # Parts of an identity that are for programs: they are not shown.
-NOT_SHOWN = ("name", "plan", "table", "keeps_rows")
+NOT_SHOWN = ("name", "plan", "table", "late_table", "keeps_rows")
 
 
 class Folder:
@@ -241,8 +241,9 @@ class Folder:
                 location = table_location(self.data, str(known["sink"]))
                 if "://" in location:
                     raise PipelineError(f"{location} is not on this machine: remove it yourself.")
-                with table_held(location, alone=True):  # another pipeline may write it too
-                    _remove_table(Path(location))
+                for one in (location, *self._late_tables()):
+                    with table_held(one, alone=True):  # another pipeline may write it too
+                        _remove_table(Path(one))
             elif table:
                 raise PipelineError(
                     f"{self.name} writes to {known['sink']} ({kind}), which is no table on this "
@@ -252,6 +253,10 @@ class Folder:
         if keep_rows:
             new = {**known, "id": uuid.uuid4().hex, "name": self.name, "keeps_rows": True}
             _write(self.state / "identity.json", new)
+
+    def _late_tables(self) -> list[str]:
+        kept = self.kept_with_identity("late_table")
+        return [] if kept is None else [str(kept["at"])]
 
     def _described_for_reset(self, *, table: bool) -> dict[str, Any]:
         known = self.described()
@@ -275,7 +280,8 @@ class Folder:
         ]
         if table:
             at = table_location(self.data, sink) if kind.startswith(FILE_KINDS) else sink
-            effects.append(f"The table {at} is removed with all its rows.")
+            for one in (at, *self._late_tables()):
+                effects.append(f"The table {one} is removed with all its rows.")
             if others := self._others_that_write(sink):
                 effects.append(f"{', '.join(others)} wrote to it too, and will be refused then.")
         elif kind.endswith("append") and keep_rows:

@@ -31,12 +31,14 @@ from headrace.pipelines.sinks.to_topic import TopicWriter
 from headrace.pipelines.sinks.writer import Writer
 from headrace.pipelines.spark import shape
 from headrace.pipelines.spark.plan_reader import marked
+from headrace.pipelines.spark.progress import BAD_RECORDS
 from headrace.pipelines.spark.spark_errors import explained
-from headrace.pipelines.stream import real_time
+from headrace.pipelines.stream import late_rows, real_time
 from headrace.pipelines.stream.backfill import begun_at
-from headrace.pipelines.stream.counted import BAD_RECORDS, CountedBadRecords
+from headrace.pipelines.stream.counted import CountedBadRecords
 from headrace.pipelines.stream.dead_letters import DeadLetters
 from headrace.pipelines.stream.folder import Folder, table_location
+from headrace.pipelines.stream.late_rows import LateRows
 from headrace.pipelines.stream.plan_identity import PlanIdentity
 from headrace.pipelines.stream.sink_identity import SinkIdentity
 from headrace.pipelines.stream.topic_ids import TopicIds
@@ -107,6 +109,9 @@ class Streaming:
             )
             into_sink = self._into_sink(result, latest)
             return [self._begin(into_sink, self.folder.checkpoint, once=once)]
+        if self.pipeline.topic is not None and self.pipeline.topic.late_rows is not None:
+            counts = self.counts_bad_records(result)
+            late_rows.refuse(self.pipeline, shape.plan_of(result), counts=counts)
         if self.takes_one_pass(result):
             return [self._start_one_pass(found, result, once=once)]
         newest = record_place.newest_of(self.pipeline)
@@ -200,9 +205,11 @@ class Streaming:
 
         source = self.pipeline.source
         assert isinstance(source, Topic)
-        counted = self._counted(source)
+        counted, late = self._counted(source), self._late_rows(found)
         counted.catch_up()
-        result = self._streamed(record_rows.good(found, source, counted=BAD_RECORDS))
+        is_late = None if late is None else late.is_late()
+        rows = record_rows.good(found, source, counted=BAD_RECORDS, late=is_late)
+        result = self._streamed(rows)
 
         def write(batch: DataFrame, number: int) -> None:
             self._stop_at_rules(counted, number)
@@ -215,12 +222,26 @@ class Streaming:
                 raise
             counted.compute_repeated(batch)
             counted.bury_those_of(number)
+            if late is not None:
+                self._write_late(late, counted, number)
 
         mode = self.pipeline.sink.output_mode
         writer = result.writeStream.outputMode(mode).foreachBatch(self._guarded(write))
         query = self._begin(writer, self.folder.checkpoint, once=once)
         counted.runs_in(query)
         return query
+
+    def _late_rows(self, found: DataFrame) -> LateRows | None:
+        if self.pipeline.topic is None or self.pipeline.topic.late_rows is None:
+            return None
+        late = LateRows.of(self.pipeline, self.spark, self.folder, self.writer, self.note)
+        late.begin(found)
+        return late
+
+    def _write_late(self, late: LateRows, counted: CountedBadRecords, number: int) -> None:
+        if counted.may_have_late_rows() and (found := counted.parsed_of(number)) is not None:
+            late.write(found, number)
+        late.batch_done(number)
 
     def _counted(self, source: Topic) -> CountedBadRecords:
         return CountedBadRecords(self.spark, self.folder, source, self.options, self.letters.write)

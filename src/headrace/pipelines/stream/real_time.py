@@ -62,6 +62,8 @@ def refuse(pipeline: Pipeline) -> None:
         why = (
             "it reads topics by a pattern, and a topic that is created later has no task and no id"
         )
+    elif pipeline.source.late_rows is not None:
+        why = "late_rows= is for functions that keep state"
     elif any(one.then == STOP for one in pipeline.source.expect):
         why = 'expect(then="stop") stops before a batch is written, and in real time it is written'
     if why is not None:
