@@ -7,8 +7,10 @@ whose answer can be large are also asked by 20 connections at once (`asked_at_on
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -207,16 +209,21 @@ def states_of(ask: Ask, names: list[str]) -> set[str]:
 
 
 def asked_at_once(port: int, case: Case, count: int) -> None:
-    """All of them ask before any of them reads."""
+    """All of them ask before any of them reads. Then all read at once: a node closes connections
+    that leave too much unread for too long."""
     frame = case.frame()
     connections = [wire.connect(port) for _ in range(count)]
     for connection in connections:
         connection.settimeout(600)
         connection.sendall(frame)
-    for connection in connections:
+
+    def read(connection: socket.socket) -> None:
         for _ in range(case.times):
             wire.receive_frame(connection)
         connection.close()
+
+    with ThreadPoolExecutor(count) as readers:
+        list(readers.map(read, connections))
 
 
 def reading(size: Size) -> list[Case]:

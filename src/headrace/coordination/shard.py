@@ -199,10 +199,16 @@ class Shard:
 
     def run_due(self, now: Now) -> None:
         """Run the decisions that are due, until there are no more."""
+        while self.run_next_due(now):
+            pass
+
+    def run_next_due(self, now: Now) -> bool:
+        """Run one decision that is due; false if none is."""
         due_ms = self.machine.next_due_ms
-        while due_ms is not None and due_ms <= now.monotonic_ms:
-            self.run(now, _decide_what_is_due, now)
-            due_ms = self.machine.next_due_ms
+        if due_ms is None or due_ms > now.monotonic_ms:
+            return False
+        self.run(now, _decide_what_is_due, now)
+        return True
 
     # --- loading
 

@@ -51,6 +51,7 @@ class GroupCoordinator(Coordinator):
             broker.confirmed_reads,
             broker.coordinator_appended,
             broker.loads,
+            broker.chores,
             lambda: int(broker.values["offsets.commit.timeout.ms"]),
             compression=broker.values["offsets.topic.compression.codec"],
         )

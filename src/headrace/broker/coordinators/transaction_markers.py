@@ -11,7 +11,7 @@ the decision is in the log, and gets all its markers once more.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -89,19 +89,36 @@ class TransactionMarkers:
     def tick(self) -> None:
         self._delivery.tick()
 
-    def finish(self, shard: Shard) -> None:
-        """Every decided transaction of this shard that has not ended yet: begin, or try again."""
+    def finish(self, shard: Shard) -> Iterator[int]:
+        """Every decided transaction of this shard that has not ended yet: begin, or try again. One
+        in each step; yields the work that it took."""
         machine = shard.machine
         assert isinstance(machine, TransactionMachine)
-        if not machine.prepared:
-            return
         for transactional_id in list(machine.prepared):
-            found = machine.transactions[transactional_id]
-            ending = self._endings.get(transactional_id)
-            if ending is None or ending.shard is not shard or not ending.is_of(found):
-                self._begin(shard, found)
-            elif not ending.waits and ending.again_ms <= self._broker.now.monotonic_ms:
-                self._go_on(ending)
+            if shard.machine is not machine or not journal_of(shard).is_led:
+                return
+            if transactional_id in machine.prepared:  # else it has ended meanwhile
+                found = machine.transactions[transactional_id]
+                if self._begin_or_go_on(shard, found):
+                    yield 1 + min(len(found.partitions), MARKERS_AT_ONCE)
+
+    def finish_latest(self, shard: Shard) -> None:
+        """Begin to end the transaction that was decided last, if it has not ended yet."""
+        machine = shard.machine
+        assert isinstance(machine, TransactionMachine)
+        if machine.prepared:
+            self._begin_or_go_on(shard, machine.transactions[next(reversed(machine.prepared))])
+
+    def _begin_or_go_on(self, shard: Shard, found: Transaction) -> bool:
+        """Returns whether there was something to do."""
+        ending = self._endings.get(found.id)
+        if ending is None or ending.shard is not shard or not ending.is_of(found):
+            self._begin(shard, found)
+        elif not ending.waits and ending.again_ms <= self._broker.now.monotonic_ms:
+            self._go_on(ending)
+        else:
+            return False
+        return True
 
     def _begin(self, shard: Shard, found: Transaction) -> None:
         ending = Ending(shard, found, sorted(found.partitions))

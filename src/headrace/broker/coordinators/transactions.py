@@ -11,7 +11,7 @@ The markers are written by `transaction_markers.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.coordinators.admission_ahead import CoordinatorsElsewhere, Guards, Question
@@ -75,6 +75,7 @@ class TransactionCoordinator(Coordinator):
             broker.confirmed_reads,
             self._written_at_once,
             broker.loads,
+            broker.chores,
             lambda: int(broker.values["request.timeout.ms"]),
         )
 
@@ -124,7 +125,8 @@ class TransactionCoordinator(Coordinator):
         self, shard: Shard, now: Now, decide: Callable[..., Decision], *arguments: Any
     ) -> Any | WaitingRequest:
         response = super().ask_shard(shard, now, decide, *arguments)
-        self._markers.finish(shard)
+        # A request decides one transaction at most. `tick` sees to those that time has decided.
+        self._markers.finish_latest(shard)
         return response
 
     def ask_with_fresh_id(
@@ -252,8 +254,11 @@ class TransactionCoordinator(Coordinator):
         super().tick(now)
         self._markers.tick()
         self._elsewhere.tick()
+
+    def _pass_time(self, now: Now) -> Iterator[int]:
+        yield from super()._pass_time(now)
         for shard in list(self.shards.values()):
-            self._markers.finish(shard)
+            yield from self._markers.finish(shard)
 
     def follow(self, topic: Topic | None, now: Now) -> None:
         super().follow(topic, now)
@@ -262,7 +267,7 @@ class TransactionCoordinator(Coordinator):
     def _opened(self, shard: Shard) -> None:
         """The former leader may have died between a decision and its markers."""
         if shard.damage is None:
-            self._markers.finish(shard)
+            self._chores.add(self._markers.finish(shard))
 
     def _complete(self, shard: Shard, decided: Transaction) -> None:
         now = self._broker.now

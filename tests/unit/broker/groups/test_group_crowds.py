@@ -178,7 +178,9 @@ def test_made_up_groups_of_one_client_cost_no_more_than_a_few(rig, monkeypatch):
         first = first or answer.member_id
         if not number % 1_000:
             groups.tick(rig.now)  # as the loop does each tenth of a second
+            rig.until_idle()
     groups.tick(rig.now)
+    rig.until_idle()
     machines = list(groups.machines(rig.now))
     assert sum(len(machine.groups) for machine in machines) == 300
     assert all(len(machine.deadlines.at) == 101 for machine in machines)

@@ -5,6 +5,7 @@ The loop sleeps until the purgatory's next deadline, so that is where a group's 
 
 import pytest
 
+from headrace.broker.coordinators import coordinators
 from headrace.protocol.messages import consumer_group_describe, describe_groups, join_group
 from tests.unit.broker.groups.group_readers import Reader
 from tests.unit.broker.groups.group_rig import GroupRig
@@ -81,3 +82,27 @@ def test_one_shard_whose_disk_refuses_keeps_no_other_from_its_moment(rig, monkey
     monkeypatch.setattr(type(groups), "_run_due", lambda self, index, shard, now: None)
     pass_time(rig, 6_007)
     assert sleep_of_the_loop(rig) > 1_000, "nothing but what others wait for"
+
+
+def test_members_whose_sessions_end_together_go_between_other_requests(rig, monkeypatch):
+    """The host of 3,000 members is gone: their groups are seen to a few at a time."""
+    monkeypatch.setattr(coordinators, "WORK_AT_ONCE", 2)
+    names = [f"g{number}" for number in range(6)]
+    for name in names:
+        Reader(rig, name, "a", "orders").beat()
+    request = consumer_group_describe.ConsumerGroupDescribeRequest(names)
+
+    def members():
+        machines = rig.node.broker.groups.machines(rig.now)
+        return sum(len(one.members) for each in machines for one in each.groups.values())
+
+    assert members() == len(names)
+    rig.now.monotonic_ms += 46_000
+    rig.node.purgatory.expire(rig.now.monotonic_ms)
+    assert members() >= len(names) - 1
+    for _ in range(30):
+        before = members()
+        rig.node.work(lambda: True)
+        assert before - members() <= 1
+    assert members() == 0
+    assert all(not group.members for group in rig.ask(consumer_group_describe, request).groups)

@@ -312,7 +312,7 @@ def test_markers_that_were_not_written_are_written_after_a_restart(tmp_path, mon
     rig.create("orders")
     producer = rig.producer()
     producer.send("orders", "x")
-    monkeypatch.setattr(TransactionMarkers, "finish", lambda self, shard: None)
+    monkeypatch.setattr(TransactionMarkers, "finish_latest", lambda self, shard: None)
     assert producer.commit() == NONE
     assert rig.list() == {"t": "PrepareCommit"}
     assert rig.committed("orders") == []
