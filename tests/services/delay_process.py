@@ -148,11 +148,23 @@ class DelayProcess:
     def __enter__(self) -> DelayProcess:
         return self.start() if self.process is None else self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, _: object
+    ) -> None:
+        if failure is not None:
+            failure.add_note(self._described())
         if self.process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self.go_on()
             self.kill()
+
+    def _described(self) -> str:
+        """For a test that failed: whether it lives, its numbers, and the end of its log."""
+        ended = None if self.process is None else self.process.poll()
+        numbers: object = None
+        with contextlib.suppress(*NO_ANSWER):
+            numbers = self.ask("/stats")
+        return f"{self.instance}: ended with {ended}, {numbers}\n{self.log_text()[-4000:]}"
 
 
 class OnAMovedClock(DelayProcess):

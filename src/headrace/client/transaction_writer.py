@@ -17,6 +17,7 @@ from headrace.client.connection import ClientSettings, made, wait_for_topic
 from headrace.client.errors import kafka_error
 from headrace.client.faults import Fault, NotSendable, faults
 from headrace.client.intake import GroupMember, GroupOffset, RawRecord, natives_of
+from headrace.client.transaction_offsets import send_offsets
 
 ANY_PARTITION = -1  # the partitioner decides
 NOW = 0
@@ -128,9 +129,12 @@ class TransactionWriter:
     def send_offsets(
         self, offsets: Iterable[GroupOffset], member: GroupMember, timeout_s: float
     ) -> None:
-        """Commit offsets with the transaction; an older generation than the group's is refused."""
+        """Commit offsets with the transaction; an older generation than the group's is refused.
+
+        A fatal Fault if librdkafka hangs; the outcome is that of a producer that died.
+        """
         with faults():
-            self._native.send_offsets_to_transaction(natives_of(offsets), member, timeout_s)
+            send_offsets(self._native, natives_of(offsets), member, timeout_s)
 
     def commit(self, timeout_s: float) -> None:
         with faults():

@@ -23,8 +23,9 @@ DELIVERY_TIMEOUT_MS = 120_000
 # When no broker answers, librdkafka (from 2.10 on) drops those it knows and bootstraps anew, but a
 # transactional producer may go on waiting for a dropped one: send_offsets_to_transaction then hangs
 # beyond its time-out. Seen with 2.16.0, on Apache Kafka too; librdkafka's issues 5511 and 5456.
-# So the known ones are tried again. The price: after a move of the whole cluster to other addresses
-# the producer must be made anew.
+# So the known ones are tried again; a call that hangs all the same is given up
+# (transaction_offsets.py). The price: after a move of the whole cluster to other addresses the
+# producer must be made anew.
 NO_REBOOTSTRAP = "none"
 
 

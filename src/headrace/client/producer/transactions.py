@@ -30,6 +30,7 @@ from headrace.client.errors import (
     kafka_error,
 )
 from headrace.client.refusals import Refusals
+from headrace.client.transaction_offsets import send_offsets
 
 log = logging.getLogger("headrace.client")
 
@@ -94,7 +95,7 @@ class Transaction:
         if not offsets:
             return
         member = consumer.group_metadata()
-        self._tried(lambda: self._producer.send_offsets_to_transaction(offsets, member, PATIENCE_S))
+        self._tried(lambda: send_offsets(self._producer, offsets, member, PATIENCE_S))
 
     def begin(self) -> None:
         self._tried(self._producer.begin_transaction)

@@ -149,7 +149,7 @@ class Deliverer:
                 "retry.backoff.max.ms": LONGEST_RETRY_MS,
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 500,
-                # librdkafka 2.16 can hang in send_offsets_to_transaction after a re-bootstrap.
+                # After a re-bootstrap librdkafka 2.16 often hangs (client/transaction_offsets.py).
                 "metadata.recovery.strategy": "none",
                 # A report for each record would cost as much as sending it.
                 "delivery.report.only.error": True,
