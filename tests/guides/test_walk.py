@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,6 +65,33 @@ def test_every_guide_is_walked() -> None:
     there = {str(path.relative_to(ROOT)) for path in (ROOT / "docs" / "guide").glob("*.md")}
     walked = {*ON_ONE_NODE, *ON_A_SECURED_NODE, *ON_THREE_BROKERS, *ON_SPARK}
     assert there | {"README.md"} == walked | {*REFERENCE}
+
+
+def test_programs_print_words_in_one_piece() -> None:
+    """Handlers run on several threads, and `print` writes each of its arguments by itself.
+
+    A walk that waits for "delivered 199" once saw "delivered 89delivered 110", then " 199".
+    """
+    found = []
+    for guide in (*ON_ONE_NODE, *ON_SPARK):
+        for block in blocks_of(ROOT / guide, guide):
+            if block.note.startswith("file ") and block.language == "python":
+                found += [f"{block.place}: {each}" for each in prints_in_pieces(block.body)]
+    assert not found
+
+
+def prints_in_pieces(program: str) -> list[str]:
+    """Calls of `print` with several arguments in functions that have a decorator."""
+    return [
+        ast.unparse(call)
+        for function in ast.walk(ast.parse(program))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and function.decorator_list
+        for call in ast.walk(function)
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Name)
+        and call.func.id == "print"
+        and len(call.args) > 1
+    ]
 
 
 @pytest.fixture(scope="module")
