@@ -65,3 +65,4 @@ if __name__ == "__main__":
         shop.place(order, total)
     shop.pay("order-42")
     shop.close_unpaid(2)
+    shop.producer.close()

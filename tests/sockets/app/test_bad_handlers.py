@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import threading
@@ -152,3 +153,6 @@ def test_a_handler_that_does_not_end_is_given_up_at_the_stop(
     assert app._sender is None  # it went to the end
     assert "stubborn does not end" in caplog.text
     worker._loop_thread.join(60)
+    del app, worker, stubborn
+    gc.collect()
+    assert "was destroyed but it is pending" not in caplog.text

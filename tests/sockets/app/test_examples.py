@@ -1,5 +1,6 @@
 """The examples do what their READMEs say."""
 
+import asyncio
 import importlib.util
 import json
 import sys
@@ -65,6 +66,7 @@ def test_the_order_service_bills_once_in_order_and_parks_what_cannot_be(tmp_path
         assert len(list(letters.redrive("orders.billing.dead", Selection(), by="test"))) == 1
         running.until(lambda: len(running.records("bills")) == 4)
         assert values(running.records("bills"))[-1] == {"order": 4, "on_account": False}
+    asyncio.run(billing.engine.dispose())
 
 
 @pytest.mark.integration

@@ -35,6 +35,16 @@ def at(broker: Broker) -> ClientSettings:
     return connection(bootstrap=broker.bootstrap)
 
 
+async def sample_and_close(sampler: Sampler) -> None:
+    await sampler.sample()
+    await close(sampler)
+
+
+async def close(sampler: Sampler) -> None:
+    await sampler.close()
+    await sampler.access.close()
+
+
 def test_one_look_says_of_every_group_what_each_says_of_itself(at: ClientSettings) -> None:
     groups = Groups(at)
     names = [each.group for each in groups.all()]
@@ -50,15 +60,12 @@ def test_one_look_says_of_every_group_what_each_says_of_itself(at: ClientSetting
 
 
 def test_samples_are_kept_in_a_file_of_the_cluster(at: ClientSettings, tmp_path: Path) -> None:
-    async def one_round(sampler: Sampler) -> None:
-        await sampler.sample()
-        await sampler.close()
-        await sampler.access.close()
-
     now_s = 1_900_000_800
     for second in (0, 60):
         asyncio.run(
-            one_round(Sampler(ClusterAccess(at), tmp_path, wall_s=partial(float, now_s + second)))
+            sample_and_close(
+                Sampler(ClusterAccess(at), tmp_path, wall_s=partial(float, now_s + second))
+            )
         )
     [file] = tmp_path.iterdir()
     assert file.name.startswith("lag-") and file.suffix == ".sqlite"
@@ -66,12 +73,13 @@ def test_samples_are_kept_in_a_file_of_the_cluster(at: ClientSettings, tmp_path:
     asyncio.run(again.sample())
     assert not again.problem
     assert again.store.topics_of("billing") == ["orders"]
+    asyncio.run(close(again))
 
 
 @pytest.mark.integration
 def test_a_cluster_that_does_not_answer_is_told_of_and_asked_again() -> None:
     sampler = Sampler(ClusterAccess(connection(bootstrap="127.0.0.1:1", timeout_s=1)))
-    asyncio.run(sampler.sample())
+    asyncio.run(sample_and_close(sampler))
     assert "127.0.0.1:1" in sampler.problem
 
 

@@ -42,6 +42,7 @@ def test_an_unpaid_order_closes_itself_after_thirty_minutes(broker: Broker) -> N
     broker.advance(minutes=20)
     shop.close_unpaid(1)
     assert shop.orders == {"order-1": "closed", "order-2": "paid", "order-3": "closed"}
+    shop.producer.close()
 
 
 def test_the_shop_runs_as_its_readme_says(broker: Broker) -> None:

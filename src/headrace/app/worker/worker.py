@@ -238,6 +238,10 @@ class Worker:
         for task in asyncio.all_tasks(self._loop):
             task.cancel()
         self._loop.run_until_complete(asyncio.sleep(0))
+        for task in asyncio.all_tasks(self._loop):
+            # It catches its cancellation, and `_cancel` has logged that it is given up: asyncio
+            # need not log "Task was destroyed but it is pending!" some time later.
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
         self._loop.close()
 
     def watch_loop(self) -> None:
