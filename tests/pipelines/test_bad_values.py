@@ -7,9 +7,9 @@ import decimal
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from headrace.pipelines import Topic
+from headrace.pipelines import Table, Topic, pipeline, testing
 from headrace.pipelines.rows import record_rows
 
 pytestmark = pytest.mark.timeout(1200)
@@ -219,3 +219,20 @@ def test_each_digit_of_a_decimal_is_kept_or_told_of(spark: SparkSession) -> None
         assert (why is None) == (kept is not None), (value, why)
         if kept is not None:
             assert row == {"n": decimal.Decimal(kept)}
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kathmandu", "America/St_Johns"])
+def test_an_event_time_is_before_1970_by_the_moment_not_by_the_clock_of_the_zone(
+    spark: SparkSession, zone: str
+) -> None:
+    """Spark's watermark begins at that moment: rows before it would be late without a word."""
+    source = Topic("t", schema="id LONG, at TIMESTAMP", event_time="at", late="1 hour")
+
+    @pipeline(source=source, sink=Table("t"), zone=zone)
+    def dated(rows: DataFrame) -> DataFrame:
+        return rows.select("id")
+
+    times = ["1969-12-31T23:59:59Z", "1970-01-01T00:00:00Z"]
+    found = testing.run(dated, [{"id": n, "at": at} for n, at in enumerate(times)], spark)
+    assert found.rows == [{"id": 1}]
+    assert [why for _, why in found.bad] == ["at is before 1970"]

@@ -290,7 +290,7 @@ def _time_reasons(found: DataFrame, topic: Topic, clock: Column | None) -> list[
         *([] if limit is None else [ahead.reason(name, time, limit, clock)]),
         # Windows would leave it out and say nothing.
         F.when(time.isNull(), F.lit(f"the event time {name} is missing")),
-        F.when(time < F.lit("1970-01-01").cast("timestamp"), F.lit(f"{name} is before 1970")),
+        F.when(time < F.timestamp_millis(F.lit(0)), F.lit(f"{name} is before 1970")),
     ]
 
 
