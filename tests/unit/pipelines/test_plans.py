@@ -114,12 +114,16 @@ def test_rows_are_taken_over_by_key() -> None:
     assert take == (
         f'INSERT INTO {target} AS t ({columns}) SELECT {columns} FROM "s" '
         'ON CONFLICT ("shop", "day") DO UPDATE SET "the ""sum""" = EXCLUDED."the ""sum""", '
-        '"at" = EXCLUDED."at" WHERE t."at" IS NULL OR (EXCLUDED."at") >= (t."at")'
+        '"at" = EXCLUDED."at" WHERE CASE WHEN t."at" IS NULL THEN '
+        'NOT EXCLUDED."at" IS NULL OR TRUE ELSE (EXCLUDED."at") >= (t."at") END'
     )
-    placed = statements(sink, '"s"', [*columns_of, "_record_offset"], ["at", "_record_offset"])
+    placed = statements(
+        sink, '"s"', [*columns_of, "_record_offset"], ["at", "_record_offset"], ["at"]
+    )
     assert placed[1].endswith(
-        'WHERE t."at" IS NULL OR (EXCLUDED."at", COALESCE(EXCLUDED."_record_offset", -1)) >= '
-        '(t."at", COALESCE(t."_record_offset", -1))'
+        'OR (COALESCE(EXCLUDED."_record_offset", -1)) >= (COALESCE(t."_record_offset", -1)) ELSE '
+        '(EXCLUDED."at" COLLATE "C", COALESCE(EXCLUDED."_record_offset", -1)) >= '
+        '(t."at" COLLATE "C", COALESCE(t."_record_offset", -1)) END'
     )
     assert statements(Jdbc("a", url=URL, key="id"), '"s"', ["id"])[1].endswith("DO NOTHING")
     assert "CONFLICT" not in statements(Jdbc("a", url=URL), '"s"', ["id"])[1]

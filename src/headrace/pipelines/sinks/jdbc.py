@@ -10,7 +10,7 @@ Not done: other databases.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -88,10 +88,14 @@ def stage_of(sink: Jdbc, stream: str) -> str:
 
 
 def statements(
-    sink: Jdbc, stage: str, columns: Sequence[str], order: Sequence[str] = ()
+    sink: Jdbc,
+    stage: str,
+    columns: Sequence[str],
+    order: Sequence[str] = (),
+    texts: Collection[str] = (),
 ) -> list[str]:
-    """SQL from the batch's own table to the sink's; a row stays if it is greater by `order`. Knows
-    no Spark."""
+    """SQL from the batch's own table to the sink's; a row stays if it is greater by `order`, of
+    which `texts` are columns of text. Knows no Spark."""
     target, names = target_of(sink), ", ".join(quoted(column) for column in columns)
     keys = ", ".join(quoted(key) for key in sink.keys)
     unique = f", PRIMARY KEY ({keys})" if keys else ""
@@ -101,21 +105,34 @@ def statements(
         changed = ", ".join(f"{quoted(one)} = EXCLUDED.{quoted(one)}" for one in others)
         taken += f" ON CONFLICT ({keys}) DO " + (f"UPDATE SET {changed}" if others else "NOTHING")
         if others and order:
-            taken += f" WHERE t.{quoted(order[0])} IS NULL OR {_is_newer(order)}"
+            taken += f" WHERE {_is_newer(order, texts)}"
     return [
         f"CREATE TABLE IF NOT EXISTS {target} (LIKE {stage}{unique})",
         taken,
     ]
 
 
-def _is_newer(order: Sequence[str]) -> str:
-    """Where a row of before has no place, the new one stays."""
-    none = {one: "''" if one == TOPIC else "-1" for one in order[1:]}
-    sides = []
-    for side in ("EXCLUDED", "t"):
-        rest = (f"COALESCE({side}.{quoted(one)}, {none[one]})" for one in order[1:])
-        sides.append(", ".join([f"{side}.{quoted(order[0])}", *rest]))
-    return f"({sides[0]}) >= ({sides[1]})"
+def _is_newer(order: Sequence[str], texts: Collection[str]) -> str:
+    """As Spark decides between rows of one batch (`latest.ByColumns`), or the table would depend on
+    how records fell into batches: null is the least, and text is compared by its bytes, not by the
+    rules of a language. Where a row of before has no place, the new one stays."""
+    first, *rest = order
+
+    def side(of: str, names: Sequence[str]) -> str:
+        return ", ".join(_comparable(of, name, texts, is_place=name != first) for name in names)
+
+    whole = f"({side('EXCLUDED', order)}) >= ({side('t', order)})"
+    both_null = f"({side('EXCLUDED', rest)}) >= ({side('t', rest)})" if rest else "TRUE"
+    new, old = f"EXCLUDED.{quoted(first)} IS NULL", f"t.{quoted(first)} IS NULL"
+    return f"CASE WHEN {old} THEN NOT {new} OR {both_null} ELSE {whole} END"
+
+
+def _comparable(of: str, name: str, texts: Collection[str], *, is_place: bool) -> str:
+    value = f"{of}.{quoted(name)}"
+    if is_place:
+        none = "''" if name == TOPIC else "-1"
+        value = f"COALESCE({value}, {none})"
+    return f'{value} COLLATE "C"' if name in texts else value
 
 
 def write(
@@ -200,10 +217,11 @@ def _take_over(
         connection.setAutoCommit(False)
         statement = connection.createStatement()
         if once is None or _first_time(connection, beside(sink, BATCHES), once):
-            make, take = statements(sink, stage, rows.columns, order)
+            make, take = statements(sink, stage, rows.columns, order, _texts(rows))
             statement.executeUpdate(make)
             _widen(connection, sink, stage, note)
             statement.executeUpdate(take)
+            _refuse_rounded(connection, sink, stage)
         statement.executeUpdate(f"DROP TABLE {stage}")
         connection.commit()
     finally:
@@ -228,6 +246,45 @@ def _widen(connection: Any, sink: Jdbc, stage: str, note: Say) -> None:
     if new:
         shown = ", ".join(f"{name} {kind}" for name, kind in new)
         note(f"new columns in {sink.name}: {shown}")
+
+
+def _texts(rows: DataFrame) -> list[str]:
+    from pyspark.sql.types import StringType
+
+    return [one.name for one in rows.schema.fields if isinstance(one.dataType, StringType)]
+
+
+def _refuse_rounded(connection: Any, sink: Jdbc, stage: str) -> None:
+    """PostgreSQL rounds 1.5 for a column of integers, and a time for one of days, without a word.
+    Called when the rows have been taken over: a type that they cannot become at all has been
+    refused by then, and nothing is committed yet."""
+    asked = connection.prepareStatement(
+        "SELECT s.attname, format_type(s.atttypid, s.atttypmod), format_type(t.atttypid, "
+        "t.atttypmod) FROM pg_attribute s JOIN pg_attribute t USING (attname) "
+        "WHERE s.attrelid = ?::regclass AND t.attrelid = ?::regclass AND s.attnum > 0 "
+        "AND (s.atttypid, s.atttypmod) <> (t.atttypid, t.atttypmod)"
+    )
+    asked.setString(1, stage)
+    asked.setString(2, target_of(sink))
+    found, others = asked.executeQuery(), []
+    while found.next():
+        others.append(tuple(str(found.getString(n)) for n in (1, 2, 3)))
+    for name, sent, kept in others:
+        if kept == "real":  # a column that is meant to have seven digits
+            continue
+        value = quoted(name)
+        back = f"{value}::{kept}::{sent}"
+        same = f"octet_length({back}) = octet_length({value})" if sent == "text" else "TRUE"
+        lost = connection.createStatement().executeQuery(
+            f"SELECT {value}::text FROM {stage} WHERE {value} IS NOT NULL "
+            f"AND NOT ({back} IS NOT DISTINCT FROM {value} AND {same}) LIMIT 1"
+        )
+        if lost.next():
+            raise PipelineError(
+                f"{sink.shown} did not take a batch: the column {name} of {sink.name} is {kept}, "
+                f"and {lost.getString(1)!r} would become another value in it. Change the column to "
+                f"{sent}, or the value in the function."
+            )
 
 
 def _first_time(connection: Any, batches: str, once: Once) -> bool:
