@@ -228,6 +228,14 @@ pipelines: $(SPARK_STAMP) servers ## data pipelines on a real Spark, minutes
 	$(IN_TESTS_TMPDIR) ROUNDS=$(ROUNDS) $(SPARK_BIN)/python -m pytest -n $(SPARKS) --dist loadfile \
 	  tests/pipelines $(PYTEST_ARGS)
 
+SEED ?= 0
+
+.PHONY: drawn-pipelines
+drawn-pipelines: $(SPARK_STAMP) servers ## drawn models, streams and kills beside plain Python: SEEDS=100
+	$(IN_TESTS_TMPDIR) PIPELINE_SEED=$(SEED) PIPELINE_SEEDS=$(SEEDS) $(SPARK_BIN)/python -m pytest \
+	  -n $(SPARKS) --dist loadfile tests/pipelines/test_drawn_models.py \
+	  tests/pipelines/test_drawn_streams.py tests/pipelines/test_generated.py $(PYTEST_ARGS)
+
 $(SPARK_STAMP): requirements/spark.txt requirements/dev.txt $(DEV_STAMP)
 	@echo 'Installing what requirements/spark.txt locks'
 	@$(BIN)/python -m venv .cache/pipelines-python

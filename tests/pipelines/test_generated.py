@@ -8,7 +8,6 @@ from `PIPELINE_SEED` on. A seed that fails is its own report: run it again with 
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
@@ -26,13 +25,12 @@ from headrace.pipelines.stream.span import parse
 from tests.pipelines.conftest import Run
 from tests.pipelines.generated import PARTITIONS, Case, case
 from tests.pipelines.orders import forget_last_batch, read
+from tests.pipelines.seeds import seeds
 
 pytestmark = pytest.mark.timeout(7200)
 
-FIXED = (3, 18, 24)  # rows by key, a window, each value once: with joins, a union, repeats
-BEGIN = int(os.environ.get("PIPELINE_SEED", "0"))
-COUNT = int(os.environ.get("PIPELINE_SEEDS", "1" if BEGIN else "0"))
-SEEDS = tuple(range(BEGIN, BEGIN + COUNT)) or FIXED
+# Rows by key, a window, each value once: with joins, a union, repeats.
+SEEDS = seeds(3, 18, 24)
 
 
 def make(connection: ClientSettings, topic: str) -> None:
