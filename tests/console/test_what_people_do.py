@@ -8,6 +8,7 @@ from playwright.sync_api import Page, expect
 
 from headrace.client.connection import connection
 from headrace.client.producer.producer import Producer
+from headrace.testing import Broker
 from tests.console.conftest import SLOWEST_MS
 from tests.console.served import Served
 
@@ -173,3 +174,14 @@ def test_a_mistyped_filter_keeps_the_form(visit: Visit, full: Served) -> None:
     page.get_by_role("button", name="Show", exact=True).click()
     expect(page.get_by_role("alert")).to_contain_text("at character 15")
     expect(page.get_by_label("Expression")).to_have_value("value.amount >")
+
+
+def test_the_dot_of_an_open_page_turns_red_when_the_broker_ends(visit: Visit) -> None:
+    with Broker() as broker, Served(broker.bootstrap) as served:
+        page = visit(served)
+        page.goto("/pipelines")  # it asks the cluster nothing
+        connection_of_page = page.locator("[data-connection]")
+        expect(connection_of_page).to_contain_text("connected")
+        broker.stop()
+        expect(connection_of_page).to_contain_text("no broker answers")
+        expect(connection_of_page.locator(".dot.bad")).to_be_visible()
