@@ -86,4 +86,4 @@ def test_pages_of_an_empty_cluster_teach(visit: Visit, empty: Served) -> None:
         page.goto(path)
         look_closely(page)
     page.goto("/groups")
-    assert page.get_by_text("Programs that read a topic together form a group").is_visible()
+    assert page.get_by_text("Consumers that read a topic together form a group").is_visible()

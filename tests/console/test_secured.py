@@ -76,7 +76,7 @@ def test_an_administrator_gives_a_right_and_takes_it_away(visit: Visit, secured:
     page = visit(secured, ignore_https_errors=True)
     log_in(page, "admin")
     page.goto("/security")
-    for summary in ("Add a user", "Add a right", "Set a limit"):
+    for summary in ("Add a user", "Add an ACL", "Set a limit"):
         page.get_by_text(summary, exact=True).click()
     look_closely(page)
     page.set_viewport_size(NARROW)
@@ -84,13 +84,13 @@ def test_an_administrator_gives_a_right_and_takes_it_away(visit: Visit, secured:
     page.get_by_label("Who", exact=True).fill("carol")
     page.locator("select[name=access]").select_option("consumer")
     page.get_by_label("named").fill("orders")
-    page.get_by_role("button", name="Add the right").click()
+    page.get_by_role("button", name="Add the ACL").click()
     expect(page.get_by_role("status").first).to_contain_text("User:carol may read topic orders")
     expect(page.get_by_role("status").first).to_contain_text("acls add --principal carol")
     right = page.get_by_role("row").filter(has_text="may read topic orders")
     right.filter(has_text="carol").get_by_text("Remove …").click()
     look_closely(page)
-    page.get_by_role("button", name="Remove this entry").click()
+    page.get_by_role("button", name="Remove this ACL").click()
     expect(page.get_by_role("status").first).to_contain_text("Removed: User:carol may read")
 
 

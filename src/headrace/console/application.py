@@ -158,7 +158,7 @@ STATUS_OF: tuple[tuple[type[Exception], int], ...] = (
     (ClientError, 502),
 )
 HEADINGS = {
-    400: "That cannot be read",
+    400: "Invalid input",
     401: "Log in first",
     408: "Too slow",
     429: "Too often",
@@ -166,9 +166,9 @@ HEADINGS = {
     404: "Not found",
     413: "Too large",
     421: "Not this address",
-    500: "The console has made a mistake",
-    502: "The cluster says no",
-    503: "Nobody answers",
+    500: "Error in the console",
+    502: "The cluster refused the request",
+    503: "No broker answers",
     504: "No answer in time",
 }
 
@@ -296,7 +296,7 @@ async def _answer(console: Console, request: web.Request, handler: Handler) -> w
             console,
             request,
             500,
-            "This is a mistake in the console, not in your cluster; its log says more.",
+            "This is a defect of the console, not of your cluster. See the log of the console.",
         )
 
 

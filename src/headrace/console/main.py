@@ -151,7 +151,7 @@ class Site:
 def _require_safe(connection: ClientSettings, settings: Settings) -> None:
     if settings.login and not uses_passwords(connection.settings):
         raise CannotServe(
-            "Logins are those of the cluster, and it is not told how people log in there: give "
+            "People log in with users of the cluster, and the login mechanism is not known: give "
             "security.protocol=sasl_ssl and sasl.mechanism by --client-config or -X."
         )
     if is_loopback(settings.host):
@@ -164,8 +164,8 @@ def _require_safe(connection: ClientSettings, settings: Settings) -> None:
         )
     if is_everywhere(settings.host) and not settings.names:
         raise CannotServe(
-            f"{settings.host} is no name that a browser can use: say with --name by which name "
-            "or address people open the console. Other names are refused."
+            f"{settings.host} is not a name that a browser can use: give --name, the host name or "
+            "address by which people open the console. Other names are refused."
         )
 
 

@@ -58,7 +58,7 @@ def offsets_in(said: str) -> dict[int, int] | None:
         partition, _, offset = word.partition(":")
         number, at = _whole(partition), _whole(offset)
         if number is None or at is None or len(words) > MOST_PARTITIONS_NAMED:
-            raise Unreadable("The place in the address cannot be read; begin at the newest.")
+            raise Unreadable("The position in the address is invalid; start at the newest.")
         found[number] = at
     return found
 
@@ -76,5 +76,5 @@ def moment_ms(said: str) -> int:
         return int(datetime.fromisoformat(said).timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
         raise Unreadable(
-            f"{said!r} is no time; write 2026-01-31T10:00, or milliseconds since 1970."
+            f"{said!r} is not a time; write 2026-01-31T10:00, or milliseconds since 1970."
         ) from None

@@ -33,7 +33,7 @@ def at(broker: Broker) -> ClientSettings:
 def visitor(broker: Broker, at: ClientSettings) -> Iterator[Visitor]:
     with Served(broker.bootstrap) as served:
         visitor = served.visitor()
-        assert "No topic takes delayed messages yet" in visitor.get("/delayed").said()
+        assert "No topic accepts delayed messages yet" in visitor.get("/delayed").said()
         made = visitor.post("/create-topic", {"name": "tea", "delayed": "1", "partitions": "1"})
         assert "headrace topics create tea --partitions 1 --delayed" in made.said()
         with Producer(at, settings=FILLS) as producer:

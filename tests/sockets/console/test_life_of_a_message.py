@@ -113,12 +113,12 @@ def test_another_message_has_a_life_of_its_own(story: tuple[Visitor, TestApp, Ba
 
 def test_what_is_not_there_is_said(story: tuple[Visitor, TestApp, Bank]) -> None:
     visitor, _, _ = story
-    assert "No such message was found" in visitor.get("/life?topic=orders&id=never").said()
-    assert "No such message was found" in _life(visitor, 0, 9_999).said()
-    assert "No such message was found" in _life(visitor, 77, 0).said()
+    assert "No message found" in visitor.get("/life?topic=orders&id=never").said()
+    assert "No message found" in _life(visitor, 0, 9_999).said()
+    assert "No message found" in _life(visitor, 77, 0).said()
     assert visitor.get("/life?topic=not-there&id=x").status == 404
     assert visitor.get("/life?id=x").status == 400
-    assert "Follow a message" in visitor.get("/life").said()
+    assert "Trace a message" in visitor.get("/life").said()
 
 
 def _life(visitor: Visitor, partition: int, offset: int, topic: str = "orders") -> Any:

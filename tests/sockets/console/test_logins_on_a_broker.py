@@ -279,7 +279,7 @@ def test_beyond_this_machine_only_with_tls_a_login_and_a_name(
             Site(at(node, "sampler"), Settings("0.0.0.0", 0, **more))
     Site(at(node, "sampler"), Settings("0.0.0.0", 0, names=("c.example",), **safe))  # type: ignore[arg-type]
     plain = ClientSettings({"bootstrap.servers": "localhost:1"})
-    with pytest.raises(CannotServe, match="how people log in"):
+    with pytest.raises(CannotServe, match="the login mechanism"):
         Site(plain, Settings("localhost", 0, login=True))
     with pytest.raises(CannotServe, match="cannot be used for TLS"):
         Site(plain, Settings("localhost", 0, tls=(certificates.ca, None)))

@@ -143,7 +143,7 @@ def test_one_entry_goes_and_its_neighbours_stay(visitor: Visitor, admin: Admin) 
     left = [each for each in admin.acls.find() if each.resource == "pay"]
     assert sorted(left) == sorted(entries[1:])
     gone = visitor.post("/security/acls/remove", fields_of(entries[0]))
-    assert gone.status == 502 and "no such entry any more" in gone.said()
+    assert gone.status == 502 and "no longer exists" in gone.said()
 
 
 @pytest.mark.parametrize(
@@ -152,8 +152,8 @@ def test_one_entry_goes_and_its_neighbours_stay(visitor: Visitor, admin: Admin) 
         ({"resource_type": "planet"}, "Say on what"),
         ({"resource": ""}, "name is missing"),
         ({"resource": "*", "prefixed": "1"}, "not the beginning of a name"),
-        ({"access": "consumer", "resource_type": "cluster"}, "needs no right on"),
-        ({"access": "write", "resource_type": "group"}, "Nobody can write a group"),
+        ({"access": "consumer", "resource_type": "cluster"}, "needs no permission on"),
+        ({"access": "write", "resource_type": "group"}, "is not an operation on"),
         ({"access": ""}, "possible: read"),
         ({"principal": ""}, "Who is missing"),
     ],

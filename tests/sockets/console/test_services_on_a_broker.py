@@ -82,7 +82,7 @@ def visitor(broker: Broker, database: str, pipelines: Path) -> Iterator[Visitor]
 def test_an_open_transaction_is_shown_and_aborted_with_a_warning(
     visitor: Visitor, at: ClientSettings
 ) -> None:
-    assert "None is open." in visitor.get("/transactions").said()
+    assert "No open transactions." in visitor.get("/transactions").said()
     Admin(at).topics.create("orders", partitions=1)
     with ExitStack() as until, Producer(at, transactional_id=f"shop {HOSTILE}") as producer:
         transaction = until.enter_context(producer.transaction())

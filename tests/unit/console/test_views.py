@@ -143,7 +143,7 @@ def test_what_an_address_says_is_read_strictly() -> None:
             whole({"n": wrong}, "n", default=1)
     assert moment_ms("1700000000000") == 1_700_000_000_000
     assert moment_ms("2026-01-31T10:00:00Z") == 1_769_853_600_000
-    with pytest.raises(Unreadable, match="is no time"):
+    with pytest.raises(Unreadable, match="is not a time"):
         moment_ms("tomorrow")
 
 
@@ -194,7 +194,7 @@ def test_a_form_becomes_a_message_and_back() -> None:
     assert (draft.key, draft.value, draft.when) == (None, "a\nb", {"delay": "30m"})
     assert draft.headers == [("kind", "sale"), ("trace", "1")]
     assert draft_from({"tombstone": "1", "value": "x"}).value_bytes() is None
-    with pytest.raises(Unreadable, match="is no header"):
+    with pytest.raises(Unreadable, match="is not a header"):
         draft_from({"headers": "nonsense"})
     assert draft_of(record(b"v", key=b"k", headers=[("h", b"1")])).header_lines() == "h: 1"
     assert draft_of(record(b"\xff")).lost

@@ -84,9 +84,9 @@ class ClusterAccess:
     ) -> Answer:
         """`question(connection, *given)`, on a thread."""
         if self._is_closed:
-            raise Ended("You are logged out, or the console stops.")
+            raise Ended("You are logged out, or the console is stopping.")
         if self._under_way >= self._most:
-            raise TooBusy("The console has too many questions under way; try again in a moment.")
+            raise TooBusy("The console has too many requests in progress; try again in a moment.")
         self._under_way += 1
         since_s = page_began_s.get() or time.monotonic()
         call = functools.partial(question, self.connection.for_page(since_s), *given)
@@ -97,7 +97,7 @@ class ClusterAccess:
         except TimeoutError:
             raise TookTooLong(
                 f"The cluster did not answer within {longest_s:g} seconds. It may be busy or "
-                "partly down; the page can simply be loaded again."
+                "partly down; reload the page to try again."
             ) from None
 
     async def part(self, question: Callable[..., Answer], *given: Any) -> Part[Answer]:

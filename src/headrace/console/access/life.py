@@ -274,9 +274,9 @@ class _Search:
 def _read_by(group: str, done: bool, *, retried: bool) -> Step:
     if done:
         title = f"Handled by group {group}" + (" after retries" if retried else "")
-        return Step(None, GOOD, title, ["its committed offset lies behind it"])
+        return Step(None, GOOD, title, ["the committed offset is after it"])
     title = f"Group {group} is to try again" if retried else f"Not read yet by group {group}"
-    return Step(None, BAD if retried else WAITS, title, ["its committed offset lies before it"])
+    return Step(None, BAD if retried else WAITS, title, ["the committed offset is before it"])
 
 
 ROOT_ORDER = 3

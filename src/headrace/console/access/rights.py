@@ -47,7 +47,7 @@ def remove_entry(connection: ClientSettings, entry: Acl) -> None:
         entry.permission,
     )
     if not Acls(connection).remove([exactly]):
-        raise ClientError("There is no such entry any more. Nothing was changed.")
+        raise ClientError("This ACL no longer exists. Nothing was changed.")
 
 
 def set_limits(

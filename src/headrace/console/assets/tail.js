@@ -34,18 +34,18 @@ function row(message) {
   made.className = "fresh";
   const link = document.createElement("a");
   link.href = `${part.dataset.message}?partition=${message.partition}&offset=${message.offset}`;
-  link.textContent = `${message.partition}@${message.offset}`;
-  const place = document.createElement("th");
-  place.scope = "row";
-  place.className = "mono";
-  place.append(link);
+  link.textContent = message.offset;
+  const offset = document.createElement("th");
+  offset.scope = "row";
+  offset.className = "mono n";
+  offset.append(link);
   const marks = message.marks.flatMap((mark) => {
     const badge = document.createElement("span");
     badge.className = "badge";
     badge.textContent = mark;
     return [badge, " "];
   });
-  made.append(place, cell("mono time", message.time), cell("key", span(message.key, message.key_kind)),
+  made.append(cell("mono n", message.partition), offset, cell("mono time", message.time), cell("key", span(message.key, message.key_kind)),
     cell("grow", ...marks, span(message.value, message.value_kind)));
   return made;
 }

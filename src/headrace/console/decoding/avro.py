@@ -37,7 +37,7 @@ class Schema:
         try:
             self._schema = json.loads(said)
         except (ValueError, RecursionError):
-            raise AvroRefused("The schema is no JSON.") from None
+            raise AvroRefused("The schema is not JSON.") from None
         self._named: dict[str, Any] = {}
         self._name(self._schema, "", 0)
 
@@ -73,7 +73,7 @@ class Schema:
             elif kind != "fixed":
                 self._name(kind, space, depth + 1)
         elif not isinstance(schema, str):
-            raise AvroRefused(f"{schema!r} is no type of a schema.")
+            raise AvroRefused(f"{schema!r} is not a type of Avro.")
 
     def decode(self, raw: bytes) -> Any:
         """As JSON would hold it. A prefix is tried when the bytes alone make no sense."""

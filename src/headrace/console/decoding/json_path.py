@@ -34,7 +34,7 @@ def parse(said: str) -> list[Step]:
         found = _STEP.match(path, at)
         if found is None or (at and path[at] not in ".["):
             raise PathRefused(
-                f"{said!r} is no JSON path; write items[0].sku, items[*].sku or ['odd name'].sku."
+                f"{said!r} is not a JSON path; such as items[0].sku or ['odd name'].sku."
             )
         if found["number"] is not None:
             steps.append(int(found["number"]))

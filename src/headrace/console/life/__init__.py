@@ -1,1 +1,1 @@
-"""The life of one message: which records of which topics are about it, and what they tell."""
+"""Trace a message: which records of which topics are about it, and what they tell."""

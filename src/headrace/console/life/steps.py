@@ -66,7 +66,7 @@ def _settled(record: Record) -> Step:
         details.append("with an edited value")
     if entry.sent_to:
         details.append(f"to {entry.sent_to}, which only the group that failed reads")
-    title = "Sent again from the dead letters" if driven else "Put away"
+    title = "Sent again from the dead letters" if driven else "Discarded"
     return Step(entry.at_ms or record.timestamp_ms, PLAIN, title, details, record)
 
 

@@ -179,11 +179,11 @@ async def stop(console: Console, request: web.Request) -> web.StreamResponse:
     topics = await console.access.ask(topics_of_group, group)
     job = console.jobs.get(whole(form, "job", default=0))
     if job is None or job not in visible_jobs(console, group, topics):
-        raise Unreadable("There is no such job.")
+        raise Unreadable("No such job.")
     if console.person is not None and job.by != console.by:
         await console.access.ask(require_administrator)  # what another person has started
     console.jobs.stop(job, console.by)
-    said = f"Told to stop: {job_card(job).title}. It can go on from where it is."
+    said = f"Stopping: {job_card(job).title}. It can go on from where it is."
     return console.done(request, _page_of(group), said)
 
 

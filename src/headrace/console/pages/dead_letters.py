@@ -116,12 +116,12 @@ async def settle(console: Console, request: web.Request) -> web.StreamResponse:
     topic, form = request.match_info["topic"], await request.post()
     action, reason = text_in(form, "action"), text_in(form, "reason").strip()
     if action not in ACTIONS:
-        raise Unreadable("Say what to do: send again, or put away.")
+        raise Unreadable("Choose an action: send again, or discard.")
     every = text_in(form, "scope") == "filter"
     error, key = (text_in(form, name) if every else "" for name in ("error", "key"))
     letter_ids = [] if every else [str(each) for each in form.getall("at", [])]
     if not every and not letter_ids:
-        raise Unreadable("Tick the letters that are meant. Nothing was changed.")
+        raise Unreadable("Select at least one letter. Nothing was changed.")
     selection = _selection(letter_ids, error=error, key=key)
     rate = whole(form, "rate", default=0, most=100_000)
     if action == "redrive" and every and rate:
@@ -153,7 +153,7 @@ async def settle(console: Console, request: web.Request) -> web.StreamResponse:
             redrive, topic, selection, console.by, reason, value, longest_s=LONG_S
         )
     letters = "letter" if done.count == 1 else "letters"
-    verb = "sent again to the group that failed" if action == "redrive" else "put away"
+    verb = "sent again to the group that failed" if action == "redrive" else "discarded"
     said = f"{done.count:,} {letters} {verb}."
     if done.refusals:
         told = " ".join(done.refusals[:MOST_REFUSALS_TOLD])
@@ -221,11 +221,11 @@ async def stop(console: Console, request: web.Request) -> web.StreamResponse:
     await console.access.ask(letters_there, topic)
     job = console.jobs.get(whole(form, "job", default=0))
     if job is None or job.subject != (REDRIVE, topic):
-        raise Unreadable("There is no such redrive.")
+        raise Unreadable("No such redrive.")
     if console.person is not None and job.by != console.by:
         await console.access.ask(require_administrator)  # what another person has started
     console.jobs.stop(job, console.by)
-    said = f"Told to stop: {job.work.sent:,} letters of {topic} were sent again."
+    said = f"Stopping: {job.work.sent:,} letters of {topic} were sent again."
     return console.done(request, link("dead-letters", topic), said)
 
 
@@ -258,7 +258,7 @@ async def show_done(console: Console, request: web.Request) -> web.StreamRespons
     return console.page(
         request,
         "letters_done.html",
-        title=f"Who did what with {topic}",
+        title=f"Activity of {topic}",
         section="dead-letters",
         topic=topic,
         found=found,

@@ -1,4 +1,4 @@
-"""The life of one message, from its record, its id or its key, across topics on one page."""
+"""Trace a message, from its record, its id or its key, across topics on one page."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def show(console: Console, request: web.Request) -> web.StreamResponse:
     return console.page(
         request,
         "life.html",
-        title="The life of one message",
+        title="Trace a message",
         section="life",
         topic=topic,
         id=id,

@@ -48,7 +48,7 @@ async def show(console: Console, request: web.Request) -> web.StreamResponse:
 
 async def log_in(console: Console, request: web.Request) -> web.StreamResponse:
     if console.people is None:
-        raise RequestRefused(404, "This console asks nobody to log in.")
+        raise RequestRefused(404, "This console has no logins.")
     form = await request.post()
     name = needed(form, "user", "The user")[:LONGEST_NAME]
     password = needed(form, "password", "The password")[:LONGEST_PASSWORD]

@@ -72,7 +72,7 @@ async def send_first(console: Console, request: web.Request) -> web.StreamRespon
     draft = Draft(value=text_in(form, "value"))
     await console.access.ask(_make_if_missing, topic)
     sent = await console.access.ask(_send, console.access.sender, topic, draft, None)
-    said = f"Sent: it lies in {topic}, partition {sent.partition}, at offset {sent.offset}."
+    said = f"Sent to {topic}, partition {sent.partition}, offset {sent.offset}."
     command = console.commands.produce(topic, draft.value)
     return console.done(request, link("topics", topic, "messages"), said, command=command)
 

@@ -215,7 +215,7 @@ async def show_one(console: Console, request: web.Request) -> web.StreamResponse
 def _reader(query: MultiMapping[str], name: str) -> Reader:
     how, schema = text_in(query, name, AUTO), text_in(query, "schema").strip()
     if how not in READERS:
-        raise Unreadable(f"{how!r} is no way to read bytes; choose one of the list.")
+        raise Unreadable(f"{how!r} is not a known format; choose one of the list.")
     if how == AVRO and not schema:
         raise Unreadable("To read Avro, give its schema.")
     return Reader(how, Schema(schema) if how == AVRO else None)
@@ -243,7 +243,7 @@ def _asked(query: MultiMapping[str]) -> Asked:
     wanted = _wanted(query)
     start = text_in(query, "from", NEWEST)
     if start not in STARTS:
-        raise Unreadable(f"{start!r} is no place to begin at: newest, oldest, offset or time.")
+        raise Unreadable(f"{start!r} is not a start: use newest, oldest, offset or time.")
     if wanted.latest and start != NEWEST:
         raise Unreadable("The latest message of each key is found from the newest on.")
     more: dict[str, Any] = {"bounds": SEARCH} if wanted.narrows else {}

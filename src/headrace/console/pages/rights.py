@@ -57,7 +57,7 @@ async def remove_user(console: Console, request: web.Request) -> web.StreamRespo
     return console.done(
         request,
         link("security"),
-        f"Removed the user {name}: nobody can log in by it any more. Connections that are logged "
+        f"Removed the user {name}: it can no longer log in. Connections that are logged "
         "in stay until they end, and so do the user's rights.",
         command=console.commands.headrace("users", "remove", Name(name)),
     )

@@ -100,7 +100,7 @@ def begun_card(begun: Begun, group: str, command: str) -> Card:
     if begun.status is None:
         wide = entry.to_topic
         card.texts["advice"] = ""
-        card.texts["warning"] = f"Somebody has deleted {wide}: only an abort is left."
+        card.texts["warning"] = f"{wide} was deleted: the widening can only be aborted."
         return card
     card.go_on = {**asked, "way": "widen", "times": str(begun.times)}
     if begun.plan.was_moved:

@@ -72,7 +72,7 @@ def _headers(said: str) -> list[tuple[str, str]]:
             continue
         name, colon, text = line.partition(":")
         if not colon or not name.strip():
-            raise Unreadable(f"{line!r} is no header; write NAME: VALUE, one per line.")
+            raise Unreadable(f"{line!r} is not a header; write NAME: VALUE, one per line.")
         found.append((name.strip(), text.strip()))
     return found
 

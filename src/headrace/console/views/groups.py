@@ -11,13 +11,13 @@ from headrace.console.views.words import moment
 
 # Kafka's states in words for people who have never met them.
 STATES = {
-    "Stable": "reading",
-    "Empty": "nobody reads",
-    "PreparingRebalance": "sharing out anew",
-    "CompletingRebalance": "sharing out anew",
-    "Assigning": "sharing out anew",
-    "Reconciling": "sharing out anew",
-    "Dead": "gone",
+    "Stable": "active",
+    "Empty": "no active members",
+    "PreparingRebalance": "rebalancing",
+    "CompletingRebalance": "rebalancing",
+    "Assigning": "rebalancing",
+    "Reconciling": "rebalancing",
+    "Dead": "deleted",
 }
 
 

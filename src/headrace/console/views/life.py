@@ -1,4 +1,4 @@
-"""The life of one message: its steps, the time between them, what was not searched. Pure."""
+"""Trace a message: its steps, the time between them, what was not searched. Pure."""
 
 from __future__ import annotations
 

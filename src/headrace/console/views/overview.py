@@ -34,6 +34,8 @@ class OverviewPage:
     topics: TopicCounts | None
     groups: int | None
     lagging: list[LagRow] = field(default_factory=list)
+    groups_behind: int = 0  # of those that were asked; `lagging` has the first of them
+    letters: int = 0
     groups_not_asked: int = 0
     dead: list[tuple[str, int]] = field(default_factory=list)
     takes_delayed: bool = False
@@ -44,12 +46,27 @@ class OverviewPage:
 
     @property
     def is_empty(self) -> bool:
-        """A cluster that nobody has used yet."""
+        """Whether the cluster has no topics yet."""
         return self.topics is not None and self.topics.topics == 0
 
     @property
-    def letters(self) -> int:
-        return sum(count for _, count in self.dead)
+    def health(self) -> str:
+        """One line for a person who opens the page; empty if the cluster could not be asked."""
+        if self.cluster is None or self.topics is None:
+            return ""
+        counted = words.count
+        return (
+            f"{counted(len(self.cluster.brokers), 'broker')} up, "
+            f"{counted(self.topics.under_replicated, 'under-replicated partition')}, "
+            f"{counted(self.topics.without_leader, 'partition')} without a leader, "
+            f"{counted(self.groups_behind, 'group')} behind, {counted(self.letters, 'dead letter')}"
+        )
+
+    @property
+    def is_healthy(self) -> bool:
+        """Lag and dead letters need a person only sometimes; missing replicas always do."""
+        found = self.topics
+        return found is not None and not found.under_replicated and not found.without_leader
 
 
 def overview_page(facts: OverviewFacts) -> OverviewPage:
@@ -63,14 +80,16 @@ def overview_page(facts: OverviewFacts) -> OverviewPage:
         _, looked = groups
         page.groups_not_asked = looked.not_asked
         page.missing += [looked.missing] if looked.missing else []
-        page.lagging = [
+        behind = [
             LagRow(group.group, state_in_words(group.state), group.lag.lag)
             for group in looked.groups
             if group.lag is not None and group.lag.lag > 0
-        ][:MOST_LAGGING]
+        ]
+        page.groups_behind, page.lagging = len(behind), behind[:MOST_LAGGING]
     if page.topics is not None:
         most = sorted(page.topics.dead.items(), key=lambda each: (-each[1], each[0]))
         page.dead = [each for each in most if each[1]][:MOST_DEAD]
+        page.letters = sum(page.topics.dead.values())
     pending = facts.delayed.answer
     page.takes_delayed = pending is not None or bool(facts.delayed.missing)
     if pending is not None:

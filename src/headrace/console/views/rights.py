@@ -39,8 +39,8 @@ OPTIONS = {"topic": "--topic", "group": "--group", "transactional-id": "--transa
 LIMIT_WORDS = {
     "producer_byte_rate": "bytes written, per second",
     "consumer_byte_rate": "bytes read, per second",
-    "request_percentage": "percent of the time of request threads",
-    "controller_mutation_rate": "partitions made or deleted, per second",
+    "request_percentage": "request time, in percent",
+    "controller_mutation_rate": "partitions created or deleted per second",
     "connection_creation_rate": "new connections, per second",
 }
 LIMITED = {
@@ -92,12 +92,12 @@ def _operations(access: str, kind: str) -> list[str]:
     if access in KITS:
         found = operations_of(KITS[access], kind)
         if not found:
-            raise Unreadable(f"A {access} needs no right on a {RESOURCES[kind]} of its own.")
+            raise Unreadable(f"A {access} needs no permission on this type of resource: {kind}.")
         return found
     possible = operations_on(kind)
     if access != "all" and access not in possible:
         raise Unreadable(
-            f"Nobody can {access or 'do nothing with'} a {RESOURCES[kind]}; possible: "
+            f"{access!r} is not an operation on this type of resource ({kind}); possible: "
             f"{', '.join(possible)}, all."
         )
     return [access]
@@ -125,7 +125,7 @@ def entity_from(form: Mapping[str, Any]) -> dict[str, str | None]:
 def limit_from(form: Mapping[str, Any]) -> tuple[str, float]:
     name, said = text_in(form, "limit"), needed(form, "amount", "The limit").strip()
     if name not in LIMITS:
-        raise Unreadable(f"{name!r} is no limit; there are {', '.join(LIMITS)}.")
+        raise Unreadable(f"{name!r} is not a quota; possible are {', '.join(LIMITS)}.")
     try:
         amount = float(said)
     except ValueError:
