@@ -19,9 +19,9 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headrace.cli.dump.internal_topics import OTHER_GROUPS
 from headrace.client import Admin
 from headrace.client.admin.transactional_ids import TransactionDescription
+from headrace.operations.files.dump.internal_topics import OTHER_GROUPS
 from headrace.protocol import record_batch
 from tests.interop.brokers import Node
 from tests.interop.ecosystem import EcosystemSession, properties

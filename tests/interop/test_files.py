@@ -13,9 +13,9 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from headrace.cli.dump.rows import Row
 from headrace.cli.failure import Failure
 from headrace.cli.node.segment import rows_of
+from headrace.operations.files.dump.rows import Row
 from tests.interop.brokers import Node, make_node
 from tests.interop.clients import ALL_COMPRESSIONS
 from tests.interop.java_session import JavaSession

@@ -18,7 +18,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from headrace.cli.checkup.kcat import kcat_version
+from headrace.operations.checkup.kcat import kcat_version
 from headrace.serving.authentication.certificate_names import subject_of
 from tests.interop.java_session import JavaSession
 from tests.interop.logins import (

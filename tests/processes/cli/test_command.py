@@ -10,8 +10,8 @@ import re
 import subprocess
 import sys
 
-from headrace.cli.checkup.kcat import kcat_version
 from headrace.client import Admin
+from headrace.operations.checkup.kcat import kcat_version
 from headrace.testing import Broker
 
 

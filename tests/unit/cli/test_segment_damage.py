@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import typer
 
-from headrace.cli.damage.bit_search import mended
 from headrace.cli.failure import Failure
 from headrace.cli.node.segment import check, repair
 from headrace.consensus.metadata_recovery import UnusableMetadata
+from headrace.operations.files.damage.bit_search import mended
 from headrace.protocol.record_batch import Record, build
 from headrace.server.folders.real_disk import FolderLock
 from tests.unit.broker.folders.failing_folder import TwoFolders

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.dump.rows import Row
 from headrace.cli.failure import Failure
 from headrace.cli.node.segment import dump, rows_of
 from headrace.consensus.recovery_point import encode_recovery_point
 from headrace.coordination.group.records import CODEC as GROUPS
 from headrace.coordination.group.records import committed_offset
+from headrace.operations.files.dump.rows import Row
 from headrace.protocol.compression import NAMES
 from headrace.protocol.control_records import end_txn_batch
 from headrace.protocol.messages.offset_commit_value import OffsetCommitValue

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.checkup import spark as checkup
-from headrace.cli.checkup.finding import FindingState
+from headrace.operations.checkup import spark as checkup
+from headrace.operations.checkup.finding import FindingState
 from headrace.pipelines import Jdbc, Table, Topic, pipeline
 from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.failure import PipelineError

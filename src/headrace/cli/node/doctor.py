@@ -11,13 +11,6 @@ from typing import Annotated
 import typer
 
 from headrace.cli import output
-from headrace.cli.checkup.cluster import check_cluster
-from headrace.cli.checkup.features import check_features
-from headrace.cli.checkup.finding import Finding, FindingState, watch
-from headrace.cli.checkup.machine import check_machine
-from headrace.cli.checkup.replication import check_replication
-from headrace.cli.checkup.rights import check_delayed_writes
-from headrace.cli.checkup.topic import check_topic
 from headrace.cli.options.cluster_options import (
     At,
     Bootstrap,
@@ -34,6 +27,13 @@ from headrace.client.admin.features import Features
 from headrace.client.admin.topics import Topics
 from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
+from headrace.operations.checkup.cluster import check_cluster
+from headrace.operations.checkup.features import check_features
+from headrace.operations.checkup.finding import Finding, FindingState, watch
+from headrace.operations.checkup.machine import check_machine
+from headrace.operations.checkup.replication import check_replication
+from headrace.operations.checkup.rights import check_delayed_writes
+from headrace.operations.checkup.topic import check_topic
 
 app = typer.Typer(add_completion=False, **output.LOOK)
 

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli import output
-from headrace.cli.dump.batches import batch_rows
-from headrace.cli.dump.rows import Row
-from headrace.cli.dump.small_files import (
+from headrace.cli.failure import Failure
+from headrace.cli.options.local_folder import local_folder
+from headrace.consensus import recovery_point
+from headrace.operations.files.dump.batches import batch_rows
+from headrace.operations.files.dump.rows import Row
+from headrace.operations.files.dump.small_files import (
     epoch_rows,
     gap_rows,
     json_rows,
@@ -28,15 +31,12 @@ from headrace.cli.dump.small_files import (
     topic_id_rows,
     transaction_index_rows,
 )
-from headrace.cli.failure import Failure
-from headrace.cli.options.local_folder import local_folder
-from headrace.consensus import recovery_point
 from headrace.protocol.errors import MalformedMessage
 from headrace.storage import checkpoints
 from headrace.storage.compaction.compaction_gaps import GAPS
 
 if TYPE_CHECKING:
-    from headrace.cli.damage.data_folder import Check
+    from headrace.operations.files.damage.data_folder import Check
 
 app = typer.Typer(
     help="Look into Kafka's files on disk.",
@@ -142,8 +142,8 @@ def repair(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
 ) -> None:
     """Show ways to repair a data folder, or take them. Replaced files are kept in a folder."""
-    from headrace.cli.damage.finding import CannotMend
     from headrace.cli.segments import repair_view, report
+    from headrace.operations.files.damage.finding import CannotMend
 
     if report.is_in_use(folder):
         raise Failure(f"A node runs on {folder}: stop it before you repair its files.")
@@ -155,9 +155,9 @@ def repair(
 
 
 def _check(folder: Path) -> Check:
-    from headrace.cli.damage.data_folder import Check
-    from headrace.cli.damage.finding import CannotMend
     from headrace.cli.segments import report
+    from headrace.operations.files.damage.data_folder import Check
+    from headrace.operations.files.damage.finding import CannotMend
 
     bar = report.Bar(folder)
     found = Check(folder, bar)

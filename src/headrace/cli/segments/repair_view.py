@@ -5,8 +5,8 @@ from __future__ import annotations
 import typer
 
 from headrace.cli import output
-from headrace.cli.damage.data_folder import Check, shown
-from headrace.cli.damage.repairs import Offer, Repair, offers, repair, require_known
+from headrace.operations.files.damage.data_folder import Check, shown
+from headrace.operations.files.damage.repairs import Offer, Repair, offers, repair, require_known
 
 
 def show_or_repair(check: Check, chosen: list[str], *, dry_run: bool, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from time import monotonic
 
 from headrace.cli import output
-from headrace.cli.damage.data_folder import Check, as_object, shown, sizes_of
+from headrace.operations.files.damage.data_folder import Check, as_object, shown, sizes_of
 from headrace.server.folders.real_disk import FolderInUse, FolderLock
 
 # A terminal is told often, a file of a long run now and then.

@@ -10,9 +10,9 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
-from headrace.cli.checkup.finding import Finding, good, watch, wrong
-from headrace.cli.checkup.kcat import check_kcat
-from headrace.cli.checkup.spark import check_spark
+from headrace.operations.checkup.finding import Finding, good, watch, wrong
+from headrace.operations.checkup.kcat import check_kcat
+from headrace.operations.checkup.spark import check_spark
 from headrace.quantities import size
 
 OLDEST_PYTHON = (3, 11)

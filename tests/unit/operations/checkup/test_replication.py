@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from headrace.cli.checkup.finding import Finding, FindingState
-from headrace.cli.checkup.replication import check_replication
 from headrace.client.admin.cluster_status import ClusterStatus, NodeStatus
 from headrace.client.records import TopicPartition
+from headrace.operations.checkup.finding import Finding, FindingState
+from headrace.operations.checkup.replication import check_replication
 
 SAFE = {"default.replication.factor": "3", "min.insync.replicas": "2"}
 

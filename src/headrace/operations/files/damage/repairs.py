@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.cli.damage import ways
-from headrace.cli.damage.data_folder import Check
-from headrace.cli.damage.finding import CannotMend, Finding, Remedy
-from headrace.cli.damage.set_aside import SetAside
+from headrace.operations.files.damage import ways
+from headrace.operations.files.damage.data_folder import Check
+from headrace.operations.files.damage.finding import CannotMend, Finding, Remedy
+from headrace.operations.files.damage.set_aside import SetAside
 
 Take = Callable[[Check, list[Finding], SetAside, bool], list[str]]
 

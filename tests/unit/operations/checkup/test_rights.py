@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.cli.checkup.finding import FindingState
-from headrace.cli.checkup.rights import check_delayed_writes, writers_of
 from headrace.client.admin.acls import Acl
+from headrace.operations.checkup.finding import FindingState
+from headrace.operations.checkup.rights import check_delayed_writes, writers_of
 
 TOPICS = ["orders", "orders.delay", "lonely.delay", "orders.delay.rejected"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib import metadata
 from pathlib import Path
 
-from headrace.cli.checkup.finding import Finding, good, wrong
 from headrace.installation import command_to_add
+from headrace.operations.checkup.finding import Finding, good, wrong
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.spark import jars
 from headrace.pipelines.spark.java import java_home

@@ -9,17 +9,17 @@ import os
 from pathlib import Path
 
 from headrace.broker.folders.identity import Identity, identity_to_bytes
-from headrace.cli.damage.bit_search import mended
-from headrace.cli.damage.data_folder import Check, shown
-from headrace.cli.damage.finding import CannotMend, Finding, Kind
-from headrace.cli.damage.log_files import LogFiles, check_log_files
-from headrace.cli.damage.set_aside import SetAside
 from headrace.consensus.batches import batches_in
 from headrace.consensus.metadata_survey import LogDamage, survey
 from headrace.consensus.quorum_state import QuorumState, write_quorum_state
 from headrace.consensus.recovery_point import FILE_NAME as RECOVERY_POINT
 from headrace.consensus.recovery_point import encode_recovery_point
 from headrace.consensus.voters import Voter, voters_in
+from headrace.operations.files.damage.bit_search import mended
+from headrace.operations.files.damage.data_folder import Check, shown
+from headrace.operations.files.damage.finding import CannotMend, Finding, Kind
+from headrace.operations.files.damage.log_files import LogFiles, check_log_files
+from headrace.operations.files.damage.set_aside import SetAside
 from headrace.protocol import uuids
 from headrace.protocol.errors import MalformedMessage
 from headrace.protocol.messages.topic_record import TopicRecord

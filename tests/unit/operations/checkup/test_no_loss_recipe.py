@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.cli.checkup.finding import Finding, FindingState
-from headrace.cli.checkup.topic import check_topic
 from headrace.client.admin.topics import PartitionDescription, Setting, TopicDescription
+from headrace.operations.checkup.finding import Finding, FindingState
+from headrace.operations.checkup.topic import check_topic
 
 SAFE = {
     "min.insync.replicas": "2",

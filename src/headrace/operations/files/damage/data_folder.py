@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.broker.folders.identity import identity_from_bytes
-from headrace.cli.damage.finding import CannotMend, Finding, Kind, Remedy
-from headrace.cli.damage.log_files import LogFiles, check_log_files
 from headrace.consensus import quorum_state, recovery_point
 from headrace.consensus.first_files import METADATA_FOLDER
 from headrace.consensus.metadata_recovery import UnusableMetadata, require_whole
 from headrace.consensus.metadata_survey import Survey, survey
 from headrace.consensus.quorum.believable_epochs import LAST_EPOCH
 from headrace.consensus.snapshots import BOOTSTRAP_FILE, fault_in_snapshot
+from headrace.operations.files.damage.finding import CannotMend, Finding, Kind, Remedy
+from headrace.operations.files.damage.log_files import LogFiles, check_log_files
 from headrace.server.folders.real_disk import RealDisk
 from headrace.storage import checkpoints
 from headrace.storage.checkpoints import MalformedCheckpoint, Partition

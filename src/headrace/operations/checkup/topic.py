@@ -7,8 +7,8 @@ records, retention that outlasts the longest absence of a consumer, and acks=all
 
 from __future__ import annotations
 
-from headrace.cli.checkup.finding import Finding, good, watch, wrong
 from headrace.client.admin.topics import TopicDescription
+from headrace.operations.checkup.finding import Finding, good, watch, wrong
 
 SAFE_REPLICATION = 3
 SAFE_IN_SYNC = 2

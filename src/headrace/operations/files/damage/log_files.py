@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.cli.damage.finding import Finding, Kind, Remedy
-from headrace.cli.damage.indexes import index_checks
-from headrace.cli.dump.small_files import transaction_index_rows
+from headrace.operations.files.damage.finding import Finding, Kind, Remedy
+from headrace.operations.files.damage.indexes import index_checks
+from headrace.operations.files.dump.small_files import transaction_index_rows
 from headrace.server.folders.real_disk import RealDisk
 from headrace.storage import checkpoints
 from headrace.storage.checkpoints import MalformedCheckpoint

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import socket
 
-from headrace.cli.checkup.finding import Finding, good, wrong
 from headrace.client.connection import ClientSettings, addresses, reach
 from headrace.client.errors import Unreachable
+from headrace.operations.checkup.finding import Finding, good, wrong
 
 CONNECT_TIMEOUT_S = 2.0
 

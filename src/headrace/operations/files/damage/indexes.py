@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import Struct
 
-from headrace.cli.damage.finding import Finding, Kind, Remedy
+from headrace.operations.files.damage.finding import Finding, Kind, Remedy
 from headrace.protocol.record_batch import BatchHeader
 from headrace.storage.segments import offset_index, time_index
 from headrace.storage.segments.batch_scan import DamagedRange

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.cli.checkup.finding import Finding, watch
 from headrace.client.admin.features import Feature
+from headrace.operations.checkup.finding import Finding, watch
 
 
 def check_features(features: Sequence[Feature]) -> list[Finding]:

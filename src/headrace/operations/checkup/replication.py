@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.cli.checkup.finding import Finding, good, watch, wrong
 from headrace.client.admin.cluster_status import ClusterStatus
+from headrace.operations.checkup.finding import Finding, good, watch, wrong
 
 SAFE = 3
 

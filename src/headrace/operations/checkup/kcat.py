@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 
-from headrace.cli.checkup.finding import Finding, good, watch
+from headrace.operations.checkup.finding import Finding, good, watch
 
 FIRST_FOR_SCRAM = (2, 6, 1)
 ABOUT = "kcat"

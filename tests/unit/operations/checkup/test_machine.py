@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.checkup import kcat, machine
-from headrace.cli.checkup.finding import FindingState
+from headrace.operations.checkup import kcat, machine
+from headrace.operations.checkup.finding import FindingState
 
 
 def test_an_old_python_and_a_python_without_asserts_are_wrong() -> None:

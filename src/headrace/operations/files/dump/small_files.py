@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct
 
-from headrace.cli.dump.rows import Row, moment
 from headrace.consensus import recovery_point
+from headrace.operations.files.dump.rows import Row, moment
 from headrace.protocol import uuids
 from headrace.server.folders.real_disk import RealDisk
 from headrace.storage import checkpoints

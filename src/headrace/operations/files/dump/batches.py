@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from headrace.cli.dump.internal_topics import codecs_of, in_words
-from headrace.cli.dump.rows import Row, moment
 from headrace.coordination.records import RecordCodec
 from headrace.metadata import records as metadata_records
+from headrace.operations.files.dump.internal_topics import codecs_of, in_words
+from headrace.operations.files.dump.rows import Row, moment
 from headrace.protocol.compression import NAMES as COMPRESSIONS
 from headrace.protocol.control_records import ControlKind, kind_of, read_control_record
 from headrace.protocol.errors import MalformedMessage

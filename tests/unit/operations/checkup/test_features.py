@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.cli.checkup.features import check_features
-from headrace.cli.checkup.finding import FindingState
 from headrace.client.admin.features import Feature
+from headrace.operations.checkup.features import check_features
+from headrace.operations.checkup.finding import FindingState
 
 
 def test_empty_promises_are_named_with_the_command_that_ends_them() -> None:
