@@ -12,7 +12,6 @@ from headrace.client.admin.topics import Setting
 from headrace.client.lookup.record_pages import Page, Seen
 from headrace.client.record_json import as_object
 from headrace.client.records import Record
-from headrace.console.access.groups import SHIFT, TIME, Reset
 from headrace.console.access.rates import RateMeter
 from headrace.console.decoding.avro import Schema
 from headrace.console.query import Unreadable, moment_ms, offsets_in, offsets_text, whole
@@ -26,6 +25,7 @@ from headrace.console.views.messages import Wanted, marks, message_row, summary
 from headrace.console.views.new_topic import settings_from
 from headrace.console.views.payloads import LONGEST_SHOWN, Reader, payload
 from headrace.console.views.topics import kept_in_words
+from headrace.operations.group_resets import Reset, Way
 
 
 def record(value: bytes | None = b"{}", key: bytes | None = None, **more: object) -> Record:
@@ -225,8 +225,8 @@ def test_a_reset_is_told_partition_by_partition_and_as_a_command() -> None:
     moves = [Move("t", 0, 10, 0, 0), Move("t", 1, None, 5, 99)]
     rows = move_rows(moves)
     assert [(row.change, row.at_the_edge) for row in rows] == [(-10, False), (None, True)]
-    assert way_words(Reset("g", SHIFT, -5)) == ["--shift-by=-5"]
-    assert way_words(Reset("g", TIME, 1_700_000_000_000))[0] == "--to-time"
+    assert way_words(Reset("g", Way.SHIFT, -5)) == ["--shift-by=-5"]
+    assert way_words(Reset("g", Way.TIME, 1_700_000_000_000))[0] == "--to-time"
     assert spans([("t", 0), ("t", 1), ("t", 4), ("u", 0)]) == "t 0-1, 4; u 0"
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
-from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +20,14 @@ from headrace.cli.options.completion import group_names
 from headrace.cli.records import reset_targets
 from headrace.client.admin import groups as client
 from headrace.client.admin.groups import Groups, Move, Place
+from headrace.operations.group_resets import (
+    NothingCommitted,
+    Reset,
+    Way,
+    perform_reset,
+    plan_reset,
+)
+from headrace.operations.partition_runs import run_in_digits, runs_of
 
 app = typer.Typer(
     help="List, describe, reset and delete consumer groups.",
@@ -211,17 +217,10 @@ def _show_members(group: client.GroupDescription) -> None:
 
 
 def spans(places: list[Place]) -> str:
-    """`orders:0-3,7 bills:0`: sorted places with runs as spans, as `reset --topic` has them."""
-    words = []
-    for topic, of_topic in groupby(places, key=lambda place: place[0]):
-        runs: list[list[int]] = []
-        for _, partition in of_topic:
-            if runs and runs[-1][-1] == partition - 1:
-                runs[-1][1:] = [partition]
-            else:
-                runs.append([partition])
-        words.append(f"{topic}:" + ",".join("-".join(map(str, run)) for run in runs))
-    return " ".join(words)
+    """`bills:0 orders:0-3,7`, as `reset --topic` takes it."""
+    return " ".join(
+        f"{topic}:" + ",".join(map(run_in_digits, runs)) for topic, runs in runs_of(places).items()
+    )
 
 
 @app.command()
@@ -274,18 +273,18 @@ def reset(
     as_json: Json = False,
 ) -> None:
     """Reset a group's offsets; a dry run unless --execute is given."""
-    said = {
-        "--to-beginning": to_beginning or None,
-        "--to-end": to_end or None,
-        "--to-current": to_current or None,
-        "--to-offset": to_offset,
-        "--to-time": None if to_time is None else reset_targets.moment_ms(to_time),
-        "--by-duration": None if by_duration is None else _ago_ms(by_duration),
-        "--shift-by": shift_by,
-        "--from-file": from_file,
+    said: dict[str, tuple[Way, int] | None] = {
+        "--to-beginning": (Way.BEGINNING, 0) if to_beginning else None,
+        "--to-end": (Way.END, 0) if to_end else None,
+        "--to-current": (Way.CURRENT, 0) if to_current else None,
+        "--to-offset": None if to_offset is None else (Way.OFFSET, to_offset),
+        "--to-time": None if to_time is None else (Way.TIME, reset_targets.moment_ms(to_time)),
+        "--by-duration": None if by_duration is None else (Way.TIME, _ago_ms(by_duration)),
+        "--shift-by": None if shift_by is None else (Way.SHIFT, shift_by),
+        "--from-file": None if from_file is None else (Way.OFFSETS, 0),
     }
-    where = [(name, value) for name, value in said.items() if value is not None]
-    if len(where) != 1:
+    chosen = [each for each in said.values() if each is not None]
+    if len(chosen) != 1:
         raise typer.BadParameter(f"Choose one new offset: {', '.join(said)}.")
     if from_file is not None and (topic or all_topics):
         raise typer.BadParameter("The file says which topics: leave out --topic and --all-topics.")
@@ -294,68 +293,21 @@ def reset(
     if export and as_json:
         raise typer.BadParameter("Say --export or --json, not both.")
     topics = [reset_targets.topic_and_partitions(each) for each in topic]
-    filed = None if from_file is None else reset_targets.read_places(from_file, group)
+    filed = {} if from_file is None else reset_targets.read_places(from_file, group)
+    wanted = Reset(group, *chosen[0], topics, filed)
     with at.connection() as cluster:
-        groups = Groups(cluster)
-        groups.require_inactive(group)
-        targets: Mapping[Place, int]
-        if filed is not None:
-            targets = filed
-        else:
-            targets = _targets(groups, group, _places(groups, group, topics), *where[0])
-        moves = groups.plan(group, targets)
-        is_new = not execute and not groups.is_there(group)
-        if execute:
-            groups.move(group, moves)
+        try:
+            plan = plan_reset(cluster, wanted) if not execute else None
+            moves = perform_reset(cluster, wanted) if plan is None else plan.moves
+        except NothingCommitted as refusal:
+            raise Failure(f"{str(refusal)[:-1]}: name topics with --topic.") from refusal
     _tell_moves(group, moves, executed=execute, as_json=as_json, export=export)
-    if is_new:
+    if plan is not None and plan.is_new:
         output.note(f"There is no group {group} yet: --execute makes it.")
 
 
 def _ago_ms(text: str) -> int:
     return int(time.time() * 1000) - reset_targets.duration_ms(text)
-
-
-def _places(groups: Groups, group: str, topics: list[tuple[str, list[int]]]) -> list[Place]:
-    if not topics:
-        found = sorted(groups.committed(group))
-        if not found and not groups.is_there(group):
-            raise client.no_such_group(group)
-        if not found:
-            raise Failure(f"Group {group} has committed nothing: name topics with --topic.")
-        return found
-    places: dict[Place, None] = {}
-    for name, partitions in topics:
-        everything = groups.partitions_of(name)
-        places |= dict.fromkeys([(name, each) for each in partitions] or everything)
-    groups.require_partitions(places)
-    return list(places)
-
-
-def _targets(
-    groups: Groups, group: str, places: list[Place], way: str, value: object
-) -> Mapping[Place, int]:
-    if way == "--to-beginning":
-        return groups.beginnings(places)
-    if way == "--to-end":
-        return groups.ends(places)
-    if way == "--to-current":
-        return groups.ends(places) | _committed(groups, group, places)
-    number = int(str(value))
-    if way in ("--to-time", "--by-duration"):
-        return groups.at_time(places, number)
-    if way == "--to-offset":
-        return dict.fromkeys(places, number)
-    committed = _committed(groups, group, places)
-    for topic, partition in places:
-        if (topic, partition) not in committed:
-            raise Failure(f"Group {group} has committed nothing in {topic}-{partition}.")
-    return {place: offset + number for place, offset in committed.items()}
-
-
-def _committed(groups: Groups, group: str, places: list[Place]) -> dict[Place, int]:
-    committed = groups.committed(group)
-    return {place: committed[place] for place in places if place in committed}
 
 
 def _tell_moves(

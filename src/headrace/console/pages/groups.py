@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from aiohttp import web
 
-from headrace.console.access.groups import (
-    BEGINNING,
-    END,
-    OFFSET,
-    ON_ONE_PAGE,
-    SHIFT,
-    TIME,
-    Reset,
-    delete_group,
-    list_groups,
-    one_group,
-    perform_reset,
-    plan_reset,
-)
+from headrace.client.connection import ClientSettings
+from headrace.console.access.groups import ON_ONE_PAGE, delete_group, list_groups, one_group
 from headrace.console.console import Console
 from headrace.console.history.lag_store import TIERS
 from headrace.console.history.pace import LOOKED_AT_S
@@ -31,13 +19,22 @@ from headrace.console.renderer import link
 from headrace.console.views.groups import group_page, group_rows, move_rows, way_words
 from headrace.console.views.lag_history import LagHistory, lag_history, range_named
 from headrace.console.views.list_pages import Paging
+from headrace.operations.group_resets import (
+    NothingCommitted,
+    Reset,
+    Way,
+    perform_reset,
+    plan_reset,
+)
+
+Answer = TypeVar("Answer")
 
 WAYS = {
-    BEGINNING: "the first message",
-    END: "the end, skipping what is unread",
-    TIME: "a moment in time",
-    OFFSET: "an offset",
-    SHIFT: "some messages back or on",
+    Way.BEGINNING: "the first message",
+    Way.END: "the end, skipping what is unread",
+    Way.TIME: "a moment in time",
+    Way.OFFSET: "an offset",
+    Way.SHIFT: "some messages back or on",
 }
 
 
@@ -105,7 +102,8 @@ async def show_reset(console: Console, request: web.Request) -> web.StreamRespon
     moves, command = None, None
     if text_in(query, "way"):
         reset = _reset(query)
-        moves = move_rows(await console.access.ask(plan_reset, reset))
+        plan = await _asked(console, plan_reset, reset)
+        moves = move_rows(plan.moves)
         command = _command(console, reset, execute=False)
     group = group_page(await console.access.ask(one_group, name))
     return console.page(
@@ -123,7 +121,7 @@ async def show_reset(console: Console, request: web.Request) -> web.StreamRespon
 
 async def reset(console: Console, request: web.Request) -> web.StreamResponse:
     asked = _reset(await request.post())
-    moves = await console.access.ask(perform_reset, asked)
+    moves = await _asked(console, perform_reset, asked)
     said = f"{asked.group} goes on from there in {len(moves):,} partitions."
     return console.done(
         request,
@@ -133,26 +131,38 @@ async def reset(console: Console, request: web.Request) -> web.StreamResponse:
     )
 
 
+async def _asked(
+    console: Console, question: Callable[[ClientSettings, Reset], Answer], reset: Reset
+) -> Answer:
+    try:
+        return await console.access.ask(question, reset)
+    except NothingCommitted as refusal:
+        raise NothingCommitted(f"{str(refusal)[:-1]}: choose a topic.") from refusal
+
+
 def _command(console: Console, reset: Reset, *, execute: bool) -> str:
+    topic = reset.topics[0][0] if reset.topics else None
     return console.commands.reset_group(
-        reset.group, topic=reset.topic, way=way_words(reset), execute=execute
+        reset.group, topic=topic, way=way_words(reset), execute=execute
     )
 
 
 def _reset(given: Mapping[str, Any]) -> Reset:
-    way = text_in(given, "way")
-    if way not in WAYS:
+    """In one topic, or in all that the group has committed in."""
+    way = next((each for each in WAYS if each == text_in(given, "way")), None)
+    if way is None:
         raise Unreadable("Say where the group shall go.")
     number = 0
-    if way == TIME:
+    if way is Way.TIME:
         number = moment_ms(needed(given, "time", "The time"))
-    elif way == OFFSET:
+    elif way is Way.OFFSET:
         needed(given, "offset", "The offset")
         number = whole(given, "offset", default=0)
-    elif way == SHIFT:
+    elif way is Way.SHIFT:
         needed(given, "shift", "How many messages")
         number = whole(given, "shift", default=0, least=-(2**62), most=2**62)
-    return Reset(text_in(given, "name"), way, number, text_in(given, "topic") or None)
+    topic = text_in(given, "topic")
+    return Reset(text_in(given, "name"), way, number, [(topic, ())] if topic else [])
 
 
 async def delete(console: Console, request: web.Request) -> web.StreamResponse:

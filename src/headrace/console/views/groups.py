@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import groupby
 
 from headrace.client.admin.groups import GroupDescription, Move
-from headrace.console.access.groups import BEGINNING, END, OFFSET, TIME, GroupList, Reset
+from headrace.console.access.groups import GroupList
 from headrace.console.views.words import moment
+from headrace.operations.group_resets import Reset, Way
+from headrace.operations.partition_runs import run_in_digits, runs_of
 
 # Kafka's states in words for people who have never met them.
 STATES = {
@@ -144,17 +145,10 @@ def group_page(group: GroupDescription) -> GroupPage:
 
 
 def spans(places: list[tuple[str, int]]) -> str:
-    """`orders 0-3, 7; bills 0`."""
-    words = []
-    for topic, of_topic in groupby(sorted(places), key=lambda place: place[0]):
-        runs: list[list[int]] = []
-        for _, partition in of_topic:
-            if runs and runs[-1][-1] == partition - 1:
-                runs[-1][1:] = [partition]
-            else:
-                runs.append([partition])
-        words.append(f"{topic} " + ", ".join("-".join(map(str, run)) for run in runs))
-    return "; ".join(words)
+    """`bills 0; orders 0-3, 7`."""
+    return "; ".join(
+        f"{topic} " + ", ".join(map(run_in_digits, runs)) for topic, runs in runs_of(places).items()
+    )
 
 
 # ---- a reset
@@ -186,12 +180,13 @@ def move_rows(moves: list[Move]) -> list[MoveRow]:
 
 def way_words(reset: Reset) -> list[str]:
     """As `headrace groups reset` takes it."""
-    if reset.way == BEGINNING:
-        return ["--to-beginning"]
-    if reset.way == END:
-        return ["--to-end"]
-    if reset.way == OFFSET:
-        return ["--to-offset", str(reset.number)]
-    if reset.way == TIME:
-        return ["--to-time", moment(reset.number).replace(" ", "T")]
+    match reset.way:
+        case Way.BEGINNING:
+            return ["--to-beginning"]
+        case Way.END:
+            return ["--to-end"]
+        case Way.OFFSET:
+            return ["--to-offset", str(reset.number)]
+        case Way.TIME:
+            return ["--to-time", moment(reset.number).replace(" ", "T")]
     return [f"--shift-by={reset.number}"]
