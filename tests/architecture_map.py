@@ -72,6 +72,7 @@ FOLDERS = {
     "client/producer": "SENDING: producers, their transactions, what became of records",
     "client/consumer": "READING, alone or in a group",
     "client/lookup": "looking at records without a group",
+    "client/once": "WRITING ONCE: a fenced writer, its marks, the outcomes of a transaction",
     "client/admin": "ADMINISTERING: topics, groups, rights, the cluster itself",
     "client/admin/placement": "where replicas lie, and how they move",
     "client/delay": "delayed messages, as a client sees them",

@@ -16,12 +16,12 @@ import typer
 from headrace.cli import output
 from headrace.cli.failure import Failure
 from headrace.cli.options.cluster_options import At, Json, cluster_options
-from headrace.client.admin.hanging_transactions import OpenInPartition, hanging, open_in_partitions
 from headrace.client.admin.transactional_ids import (
     TransactionalIds,
     TransactionDescription,
     TransactionSummary,
 )
+from headrace.client.once.hanging import OpenInPartition, hanging, open_in_partitions
 from headrace.contract import durations
 
 app = typer.Typer(

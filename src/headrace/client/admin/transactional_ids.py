@@ -2,7 +2,7 @@
 
 Spoken with our own codecs, since librdkafka has none of it (KIP-664). A transaction whose producer
 is gone is ended as a new producer would: by asking for its id, which fences the old one. One that
-its coordinator has forgotten (it is known by the partition alone, see `hanging_transactions.py`) is
+its coordinator has forgotten (it is known by the partition alone, see `once/hanging.py`) is
 ended by a marker written to that partition.
 """
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headrace.client.admin.hanging_transactions import OpenInPartition, hanging, open_in_partitions
 from headrace.client.admin.transactional_ids import (
     NoSuchTransactionalId,
     TransactionalIds,
@@ -13,6 +12,7 @@ from headrace.client.admin.transactional_ids import (
 )
 from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
+from headrace.client.once.hanging import OpenInPartition, hanging, open_in_partitions
 from headrace.console.access.parts import Part, part
 
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")

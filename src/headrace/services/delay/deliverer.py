@@ -6,7 +6,7 @@ records, which it names), `Barred` (as well, because a topic takes nothing of ou
 producer cannot be used any more, and whether the transaction was committed is known only after
 `open` of a new one). After each of them the truth is what the group has committed. A producer that
 saw its cluster fail is given up as well, even if it could go on: transactions that ended meanwhile
-are looked at before a new one begins (`hanging_transactions.py`). Belongs to one thread. Knows
+are looked at before a new one begins (`obstacles/evidence.py`). Belongs to one thread. Knows
 nothing of due times.
 """
 

@@ -27,7 +27,7 @@ from headrace.client.intake import RawRecord
 from headrace.client.transaction_writer import NOW, TransactionWriter
 from headrace.protocol.errors import MalformedMessage
 from headrace.services.outbox import positions
-from headrace.services.outbox.hanging_transactions import RowsOf, end_own
+from headrace.services.outbox.evidence import RowsOf, end_own
 from headrace.services.outbox.rows import OutboxRecord
 from headrace.services.outbox.shard import Position
 
@@ -37,7 +37,7 @@ PATIENCE_S = 5.0
 # Another shard's transaction may be open that long before its coordinator aborts it.
 LONGEST_HELD_BACK_S = 90.0
 # Apache Kafka that was killed in between comes back no sooner, and may have lost a marker
-# (`hanging_transactions.py`). The next marker of this producer would end that transaction as well,
+# (`client/once/hanging.py`). The next marker of this producer would end that transaction as well,
 # whatever was decided about it, so the shard is taken over anew before anything else is sent.
 SLOW_COMMIT_S = 2.0
 # A transaction that is not ended by then is aborted by its coordinator.

@@ -10,6 +10,7 @@ from confluent_kafka import Producer
 from headrace.client.admin.transactional_ids import TransactionalIds
 from headrace.client.connection import ClientSettings
 from headrace.client.lookup import raw_log
+from headrace.client.once import hanging
 from headrace.client.wire import Wire
 from headrace.contract import headers as names
 from headrace.contract.delay_topics import GROUP, companion_of
@@ -17,7 +18,7 @@ from headrace.protocol.errors import ErrorCode
 from headrace.protocol.java_hash import partition_for_group
 from headrace.protocol.messages import find_coordinator, txn_offset_commit
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
-from headrace.services.delay.obstacles import hanging_transactions, open_transactions
+from headrace.services.delay.obstacles import evidence, open_transactions
 from headrace.services.delay.timeline.progress import IntakeProgress, to_metadata
 from headrace.testing import Broker
 from tests.patience import until
@@ -138,14 +139,14 @@ def test_what_cannot_be_read_to_its_end_is_not_decided(broker, monkeypatch):
     ids = leave_offsets(broker, IntakeProgress(1, (DUE_MS, 0)))
     ids.abort(GONE)
     partition = partition_for_group(GROUP, 1)
-    [found] = ids.open_in(hanging_transactions.OFFSETS_TOPIC, partition)
-    left = hanging_transactions.read_hanging(ids.connection, partition, found, GROUP)
+    [found] = ids.open_in(evidence.OFFSETS_TOPIC, partition)
+    left = evidence.read_held(ids.connection, partition, found, GROUP)
     assert left.pending == {("orders.delay", 0): IntakeProgress(1, (DUE_MS, 0))}
-    assert hanging_transactions.decide(ids.connection, GROUP, left, ids.describe(GONE)).commit
-    monkeypatch.setattr(hanging_transactions, "BUDGET_BYTES", 1)
+    assert evidence.decide(ids.connection, GROUP, left, ids.describe(GONE)).commit
+    monkeypatch.setattr(hanging, "BUDGET_BYTES", 1)
     monkeypatch.setattr(raw_log, "FETCH_BYTES", 1)  # a batch at a time
     with pytest.raises(raw_log.TooMuch):
-        hanging_transactions.decide(ids.connection, GROUP, left, ids.describe(GONE))
+        evidence.decide(ids.connection, GROUP, left, ids.describe(GONE))
 
 
 def test_offsets_of_other_groups_are_left_alone(broker):
@@ -154,6 +155,6 @@ def test_offsets_of_other_groups_are_left_alone(broker):
     deliver(broker, b"first", commit=True)
     ids = leave_offsets(broker, IntakeProgress(1, (DUE_MS, 0)))
     partition = partition_for_group(GROUP, 1)
-    until(lambda: ids.open_in(hanging_transactions.OFFSETS_TOPIC, partition))
-    [found] = ids.open_in(hanging_transactions.OFFSETS_TOPIC, partition)
-    assert hanging_transactions.read_hanging(ids.connection, partition, found, "another") is None
+    until(lambda: ids.open_in(evidence.OFFSETS_TOPIC, partition))
+    [found] = ids.open_in(evidence.OFFSETS_TOPIC, partition)
+    assert evidence.read_held(ids.connection, partition, found, "another") is None

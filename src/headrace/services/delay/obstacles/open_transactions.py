@@ -4,7 +4,7 @@ In a thread of its own, because asking takes a while. Only transactions of our g
 open for longer than any of ours takes, and only if they may touch the partitions in question.
 
 Offsets of a transaction that its coordinator has closed, without their marker, are ended as it was
-decided (`hanging_transactions.py`). As long as one of our own producer is there, nothing new may be
+decided (`evidence.py`). As long as one of our own producer is there, nothing new may be
 begun: its marker would end both.
 """
 
@@ -23,11 +23,11 @@ from headrace.contract import delay_topics
 from headrace.protocol.errors import MalformedMessage
 from headrace.protocol.java_hash import partition_for_group
 from headrace.services.delay.intake import Place
-from headrace.services.delay.obstacles.hanging_transactions import (
+from headrace.services.delay.obstacles.evidence import (
     OFFSETS_TOPIC,
     decide,
     end,
-    read_hanging,
+    read_held,
 )
 from headrace.services.delay.partitions.inquiry import STUCK_AFTER_S
 
@@ -125,15 +125,15 @@ class Fencing:
             "coordinator has closed"
         )
         try:
-            hanging = read_hanging(self._connection, partition, found, self._group)
-            if hanging is None:
+            left = read_held(self._connection, partition, found, self._group)
+            if left is None:
                 return
             names = [each for each in ids.all() if each.producer_id == found.producer_id]
             known = ids.describe(names[0].transactional_id) if names else None
             if known is not None and known.state in BUSY_STATES:
                 return
-            decision = decide(self._connection, self._group, hanging, known)
-            count = end(ids, self._connection, hanging, decision)
+            decision = decide(self._connection, self._group, left, known)
+            count = end(ids, left, decision)
         except (ClientError, MalformedMessage) as failure:
             if what not in self._reported:
                 self._reported.add(what)

@@ -1,14 +1,8 @@
-"""Our transactions that were decided, but whose marker is missing for the group's offsets.
+"""What became of a transaction of our group's whose marker is missing behind the group's offsets.
 
-Apache Kafka 4.3.1, killed while a transaction was in PrepareCommit, was seen to write
-CompleteCommit after its restart without the marker in `__consumer_offsets`: the offsets stay
-unstable for ever (a hanging transaction, KIP-664), while the deliveries are visible.
-
-The coordinator knows the decision, if it has not begun anything since; otherwise the targets show
-it: a record of that producer which is committed, and not done by the stable progress, was committed
-together with these offsets. If none is, to abort them doubles nothing. An instance that cannot read
-all of it decides nothing. Nothing is written here before the decision, and then the offsets' marker
-comes last: as long as it is missing, all of this is done again.
+How it is decided and ended: `client/once/hanging.py`. The offsets stay unstable for ever, while the
+deliveries are visible. A record of that producer in one of the targets which is committed, and not
+done by the stable progress, was committed together with these offsets.
 """
 
 from __future__ import annotations
@@ -23,27 +17,25 @@ from headrace.client.admin.transactional_ids import (
 )
 from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
-from headrace.client.lookup.raw_log import LARGEST_BATCH_BYTES, RawLog
+from headrace.client.once import hanging
+from headrace.client.once.hanging import Decision, HasEnded
 from headrace.contract import headers as names
 from headrace.contract.delay_topics import FAR, outcomes_of, rejected_of, target_of
 from headrace.protocol.messages import offset_commit_key, offset_commit_value
-from headrace.protocol.record_batch import Record, walk
+from headrace.protocol.record_batch import BatchHeader, Record
 from headrace.services.delay.intake import Place
 from headrace.services.delay.partitions.inquiry import Answer, Round
 from headrace.services.delay.timeline.progress import IntakeProgress, from_commit
 
 OFFSETS_TOPIC = "__consumer_offsets"
-# For offsets and targets together: some plans, and what others wrote meanwhile.
-BUDGET_BYTES = 256 << 20
 # Deliveries are written before the offsets, at most a transaction's time; clocks differ a little.
 BEFORE_MS = 15_000
-COMMITTED, ABORTED = "CompleteCommit", "CompleteAbort"
 _OFFSET_KEYS = (0, 1)  # both say the same
 _VERSION = Struct(">h")
 
 
 @dataclass(slots=True)
-class Hanging:
+class HeldOffsets:
     """The offsets that an open transaction wants to commit for our group."""
 
     partition: int  # of the offsets' topic
@@ -52,33 +44,22 @@ class Hanging:
     pending: dict[Place, IntakeProgress]
 
 
-@dataclass(slots=True)
-class Decision:
-    commit: bool
-    why: str
-
-
-def read_hanging(
+def read_held(
     connection: ClientSettings, partition: int, found: OpenTransaction, group: str
-) -> Hanging | None:
+) -> HeldOffsets | None:
     """None if it is not ours, or has ended meanwhile."""
-    log = RawLog(connection, {OFFSETS_TOPIC}, BUDGET_BYTES)
-    hanging = Hanging(partition, found, 0, {})
-    for header, batch in log.batches(OFFSETS_TOPIC, partition, found.start_offset):
-        if header.producer_id != found.producer_id:
-            continue
-        if header.is_control:
-            return None
-        if header.producer_epoch != found.producer_epoch:
-            raise ClientError("A later producer of the same id went on in it.")
-        hanging.written_ms = hanging.written_ms or header.base_timestamp
-        for record in walk(batch, LARGEST_BATCH_BYTES):
+    left = HeldOffsets(partition, found, 0, {})
+    try:
+        for header, record in hanging.open_records(connection, (OFFSETS_TOPIC, partition), found):
             commit = _commit_of(record, group)
             if commit is None:
                 return None
             place, progress = commit
-            hanging.pending[place] = progress
-    return hanging if hanging.pending else None
+            left.written_ms = left.written_ms or header.base_timestamp
+            left.pending[place] = progress
+    except HasEnded:
+        return None
+    return left if left.pending else None
 
 
 def _commit_of(record: Record, group: str) -> tuple[Place, IntakeProgress] | None:
@@ -115,51 +96,34 @@ def _version(text: bytes) -> int:
 
 
 def decide(
-    connection: ClientSettings, group: str, hanging: Hanging, known: TransactionDescription | None
+    connection: ClientSettings, group: str, left: HeldOffsets, known: TransactionDescription | None
 ) -> Decision:
     """Raises ClientError if it cannot be seen."""
-    found = hanging.found
-    if (
-        known is not None
-        and known.state in (COMMITTED, ABORTED)
-        and (known.producer_id, known.producer_epoch) == (found.producer_id, found.producer_epoch)
-    ):
-        return Decision(known.state == COMMITTED, f"its coordinator says {known.state}")
-    stable = _stable(connection, group, hanging)
-    topics = _topics(hanging)
-    log = RawLog(connection, topics, BUDGET_BYTES)
-    since_ms = _since_ms(hanging)
-    aborted = None
-    for topic, partition in log.partitions():
-        start = log.offset_at(topic, partition, since_ms)
-        ended = log.ended(
-            topic,
-            partition,
-            start,
-            producer_id=found.producer_id,
-            producer_epoch=found.producer_epoch,
-        )
-        for _, record, committed in ended:
-            if not _is_beyond(record, stable):
-                continue
-            where = f"{_text(record, names.SOURCE)} in {topic}-{partition}"
-            if committed:
-                return Decision(True, f"{where} is committed")
-            aborted = f"{where} is aborted"
-    return Decision(False, aborted or "nothing of it is visible")
+    decision = hanging.by_coordinator(known, left.found)
+    if decision is not None:
+        return decision
+    stable = _stable(connection, group, left)
+
+    def recognizes(place: Place, header: BatchHeader, record: Record) -> str | None:
+        if not _is_beyond(record, stable):
+            return None
+        return f"{_text(record, names.SOURCE)} in {place[0]}-{place[1]}"
+
+    since_ms = dict.fromkeys(_topics(left), _since_ms(left))
+    return hanging.by_records(connection, left.found, since_ms, recognizes)
 
 
-def _topics(hanging: Hanging) -> set[str]:
-    targets = {target_of(companion) for companion, _ in hanging.pending}
+def _topics(left: HeldOffsets) -> set[str]:
+    targets = {target_of(companion) for companion, _ in left.pending}
     return {of for t in targets for of in (t, rejected_of(t), outcomes_of(t))}
 
 
-def _stable(connection: ClientSettings, group: str, hanging: Hanging) -> dict[str, IntakeProgress]:
+def _stable(connection: ClientSettings, group: str, left: HeldOffsets) -> dict[str, IntakeProgress]:
     """By `companion/partition`, as sources have it: what is committed without this transaction."""
-    asking = Round(connection, group, dict.fromkeys(hanging.pending, 0), stable=False)
+    asking = Round(connection, group, dict.fromkeys(left.pending, 0), stable=False)
     asking.join()
     stable = {}
-    for place in hanging.pending:
+    for place in left.pending:
         answer = asking.answers.get(place)
         if answer is None:
             raise ClientError(f"{place[0]}-{place[1]}: what is committed is not known now.")
@@ -167,10 +131,10 @@ def _stable(connection: ClientSettings, group: str, hanging: Hanging) -> dict[st
     return stable
 
 
-def _since_ms(hanging: Hanging) -> int:
+def _since_ms(left: HeldOffsets) -> int:
     """Before the first delivery: by the broker's clock, and by the one that knew them to be due."""
-    since_ms = hanging.written_ms
-    due_ms = max(progress.watermark[0] for progress in hanging.pending.values())
+    since_ms = left.written_ms
+    due_ms = max(progress.watermark[0] for progress in left.pending.values())
     if due_ms >= 0:
         since_ms = min(since_ms, due_ms)
     return max(since_ms - BEFORE_MS, 0)
@@ -196,17 +160,7 @@ def _text(record: Record, name: str) -> str:
     return ""
 
 
-def end(
-    ids: TransactionalIds, connection: ClientSettings, hanging: Hanging, decision: Decision
-) -> int:
+def end(ids: TransactionalIds, left: HeldOffsets, decision: Decision) -> int:
     """The missing markers, wherever they are missing; how many."""
-    count = 0
-    for topic, partition in RawLog(connection, _topics(hanging) | {FAR}, 0).partitions():
-        count += ids.end_open_in(topic, partition, hanging.found, commit=decision.commit)
-    still = [
-        each for each in ids.open_in(OFFSETS_TOPIC, hanging.partition) if each == hanging.found
-    ]
-    for each in still:
-        ids.end_in(OFFSETS_TOPIC, hanging.partition, each, commit=decision.commit)
-        count += 1
-    return count
+    mark = (OFFSETS_TOPIC, left.partition)
+    return hanging.end(ids, left.found, decision, mark=mark, topics=_topics(left) | {FAR})

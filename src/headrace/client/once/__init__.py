@@ -1,0 +1,1 @@
+"""Writing once: one fenced writer, marks, outcomes, and the end of transactions that hang."""
