@@ -142,6 +142,11 @@ docs: $(DOCS_STAMP) ## build the site of the docs, with all links checked: build
 	@set -o pipefail; NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict $(ARGS) 2>&1 \
 	  | { grep -v '^INFO' || true; }
 
+.PHONY: docs-serve
+docs-serve: $(DOCS_STAMP) ## show the docs with search on localhost:8000, and again after each change
+	@echo 'The docs are at http://localhost:8000; Ctrl-C stops'
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve --quiet --dev-addr localhost:8000 $(ARGS)
+
 .PHONY: check
 check: $(DEV_STAMP) docs ## format, lint, strict types, layers, generated code up to date, links, deploy files
 	$(BIN)/ruff format --check .

@@ -58,6 +58,7 @@ REFERENCE = (
     "docs/guide/deploy.md",
     "docs/guide/headers.md",
     "docs/guide/pipelines-sizing.md",
+    "docs/guide/when-not.md",
 )
 
 
