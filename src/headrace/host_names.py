@@ -13,12 +13,20 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
 def is_loopback(host: str) -> bool:
-    if host == "localhost":
+    if host == "localhost" or host.endswith(".localhost"):  # RFC 6761 reserves those names
         return True
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def is_loopback_name(said: str | None) -> bool:
+    """Whether the `Host` of a request, at any port, is a name of this machine for itself."""
+    name = (said or "").lower()
+    if ":" in name.rpartition("]")[2]:
+        name = name.rpartition(":")[0]
+    return name in LOOPBACK_NAMES
 
 
 def is_everywhere(host: str) -> bool:

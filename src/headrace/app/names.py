@@ -11,6 +11,8 @@ from __future__ import annotations
 import hashlib
 import re
 
+from headrace.contract.companions import DEAD_SUFFIX, RETRY_SUFFIX
+
 # Kafka allows 249 characters; the companions of delayed messages add up to 15 to a retry topic.
 LONGEST = 234
 
@@ -21,24 +23,24 @@ _CUT = "_5A"
 
 
 def retry_topic(topic: str, group: str) -> str:
-    return _name(topic, group, "retry")
+    return _name(topic, group, RETRY_SUFFIX)
 
 
 def dead_topic(topic: str, group: str) -> str:
-    return _name(topic, group, "dead")
+    return _name(topic, group, DEAD_SUFFIX)
 
 
 def wide_topic(topic: str, group: str) -> str:
     """Through which a group's backlog is drained: `headrace backlog widen`."""
-    return _name(topic, group, "wide")
+    return _name(topic, group, ".wide")
 
 
-def _name(topic: str, group: str, purpose: str) -> str:
-    whole = f"{topic}.{escaped(group)}.{purpose}"
+def _name(topic: str, group: str, suffix: str) -> str:
+    whole = f"{topic}.{escaped(group)}{suffix}"
     if len(whole) <= LONGEST:
         return whole
     digest = hashlib.sha256(whole.encode()).hexdigest()[:32]
-    tail = f".{_CUT}{digest}.{purpose}"
+    tail = f".{_CUT}{digest}{suffix}"
     return whole[: LONGEST - len(tail)] + tail
 
 

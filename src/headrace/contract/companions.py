@@ -14,10 +14,13 @@ from headrace.contract.delay_topics import COMPANION_SUFFIX, OUTCOMES_SUFFIX, RE
 
 # The internal topics of services: the registry of delayed topics, the audit, and others.
 OF_SERVICES = "headrace."
+# Of a topic and a group: `orders.billing.retry`, `orders.billing.dead`.
+RETRY_SUFFIX, DEAD_SUFFIX = ".retry", ".dead"
 
 _DELAY = "|".join(re.escape(s) for s in (COMPANION_SUFFIX, REJECTED_SUFFIX, OUTCOMES_SUFFIX))
 # A group's name has no dot in it here: `app/names.py` escapes it.
-_BELONGS = re.compile(rf"(?:\.[^.]+\.(?:retry(?:{_DELAY})?|dead)|{_DELAY})")
+_RETRY, _DEAD = re.escape(RETRY_SUFFIX), re.escape(DEAD_SUFFIX)
+_BELONGS = re.compile(rf"(?:\.[^.]+(?:{_RETRY}(?:{_DELAY})?|{_DEAD})|{_DELAY})")
 
 
 def with_companions(names: Iterable[str]) -> dict[str, list[str]]:

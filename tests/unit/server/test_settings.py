@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.host_names import is_loopback
 from headrace.metadata.config_definitions import BROKER_SETTINGS
 from headrace.metadata.config_definitions.definition import (
     BadValue,
@@ -15,7 +16,7 @@ from headrace.metadata.config_definitions.definition import (
     Definition,
     Standing,
 )
-from headrace.server.listeners.addresses import Listener, is_loopback
+from headrace.server.listeners.addresses import Listener
 from headrace.server.settings.settings import CannotStart, load_settings
 
 # As Apache Kafka 4.3 ships it, without comments: it must start as it is, but for /tmp.

@@ -7,8 +7,7 @@ each with a plan first. Nothing is changed without --execute.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from shlex import quote
 from typing import Annotated
 
@@ -35,10 +34,9 @@ from headrace.cli.replayed.views import report_copy
 from headrace.client.admin.groups import Groups
 from headrace.client.admin.topics import Topics
 from headrace.client.lookup.record_pages import Browser
-from headrace.installation import command_to_add
 from headrace.services.backlog.group_watch import Watching
 from headrace.services.backlog.growth import growth
-from headrace.services.backlog.parking import Parking
+from headrace.services.backlog.parking import Parking, needed_packages
 from headrace.services.backlog.widening import FEW_LEFT, Widening, WidenPlan, WidenStatus
 from headrace.services.replay.pace import Pace
 from headrace.services.replay.selection import Selection
@@ -294,7 +292,7 @@ def park(
         plan = parking.plan(topic, group)
         parked = 0
         if execute:
-            with _needed_packages():
+            with needed_packages():
                 parked = follow_parking(
                     parking.park(plan, to, by=by or whoever(), reason=reason), plan
                 )
@@ -373,7 +371,7 @@ def bring_back(
     with at.connection() as cluster:
         parking = Parking(cluster)
         try:
-            with _needed_packages():
+            with needed_packages():
                 store, plan = parking.bring_back_plan(
                     topic, group, from_, wanted, by=by or whoever()
                 )
@@ -436,16 +434,3 @@ def expire(
     output.table(("partition", "from", "to", "offsets"), rows)
     output.note(f"At most {output.count(plan.park.most, 'record')} would become dead letters.")
     output.note("A dry run: nothing was changed. Add --execute to do it.")
-
-
-@contextmanager
-def _needed_packages() -> Iterator[None]:
-    """The packages that one kind of store needs."""
-    try:
-        yield
-    except ModuleNotFoundError as missing:
-        extra = "parquet" if (missing.name or "").startswith("pyarrow") else "sql"
-        raise Failure(
-            f"Parking there needs {missing.name}, which is not installed. Add it with: "
-            f"{command_to_add(extra)}"
-        ) from missing

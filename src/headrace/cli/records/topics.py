@@ -20,7 +20,8 @@ from headrace.client.admin.placement.replicas import PartitionReplicas, Replicas
 from headrace.client.delay.delayed_topics import DelayedTopics
 from headrace.client.errors import ClientError
 from headrace.client.records import TopicPartition
-from headrace.contract.companions import OF_SERVICES, with_companions
+from headrace.contract.companions import with_companions
+from headrace.operations.topics import TopicGroups, grouped
 
 app = typer.Typer(
     help="List, describe, create, alter and delete topics.",
@@ -79,23 +80,20 @@ def list_topics(
         rows = [(t.name, t.partitions, t.replication) for t in found]
         output.table(("topic", "partitions", "replication"), rows)
     else:
-        _list_grouped(found)
+        _list_grouped(grouped(found, internal=internal))
 
 
-def _list_grouped(found: list[client.TopicSummary]) -> None:
-    own = [t for t in found if not t.name.startswith(OF_SERVICES)]
-    beside = with_companions(t.name for t in own)
+def _list_grouped(found: TopicGroups) -> None:
     rows: list[tuple[output.Cell, ...]] = [
-        (t.name, t.partitions, t.replication, " ".join(beside[t.name]) or None)
-        for t in own
-        if t.name in beside
+        (t.name, t.partitions, t.replication, " ".join(found.companions[t.name]) or None)
+        for t in found.own
     ]
-    if any(beside.values()):
+    if any(found.companions.values()):
         output.table(("topic", "partitions", "replication", "companions"), rows)
     else:
         output.table(("topic", "partitions", "replication"), [row[:3] for row in rows])
-    if hidden := len(found) - len(own):
-        services = output.count(hidden, "topic")
+    if found.services:
+        services = output.count(found.services, "topic")
         output.note(f"Headrace's services keep {services} of their own: --all shows them.")
 
 

@@ -80,6 +80,11 @@ class Page:
 Accepts = Callable[[Seen], bool]
 
 
+def is_data(seen: Seen) -> bool:
+    """What a page shows unless it is asked for something else: no markers, nothing aborted."""
+    return seen.is_data
+
+
 class Browser:
     """One topic; keeps a connection to each broker until `close`. For one thread at a time."""
 
@@ -177,7 +182,12 @@ class Browser:
     # ---- pages
 
     def onwards(
-        self, starts: Mapping[int, int], *, want: int, accepts: Accepts, bounds: Bounds = USUAL
+        self,
+        starts: Mapping[int, int],
+        *,
+        want: int,
+        accepts: Accepts = is_data,
+        bounds: Bounds = USUAL,
     ) -> Page:
         """From these offsets towards the ends, the oldest first."""
         reading = _Reading(self, bounds)
@@ -209,7 +219,12 @@ class Browser:
         return page
 
     def backwards(
-        self, befores: Mapping[int, int], *, want: int, accepts: Accepts, bounds: Bounds = USUAL
+        self,
+        befores: Mapping[int, int],
+        *,
+        want: int,
+        accepts: Accepts = is_data,
+        bounds: Bounds = USUAL,
     ) -> Page:
         """From before these offsets towards the beginnings, the newest first."""
         reading = _Reading(self, bounds)

@@ -6,17 +6,19 @@ go; a page that could not read all of it says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from headrace.client.admin.topics import Topics
 from headrace.client.connection import ClientSettings
 from headrace.client.errors import NoSuchTopic
 from headrace.client.lookup.record_pages import Bounds, Browser, Seen
+from headrace.contract.companions import DEAD_SUFFIX
 from headrace.services.redrive.letters import DeadLetter, Selection, dead_letter
-from headrace.services.redrive.service import DEAD_SUFFIX, DeadLetters, Step
-from headrace.services.redrive.settled import SETTLED_TOPIC, Settled, settled_by_letter
+from headrace.services.redrive.service import DeadLetters, Step
+from headrace.services.redrive.settled import Settled
+from headrace.services.redrive.settled_letters import settled_within
 
 ON_ONE_PAGE = 25
 LETTERS_ON_ONE_PAGE = 50
@@ -25,17 +27,6 @@ SETTLED_BOUNDS = Bounds(records=200_000, bytes=64 << 20, seconds=4.0)
 # One action of a page; more are done with the command that it shows.
 MOST_AT_ONCE = 1_000
 MOST_ENTRIES = 200
-
-
-@dataclass(slots=True)
-class SettledEntries:
-    by_letter: dict[str, Settled] = field(default_factory=dict)
-    is_whole: bool = True
-
-    def of(self, letter: DeadLetter) -> Settled | None:
-        """An entry also holds when its letter was parked: a topic may have been made anew."""
-        entry = self.by_letter.get(letter.name)
-        return entry if entry is not None and entry.parked_at_ms == letter.parked_at_ms else None
 
 
 @dataclass(slots=True)
@@ -57,35 +48,18 @@ def letter_topics(connection: ClientSettings, page: int) -> LetterTopics:
     names = [each.name for each in topics.all() if each.name.endswith(DEAD_SUFFIX)]
     shown = names[page * ON_ONE_PAGE : (page + 1) * ON_ONE_PAGE]
     spans = topics.spans(shown)
-    settled = _settled(connection, SETTLED_TOPIC in topics.cluster.topics)
+    settled = settled_within(connection, SETTLED_BOUNDS)
     bounds = Bounds(records=2_000, bytes=1 << 20, seconds=0.5)
     found = []
     for name in shown:
         count = sum(end - first for first, end in spans.get(name, {}).values())
         with closing(Browser(connection, name)) as browser:
             newest = browser.backwards(
-                browser.ends(browser.partitions), want=SAMPLED, accepts=_is_data, bounds=bounds
+                browser.ends(browser.partitions), want=SAMPLED, bounds=bounds
             )
         letters = [dead_letter(seen.record) for seen in newest.found]
         found.append(LetterTopic(name, count, [(each, settled.of(each)) for each in letters]))
     return LetterTopics(found, len(names), settled.is_whole)
-
-
-def _is_data(seen: Seen) -> bool:
-    return seen.is_data
-
-
-def _settled(connection: ClientSettings, is_there: bool) -> SettledEntries:
-    if not is_there:
-        return SettledEntries()
-    with closing(Browser(connection, SETTLED_TOPIC)) as browser:
-        page = browser.onwards(
-            browser.beginnings(browser.partitions),
-            want=SETTLED_BOUNDS.records,
-            accepts=_is_data,
-            bounds=SETTLED_BOUNDS,
-        )
-    return SettledEntries(settled_by_letter(seen.record for seen in page.found), page.at_the_end)
 
 
 @dataclass(slots=True)
@@ -106,8 +80,8 @@ def letters_of(
     at: dict[int, int] | None,
 ) -> LetterPage:
     """The newest first."""
-    topics = letters_there(connection, topic)
-    settled = _settled(connection, SETTLED_TOPIC in topics)
+    require_letters(connection, topic)
+    settled = settled_within(connection, SETTLED_BOUNDS)
 
     def accepts(seen: Seen) -> bool:
         letter = dead_letter(seen.record)
@@ -134,29 +108,27 @@ def letters_of(
     )
 
 
-def letters_there(connection: ClientSettings, topic: str) -> Mapping[str, object]:
-    """All topics. Raises `NoSuchTopic` if this one is missing, is not a dead-letter topic, or is
+def require_letters(connection: ClientSettings, topic: str) -> None:
+    """Raises `NoSuchTopic` if this one is missing, is not a dead-letter topic, or is
     one that this person may not see."""
-    topics: Mapping[str, object] = Topics(connection).cluster.topics
-    if topic not in topics:
+    if topic not in Topics(connection).cluster.topics:
         raise NoSuchTopic(f"There is no topic {topic}.")
     if not topic.endswith(DEAD_SUFFIX):
         raise NoSuchTopic(
             f"Topic {topic} is not a dead-letter topic: their names end in {DEAD_SUFFIX}."
         )
-    return topics
 
 
 def one_letter(
     connection: ClientSettings, topic: str, partition: int, offset: int
 ) -> tuple[DeadLetter, Settled | None] | None:
-    topics = letters_there(connection, topic)
+    require_letters(connection, topic)
     with closing(Browser(connection, topic)) as browser:
         seen = browser.at(partition, offset)
     if seen is None:
         return None
     letter = dead_letter(seen.record)
-    return letter, _settled(connection, SETTLED_TOPIC in topics).of(letter)
+    return letter, settled_within(connection, SETTLED_BOUNDS).of(letter)
 
 
 @dataclass(slots=True)
@@ -169,8 +141,7 @@ class Dealt:
 
 def who_did_what(connection: ClientSettings, topic: str) -> Dealt:
     """The actions on letters of a topic."""
-    there = SETTLED_TOPIC in Topics(connection).cluster.topics
-    settled = _settled(connection, there)
+    settled = settled_within(connection, SETTLED_BOUNDS)
     of_topic = [
         entry
         for name, entry in settled.by_letter.items()

@@ -140,7 +140,6 @@ def rejected(connection: HeldClientSettings, topic: str) -> RejectedPage:
         page = browser.backwards(
             browser.ends(browser.partitions),
             want=ON_ONE_PAGE * 4,
-            accepts=lambda seen: seen.is_data,
         )
     rows = [_rejected(chosen, seen.record) for seen in page.found]
     return RejectedPage(topics, rows, page.at_the_end, page.unread)

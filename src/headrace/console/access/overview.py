@@ -13,10 +13,10 @@ from headrace.console.access.delayed import readable
 from headrace.console.access.group_lag import Looked
 from headrace.console.access.held_connection import HeldClientSettings
 from headrace.console.access.parts import Part
-from headrace.contract.companions import OF_SERVICES, with_companions
+from headrace.contract.companions import DEAD_SUFFIX
 from headrace.contract.delay_topics import REGISTRY
+from headrace.operations.topics import grouped
 
-DEAD_SUFFIX = ".dead"
 MOST_DEAD_TOPICS = 200
 DUE_SHOWN = 5
 # A sample of rates asks for the end of each partition; beyond this only the first topics are.
@@ -58,17 +58,12 @@ def cluster(connection: ClientSettings) -> ClusterDescription:
 def topic_counts(connection: ClientSettings) -> TopicCounts:
     topics = Topics(connection)
     found = topics.all()
-    beside = with_companions(each.name for each in found)
     known = topics.cluster
     partitions = [p for topic in known.topics.values() for p in topic.partitions.values()]
     dead = [each.name for each in found if each.name.endswith(DEAD_SUFFIX)]
     spans = topics.spans(dead[:MOST_DEAD_TOPICS])
     return TopicCounts(
-        sum(
-            1
-            for each in found
-            if each.name in beside and not each.internal and not each.name.startswith(OF_SERVICES)
-        ),
+        len(grouped(found).own),
         len(partitions),
         sum(len(p.isrs) < len(p.replicas) for p in partitions),
         sum(p.leader not in known.brokers for p in partitions),

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 
 from headrace.client.admin.topics import Topics
 from headrace.client.connection import ClientSettings
-from headrace.installation import command_to_add
 from headrace.services.backlog.parked import Owner, ParkedSpan, ParkedStore, ParkingRun
-from headrace.services.backlog.parking import CannotPark, Parking, store_at
+from headrace.services.backlog.parking import Parking, needed_packages, store_at
 from headrace.services.replay.retried import require_retry_topic
 from headrace.services.replay.selection import Selection
 from headrace.services.replay.topic_copy import CopyPlan
@@ -100,16 +99,3 @@ def _opened(address: str, owner: Owner) -> Iterator[ParkedStore]:
         store = store_at(address, owner)
     with closing(store):
         yield store
-
-
-@contextmanager
-def needed_packages() -> Iterator[None]:
-    """The packages that one kind of place needs."""
-    try:
-        yield
-    except ModuleNotFoundError as missing:
-        extra = "parquet" if (missing.name or "").startswith("pyarrow") else "sql"
-        raise CannotPark(
-            f"Parking there needs {missing.name}, which is not installed. Add it with: "
-            f"{command_to_add(extra)}"
-        ) from missing

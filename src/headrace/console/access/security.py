@@ -13,7 +13,7 @@ from headrace.client.admin.topics import Topics
 from headrace.client.admin.users import User, Users
 from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
-from headrace.client.lookup.record_pages import Browser, Seen
+from headrace.client.lookup.record_pages import Browser
 from headrace.console.access.parts import Part, part
 from headrace.contract.own_records import UnreadableRecord, json_object
 
@@ -48,9 +48,7 @@ def _audit(connection: ClientSettings) -> list[dict[str, Any]] | None:
     if AUDIT_TOPIC not in Topics(connection).cluster.topics:
         return None
     with closing(Browser(connection, AUDIT_TOPIC)) as browser:
-        page = browser.backwards(
-            browser.ends(browser.partitions), want=AUDIT_SHOWN, accepts=_is_data
-        )
+        page = browser.backwards(browser.ends(browser.partitions), want=AUDIT_SHOWN)
     found = []
     for seen in page.found:
         try:
@@ -58,10 +56,6 @@ def _audit(connection: ClientSettings) -> list[dict[str, Any]] | None:
         except UnreadableRecord:
             continue
     return found
-
-
-def _is_data(seen: Seen) -> bool:
-    return seen.is_data
 
 
 def require_observer(connection: ClientSettings) -> None:

@@ -21,7 +21,8 @@ from headrace.client.errors import ClientError
 from headrace.console.access.group_lag import Looked, groups_of_topic
 from headrace.console.access.held_connection import HeldClientSettings
 from headrace.console.access.parts import Part, part
-from headrace.contract.companions import OF_SERVICES, with_companions
+from headrace.contract.companions import with_companions
+from headrace.operations.topics import grouped
 
 Spans = dict[str, dict[int, tuple[int, int]]]
 
@@ -48,20 +49,15 @@ def list_topics(
 ) -> TopicList:
     topics = Topics(connection)
     found = topics.all()
-    beside = with_companions(each.name for each in found)
-    own = [
-        each
-        for each in found
-        if everything
-        or (each.name in beside and not each.internal and not each.name.startswith(OF_SERVICES))
-    ]
+    peoples = grouped(found, internal=everything)
+    own = found if everything else peoples.own
     matching = [each for each in own if contains.lower() in each.name.lower()]
     shown = matching[page * ON_ONE_PAGE : (page + 1) * ON_ONE_PAGE]
     names = [each.name for each in shown]
     partitions = {name: sorted(topics.cluster.topics[name].partitions) for name in names}
     return TopicList(
         shown,
-        {name: beside.get(name, []) for name in names},
+        {name: peoples.companions.get(name, []) for name in names},
         topics.spans(names),
         sizes_by_partition(connection.hasty(PATIENCE_S), topics.broker_addresses(), partitions)
         if names

@@ -9,11 +9,11 @@ from headrace.client.records import Record
 from headrace.console.life.identity import texts
 from headrace.console.views import words
 from headrace.contract import confirmations, headers
+from headrace.contract.companions import DEAD_SUFFIX, RETRY_SUFFIX
 from headrace.contract.delay_topics import COMPANION_SUFFIX, OUTCOMES_SUFFIX, REJECTED_SUFFIX
 from headrace.contract.own_records import FAULTS, UnreadableRecord, json_object
 from headrace.services.redrive.settled import REDRIVEN, SETTLED_TOPIC, read_settled
 
-RETRY_SUFFIX, DEAD_SUFFIX = ".retry", ".dead"
 GOOD, BAD, WAITS, PLAIN = "good", "bad", "waits", "plain"
 
 

@@ -17,10 +17,10 @@ from headrace.console.access.dead_letters import (
     discard,
     letter_topics,
     letters_of,
-    letters_there,
     one_letter,
     redrive,
     redrive_at,
+    require_letters,
     who_did_what,
 )
 from headrace.console.access.security import require_administrator
@@ -218,7 +218,7 @@ def _redrive_slowly(
 
 async def stop(console: Console, request: web.Request) -> web.StreamResponse:
     topic, form = request.match_info["topic"], await request.post()
-    await console.access.ask(letters_there, topic)
+    await console.access.ask(require_letters, topic)
     job = console.jobs.get(whole(form, "job", default=0))
     if job is None or job.subject != (REDRIVE, topic):
         raise Unreadable("No such redrive.")
@@ -232,7 +232,7 @@ async def stop(console: Console, request: web.Request) -> web.StreamResponse:
 async def progress(console: Console, request: web.Request) -> web.StreamResponse:
     """How far redrives of a topic are, until all of them are over."""
     topic = request.match_info["topic"]
-    await console.access.ask(letters_there, topic)  # whoever may not see it is refused
+    await console.access.ask(require_letters, topic)  # whoever may not see it is refused
 
     async def frames() -> AsyncIterator[tuple[str, Any]]:
         while True:
@@ -253,7 +253,7 @@ def job_frame(job: Job) -> dict[str, Any]:
 
 async def show_done(console: Console, request: web.Request) -> web.StreamResponse:
     topic = request.match_info["topic"]
-    await console.access.ask(letters_there, topic)
+    await console.access.ask(require_letters, topic)
     found = await console.access.ask(who_did_what, topic)
     return console.page(
         request,

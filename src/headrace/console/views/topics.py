@@ -10,6 +10,7 @@ from headrace.client.admin.topics import Setting
 from headrace.console.access.topics import TopicFacts, TopicList
 from headrace.console.views.groups import state_in_words
 from headrace.contract import durations
+from headrace.contract.companions import DEAD_SUFFIX
 
 FOREVER = "-1"
 
@@ -73,7 +74,7 @@ def marks(companions: list[str], *, internal: bool) -> list[str]:
     found = ["internal"] if internal else []
     if ".delay" in companions:
         found.append("delayed")
-    if any(end.endswith(".dead") for end in companions):
+    if any(end.endswith(DEAD_SUFFIX) for end in companions):
         found.append("dead letters")
     return found
 

@@ -7,7 +7,6 @@ addresses of the loopback network count as this machine's own.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import socket
 from collections.abc import Mapping
@@ -118,12 +117,3 @@ def advertised_addresses(
             host = socket.gethostname()
         addresses[listener.name] = (host, told.port)
     return addresses
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

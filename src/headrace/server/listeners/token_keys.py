@@ -19,8 +19,8 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from headrace.host_names import is_loopback
 from headrace.metadata.config_definitions.definition import BadValue
-from headrace.server.listeners.addresses import is_loopback
 from headrace.serving.authentication.tokens import Key, MalformedKeys, read_keys
 
 log = logging.getLogger(__name__)

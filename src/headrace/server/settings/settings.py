@@ -17,6 +17,7 @@ from typing import Any
 
 from headrace.broker.broker import Endpoint
 from headrace.consensus.voters import VoterEndpoint
+from headrace.host_names import is_loopback
 from headrace.metadata.config_definitions import BROKER_SETTINGS
 from headrace.metadata.config_definitions.authorizer import (
     AUTHORIZER_CLASS,
@@ -39,7 +40,6 @@ from headrace.server.listeners.addresses import (
     DEFAULT_CONTROLLER_PORT,
     Listener,
     advertised_addresses,
-    is_loopback,
     parse_address,
     split_listeners,
 )

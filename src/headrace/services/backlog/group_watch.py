@@ -73,7 +73,7 @@ class Watching:
 
     def _attempts(self, topic: str, starts: dict[int, int]) -> int:
         with closing(Browser(self._connection, topic)) as browser:
-            page = browser.onwards(starts, want=1, accepts=lambda seen: seen.is_data, bounds=BOUNDS)
+            page = browser.onwards(starts, want=1, bounds=BOUNDS)
         return carried_by(page.found[0].record.headers).made if page.found else 0
 
     def _look(self, name: str) -> Look:
@@ -108,7 +108,6 @@ class Watching:
         page = browser.onwards(
             {one.partition: one.committed or 0},
             want=want,
-            accepts=lambda seen: seen.is_data,
             bounds=BOUNDS,
         )
         records = [seen.record for seen in page.found]

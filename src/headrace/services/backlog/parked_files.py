@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 
 from headrace.app.names import retry_topic
 from headrace.client.records import Record
+from headrace.contract.companions import RETRY_SUFFIX
 from headrace.private_files import FOLDER_MODE, private_folder
 from headrace.services.backlog.parked import (
     Owner,
@@ -57,7 +58,7 @@ SCHEMA = pa.schema(
 class ParkedFiles:
     def __init__(self, folder: Path, owner: Owner) -> None:
         self._owner = owner
-        named = retry_topic(owner.topic, owner.group).removesuffix(".retry")
+        named = retry_topic(owner.topic, owner.group).removesuffix(RETRY_SUFFIX)
         self._home = folder / named / owner.topic_id
         self._writer: _Writer | None = None
         self._sent: dict[str, _Sent] = {}  # by run

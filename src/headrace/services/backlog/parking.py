@@ -13,7 +13,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -26,6 +26,7 @@ from headrace.client.errors import ClientError
 from headrace.client.lookup.record_pages import Browser
 from headrace.client.lookup.time_ordered import TimeOrderedReader
 from headrace.client.records import Record
+from headrace.installation import command_to_add
 from headrace.services.backlog.parked import Owner, ParkedStore, ParkingRun, Spans
 from headrace.services.replay import journal, selection, widenings
 from headrace.services.replay.group_moves import GroupMoves
@@ -347,6 +348,19 @@ def store_at(to: str, owner: Owner) -> ParkedStore:
     from headrace.services.backlog.parked_files import ParkedFiles
 
     return ParkedFiles(Path(to), owner)
+
+
+@contextmanager
+def needed_packages() -> Iterator[None]:
+    """Names the package that a kind of store needs, if it is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        extra = "parquet" if (missing.name or "").startswith("pyarrow") else "sql"
+        raise CannotPark(
+            f"Parking there needs {missing.name}, which is not installed. Add it with: "
+            f"{command_to_add(extra)}"
+        ) from missing
 
 
 def _mark_sent(store: ParkedStore, entry: CopyEntry) -> None:

@@ -311,7 +311,7 @@ class Widening:
         if not starts or most > LOOKED_AT + len(spans):
             return most
         with closing(Browser(self._connection, topic)) as browser:
-            page = browser.onwards(starts, want=LOOKED_AT, accepts=lambda seen: seen.is_data)
+            page = browser.onwards(starts, want=LOOKED_AT)
         return len(page.found) if page.at_the_end else max(1, len(page.found))
 
     def _has_members(self, group: str) -> bool:

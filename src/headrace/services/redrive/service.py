@@ -20,6 +20,7 @@ from headrace.client.errors import ClientError, NoSuchTopic
 from headrace.client.lookup.record_reader import RecordReader
 from headrace.client.producer.producer import Producer
 from headrace.client.records import Outgoing
+from headrace.contract.companions import DEAD_SUFFIX
 from headrace.services.redrive.letters import DeadLetter, Selection, dead_letter
 from headrace.services.redrive.redriven_letter import MOST_REDRIVES, NotRedrivable, again
 from headrace.services.redrive.settled import (
@@ -28,10 +29,9 @@ from headrace.services.redrive.settled import (
     SETTLED_SETTINGS,
     SETTLED_TOPIC,
     Settled,
-    settled_by_letter,
 )
+from headrace.services.redrive.settled_letters import SettledLetters, all_settled
 
-DEAD_SUFFIX = ".dead"
 LETTERS_PER_TRANSACTION = 500
 MOST_NAMED = 10
 
@@ -79,18 +79,18 @@ class DeadLetters:
     # ---- looking
 
     def topics(self) -> list[DeadTopic]:
-        settled = self._settled()
+        settled = all_settled(self._connection)
         found = Topics(self._connection).all()
         return [
             self._summary(each.name, settled) for each in found if each.name.endswith(DEAD_SUFFIX)
         ]
 
-    def _summary(self, topic: str, settled: dict[str, Settled]) -> DeadTopic:
+    def _summary(self, topic: str, settled: SettledLetters) -> DeadTopic:
         summary = DeadTopic(topic, None, None, waiting=0, settled=0, oldest_ms=None)
         for letter in self._all(topic):
             summary.origin_topic = summary.origin_topic or letter.origin_topic
             summary.group = summary.group or letter.group
-            if _entry_of(letter, settled) is not None:
+            if settled.of(letter) is not None:
                 summary.settled += 1
                 continue
             summary.waiting += 1
@@ -104,9 +104,9 @@ class DeadLetters:
     ) -> Iterator[tuple[DeadLetter, Settled | None]]:
         """The chosen letters, oldest first within a partition, with their outcomes."""
         self._require(topic)
-        settled = self._settled()
+        settled = all_settled(self._connection)
         for letter in self._all(topic):
-            entry = _entry_of(letter, settled)
+            entry = settled.of(letter)
             if (entry is None or also_settled) and selection.accepts(letter):
                 yield letter, entry
 
@@ -129,12 +129,6 @@ class DeadLetters:
         with closing(RecordReader(self._connection, topic)) as reader:
             for record in reader.records():
                 yield dead_letter(record)
-
-    def _settled(self) -> dict[str, Settled]:
-        if not self._there(SETTLED_TOPIC):
-            return {}
-        with closing(RecordReader(self._connection, SETTLED_TOPIC)) as reader:
-            return settled_by_letter(reader.records())
 
     # ---- doing
 
@@ -217,14 +211,6 @@ class DeadLetters:
 
     def _require_settled_topic(self) -> None:
         ensure_own(Topics(self._connection), OwnTopic(SETTLED_TOPIC, 1, SETTLED_SETTINGS))
-
-    def _there(self, topic: str) -> bool:
-        return any(each.name == topic for each in Topics(self._connection).all())
-
-
-def _entry_of(letter: DeadLetter, settled: dict[str, Settled]) -> Settled | None:
-    entry = settled.get(letter.name)
-    return entry if entry is not None and entry.parked_at_ms == letter.parked_at_ms else None
 
 
 def _send(step: Step, producer: Producer) -> None:

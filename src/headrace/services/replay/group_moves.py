@@ -257,9 +257,7 @@ class GroupMoves:
             with closing(Browser(self._connection, topic)) as browser:
                 for (name, partition), offset in places.items():
                     if name == topic:
-                        page = browser.onwards(
-                            {partition: offset}, want=1, accepts=lambda seen: seen.is_data
-                        )
+                        page = browser.onwards({partition: offset}, want=1)
                         first = page.found[0].record if page.found else None
                         found[name, partition] = None if first is None else first.timestamp_ms
         return found

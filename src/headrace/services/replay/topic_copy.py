@@ -151,7 +151,7 @@ class Copying:
         if not starts:
             return None
         with closing(Browser(self._source, plan.request.topic)) as browser:
-            page = browser.onwards(starts, want=1, accepts=lambda seen: seen.is_data)
+            page = browser.onwards(starts, want=1)
         return page.found[0].record.timestamp_ms if page.found else None
 
     # ---- doing

@@ -23,6 +23,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Protocol
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from headrace.host_names import is_loopback_name
+
 log = logging.getLogger("headrace.delay.admin")
 
 DEFAULT_PORT = 9095
@@ -32,7 +34,6 @@ LARGEST_PAGE = 1000
 SLOWEST_ASKER_S = 10
 LOOK_FOR_THE_END_S = 0.1
 MOST_ASKERS = 16
-LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 # The HTTP status of a refused request (RFC 9110).
 BAD_REQUEST, UNAUTHORIZED, MISDIRECTED, NOT_FOUND = 400, 401, 421, 404
 NOT_ALLOWED, BUSY, FAILED = 405, 503, 500
@@ -196,7 +197,7 @@ class _Asked(BaseHTTPRequestHandler):
     do_POST = do_PUT = do_DELETE = do_PATCH = _refuse_method
 
     def _found(self) -> tuple[int, str, bytes]:
-        if not _is_loopback(self.headers.get("Host")):
+        if not is_loopback_name(self.headers.get("Host")):
             raise _Refused(MISDIRECTED, "Ask for 127.0.0.1 or localhost.")
         asked = urlsplit(self.path)
         queries = self.server.queries
@@ -281,13 +282,6 @@ def _from_base64(text: str) -> bytes:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise _Refused(BAD_REQUEST, "key_base64 is no base64.") from None
-
-
-def _is_loopback(host: str | None) -> bool:
-    if not host:
-        return False
-    name = host.rpartition("]")[0].removeprefix("[") if "]" in host else host.partition(":")[0]
-    return name.lower() in LOOPBACK_NAMES
 
 
 def _json(value: Mapping[str, Any]) -> bytes:

@@ -66,9 +66,7 @@ async def partition_records(exchange: Exchange) -> web.StreamResponse:
             if index not in browser.partitions:
                 raise partition_not_found()
             bounds = Bounds(records=most, bytes=size, seconds=BROWSE_S)
-            return browser.onwards(
-                {index: offset}, want=most, accepts=lambda seen: seen.is_data, bounds=bounds
-            )
+            return browser.onwards({index: offset}, want=most, bounds=bounds)
         finally:
             browser.close()
 

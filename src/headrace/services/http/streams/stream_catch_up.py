@@ -64,9 +64,7 @@ class CatchUp:
             if first > cursor[partition]:
                 passage.gaps.append(Gap(partition, cursor[partition], first))
                 passage.next[partition] = first
-        page = browser.onwards(
-            passage.next, want=PAGE.records, accepts=lambda seen: seen.is_data, bounds=PAGE
-        )
+        page = browser.onwards(passage.next, want=PAGE.records, bounds=PAGE)
         if page.unread and not page.found:
             self.close()  # a leader has moved: look anew
             raise Unreachable(f"{self._topic}: {next(iter(page.unread.values()))}.")

@@ -230,9 +230,7 @@ class KeySlot:
                 raise Unreachable(f"No broker leads {self._topic}-{slot} now.")
             at = window.next_offset
             while at < end:
-                page = browser.onwards(
-                    {slot: at}, want=PAGE.records, accepts=lambda seen: seen.is_data, bounds=PAGE
-                )
+                page = browser.onwards({slot: at}, want=PAGE.records, bounds=PAGE)
                 if page.unread or page.next[slot] <= at:
                     why = page.unread.get(slot, "nothing was read")
                     raise Unreachable(f"{self._topic}-{slot} cannot be read: {why}.")
