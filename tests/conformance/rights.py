@@ -32,6 +32,7 @@ from headrace.protocol.messages import (
     delete_acls,
     delete_groups,
     delete_records,
+    delete_share_group_state,
     delete_topics,
     describe_acls,
     describe_client_quotas,
@@ -51,6 +52,7 @@ from headrace.protocol.messages import (
     heartbeat,
     incremental_alter_configs,
     init_producer_id,
+    initialize_share_group_state,
     join_group,
     leave_group,
     list_config_resources,
@@ -64,9 +66,12 @@ from headrace.protocol.messages import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    read_share_group_state,
+    read_share_group_state_summary,
     sync_group,
     txn_offset_commit,
     update_features,
+    write_share_group_state,
     write_txn_markers,
 )
 from headrace.protocol.primitives import Message
@@ -305,6 +310,15 @@ def _txn_offsets(scene: Scene, version: int) -> Message:
     return txn_offset_commit.TxnOffsetCommitRequest(TRANSACTIONAL_ID, GROUP, 77, 0, topics=[topic])
 
 
+def _share_state(api: ModuleType, request: type[Message], topic: type[Message]) -> Any:
+    """A request for the state of one share partition."""
+
+    def make(scene: Scene, version: int) -> Message:
+        return request(GROUP, [topic(scene.topic_id, [api.PartitionData(0)])])  # type: ignore[call-arg]
+
+    return make
+
+
 ANY_ENTRY: dict[str, Any] = {
     "resource_type_filter": ResourceType.ANY,
     "resource_name_filter": "nothing-is-called-so",
@@ -502,6 +516,28 @@ CASES: tuple[Case, ...] = (
          lambda scene, version: end_txn.EndTxnRequest(TRANSACTIONAL_ID, 77, 0, True)),
     Case("markers", write_txn_markers, (on_cluster(CLUSTER_ACTION),), _markers),
     Case("markers of an administrator", write_txn_markers, (on_cluster(ALTER),), _markers),
+    Case("begin the state of a share partition", initialize_share_group_state,
+         (on_cluster(CLUSTER_ACTION),), _share_state(
+             initialize_share_group_state,
+             initialize_share_group_state.InitializeShareGroupStateRequest,
+             initialize_share_group_state.InitializeStateData)),
+    Case("read the state of a share partition", read_share_group_state,
+         (on_cluster(CLUSTER_ACTION),), _share_state(
+             read_share_group_state, read_share_group_state.ReadShareGroupStateRequest,
+             read_share_group_state.ReadStateData)),
+    Case("write the state of a share partition", write_share_group_state,
+         (on_cluster(CLUSTER_ACTION),), _share_state(
+             write_share_group_state, write_share_group_state.WriteShareGroupStateRequest,
+             write_share_group_state.WriteStateData)),
+    Case("delete the state of a share partition", delete_share_group_state,
+         (on_cluster(CLUSTER_ACTION),), _share_state(
+             delete_share_group_state, delete_share_group_state.DeleteShareGroupStateRequest,
+             delete_share_group_state.DeleteStateData)),
+    Case("the summary of a share partition", read_share_group_state_summary,
+         (on_cluster(CLUSTER_ACTION),), _share_state(
+             read_share_group_state_summary,
+             read_share_group_state_summary.ReadShareGroupStateSummaryRequest,
+             read_share_group_state_summary.ReadStateSummaryData)),
     Case("offsets in a transaction", txn_offset_commit,
          (on_id(WRITE), on_group(READ), on_topic(READ)), _txn_offsets),
     Case("describe entries", describe_acls, (on_cluster(DESCRIBE),),

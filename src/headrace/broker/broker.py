@@ -16,6 +16,8 @@ from headrace.broker.coordinators.confirmed_reads import ConfirmedReads
 from headrace.broker.coordinators.coordinators import Coordinator
 from headrace.broker.coordinators.groups import GROUP_KEY, GroupCoordinator
 from headrace.broker.coordinators.producer_ids import ProducerIds
+from headrace.broker.coordinators.share_state_access import ShareStateAccess
+from headrace.broker.coordinators.share_states import SHARE_FEATURE, SHARE_KEY
 from headrace.broker.coordinators.transactions import TRANSACTION_KEY, TransactionCoordinator
 from headrace.broker.records.fetch_sessions import FetchSessions
 from headrace.broker.replicas.in_sync_upkeep import InSyncUpkeep
@@ -32,6 +34,7 @@ from headrace.metadata.image import (
     MetadataImage,
     PartitionImage,
     TopicImage,
+    tells_clients_the_same,
 )
 from headrace.protocol.messages.metadata import MetadataResponseTopic
 from headrace.replication.leadership_handover import decline, unfit_to_lead
@@ -98,6 +101,7 @@ class Broker:
         "now",
         "groups",
         "transactions",
+        "share_states",
         "coordinators",
         "authorizer",
         "in_sync_upkeep",
@@ -188,21 +192,22 @@ class Broker:
         self.confirmed_reads = ConfirmedReads(purgatory)
         self.groups = GroupCoordinator(self, new_member_id)
         self.transactions = TransactionCoordinator(self)
+        self.share_states = ShareStateAccess(self)
         # by FindCoordinator's types
         self.coordinators: dict[int, Coordinator] = {
             GROUP_KEY: self.groups,
             TRANSACTION_KEY: self.transactions,
+            SHARE_KEY: self.share_states.here,
         }
-
-    def internal_replicas(self, wanted: int) -> int:
-        """Returns the number of replicas of a coordinator's topic. In a cluster the topic waits for
-        enough brokers, as in Apache Kafka: created too early, it would keep too few replicas."""
-        return wanted if self.peers is not None else 1
 
     @property
     def peers(self) -> Peers | None:
         """How others are asked; None: there are none."""
         return self.replica_fetching.peers
+
+    @property
+    def share_groups_served(self) -> bool:
+        return self.image.features.get(SHARE_FEATURE, 0) > 0
 
     def partition_changed(self, leader: PartitionLeader) -> None:
         """Something a fetch or a produce may wait for has happened to this partition."""
@@ -288,6 +293,7 @@ class Broker:
     def coordinators_tick(self) -> None:
         for coordinator in self.coordinators.values():
             coordinator.tick(self.now)
+        self.share_states.tick(self.now)
 
     def image_changed(self, image: MetadataImage) -> None:
         """The controller has committed changes. Their effects on files are done in slices, in the
@@ -297,7 +303,7 @@ class Broker:
         me = self._own_registration(image)
         if me is not None:
             self.this.epoch = me.epoch  # whose id another start has taken keeps its own
-        if not _tells_the_same(before, image):
+        if not tells_clients_the_same(before, image):
             # New ones: an answer in slices that began before this image goes on with its own.
             self.at_hand, self.encoded_metadata = {}, {}
         if before.brokers is not image.brokers:
@@ -353,6 +359,7 @@ class Broker:
             self.coordinators_follow()
             names = frozenset(before.topics_by_id[topic_id].name for topic_id in gone)
             self.groups.forget_topics(names)
+            self.share_states.here.forget_topics(frozenset(gone))
 
     def _follow_configs(self, before: MetadataImage, image: MetadataImage) -> None:
         """Topics inherit from brokers: where only topics have changed, the others have not."""
@@ -503,10 +510,3 @@ class Broker:
         for index in range(len(described.partitions)):
             self.partitions.delete(described.name, index)
             yield
-
-
-def _tells_the_same(before: MetadataImage, image: MetadataImage) -> bool:
-    """Clients are told the same: a controller among others writes a record twice a second, to show
-    that it is alive, and what was encoded for many topics is not to be made anew each time."""
-    told = ("topics", "brokers", "controllers", "configs", "acls", "features")
-    return all(getattr(before, each) is getattr(image, each) for each in told)

@@ -34,17 +34,21 @@ class RecordCodec:
 
     `shortcuts` encode the usual form of frequent records at once, by the type of their keys, and
     `reading_shortcuts` decode it, by the number of their type; None is their answer to any other
-    form.
+    form. `adds_up`: a record changes what earlier ones of its key have left, so that all of them
+    are replayed; else only the last record of a key counts.
     """
 
-    __slots__ = ("_by_type", "_by_key", "_shortcuts", "_reading_shortcuts")
+    __slots__ = ("_by_type", "_by_key", "_shortcuts", "_reading_shortcuts", "adds_up")
 
     def __init__(
         self,
         kinds: Iterable[tuple[ModuleType, ModuleType]],
         shortcuts: Mapping[type[Any], Shortcut] | None = None,
         reading_shortcuts: Mapping[int, ReadingShortcut] | None = None,
+        *,
+        adds_up: bool = False,
     ) -> None:
+        self.adds_up = adds_up
         self._shortcuts = dict(shortcuts or {})
         self._reading_shortcuts = dict(reading_shortcuts or {})
         self._by_type: dict[int, tuple[Any, Any]] = {}

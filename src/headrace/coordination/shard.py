@@ -261,9 +261,11 @@ class Shard:
         """Only the last value of a key counts, so earlier ones are not even decoded.
 
         That is what a compacted log would have given, and several times quicker for one that is
-        not compacted yet. Around transactions the order of all changes is kept.
+        not compacted yet. Around transactions the order of all changes is kept, and so it is if
+        the records add up.
         """
         latest: dict[bytes, bytes | None] = {}
+        adds_up = self.machine.codec.adds_up
         records_read = 0
         for stretch, at, fields in self._batches(offset, end_offset):
             attributes, producer_id = fields[ATTRIBUTES], fields[PRODUCER_ID]
@@ -280,6 +282,9 @@ class Shard:
             records = self._records_of(stretch, at, fields)
             if attributes & record_batch.TRANSACTIONAL:
                 self._replay_pending(producer_id, records)
+                continue
+            if adds_up:
+                self._replay_all(records)
                 continue
             for key, value in records:
                 if key is not None:
@@ -348,6 +353,12 @@ class Shard:
             record = None if key is None else self._decode(key, value)
             if record is not None:
                 self.machine.replay_pending(producer_id, record)
+
+    def _replay_all(self, records: list[tuple[bytes | None, bytes | None]]) -> None:
+        for key, value in records:
+            record = None if key is None else self._decode(key, value)
+            if record is not None:
+                self.machine.replay(record)
 
     def _replay_latest(self, latest: dict[bytes, bytes | None]) -> Iterator[None]:
         replay = self.machine.replay

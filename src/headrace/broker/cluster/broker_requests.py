@@ -64,6 +64,11 @@ class BrokerRequests(Generic[Item]):
                 timeout_ms=self._broker.values["request.timeout.ms"],
             )
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything waits or is under way."""
+        return bool(self._waiting or self._under_way)
+
     def tick(self) -> None:
         """Give up on brokers that are gone."""
         for to, items in list(self._under_way.items()):

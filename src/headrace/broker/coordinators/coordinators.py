@@ -56,6 +56,13 @@ class TopicRules(Protocol):
         ...
 
 
+def replicas_of_topic(peers: Any, wanted: int) -> int:
+    """Returns the number of replicas of a coordinator's topic; `peers` are None on a node that is
+    alone. In a cluster the topic waits for enough brokers, as in Apache Kafka: created too early,
+    it would keep too few replicas."""
+    return wanted if peers is not None else 1
+
+
 class Coordinator:
     """One internal topic, and the shards on the partitions of it that this broker leads."""
 

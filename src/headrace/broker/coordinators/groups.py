@@ -6,14 +6,14 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.coordinators.coordinators import Coordinator
+from headrace.broker.coordinators.coordinators import Coordinator, replicas_of_topic
 from headrace.broker.coordinators.partition_journal import journal_of
 from headrace.coordination.group import offset_rules
 from headrace.coordination.group.classic_answers import Client
 from headrace.coordination.group.consumer_group import ConsumerGroup
 from headrace.coordination.group.machine import GroupMachine
 from headrace.coordination.group.offsets import OffsetCopies
-from headrace.coordination.group.settings import GroupSettings
+from headrace.coordination.group.settings import GroupSettings, ShareGroupSettings
 from headrace.coordination.group.subscriptions import EVERYTHING, Sight, long_trials
 from headrace.coordination.shard import UNKNOWN, Later, Shard
 from headrace.metadata import configs
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 OFFSETS_TOPIC = "__consumer_offsets"
 NOTHING_OF_ITS_OWN: Mapping[str, Any] = {}
+MOST_SETTINGS_REMEMBERED = 1_000  # of share groups
 OFFSETS_PER_STEP = 200  # of topics that are gone; one takes 4 us
 GROUP_KEY = 0  # FindCoordinator's type of a group id
 
@@ -35,13 +36,23 @@ GROUP_KEY = 0  # FindCoordinator's type of a group id
 class GroupCoordinator(Coordinator):
     """A `Coordinator` whose machines read the broker's settings as they are at the moment."""
 
-    __slots__ = ("_broker", "_new_id", "_settings", "_settings_of", "_gone_meanwhile")
+    __slots__ = (
+        "_broker",
+        "_new_id",
+        "_settings",
+        "_settings_of",
+        "_share_settings",
+        "_share_settings_of",
+        "_gone_meanwhile",
+    )
 
     def __init__(self, broker: Broker, new_id: Callable[[], str]) -> None:
         self._broker = broker
         self._new_id = new_id
         self._settings: GroupSettings | None = None
         self._settings_of: Any = None  # the values that they were made of
+        self._share_settings: dict[str, ShareGroupSettings] = {}
+        self._share_settings_of: tuple[Any, Any] = (None, None)  # values and image they are of
         self._gone_meanwhile: set[str] = set()  # topics that were deleted while shards load
         super().__init__(
             OFFSETS_TOPIC,
@@ -60,8 +71,26 @@ class GroupCoordinator(Coordinator):
         broker = self._broker
         if self._settings is None or self._settings_of is not broker.values:
             self._settings_of = broker.values
-            self._settings = GroupSettings.from_values(broker.values, self._of_group)
+            self._settings = GroupSettings.from_values(
+                broker.values, self._of_group, self.share_settings
+            )
         return self._settings
+
+    def share_settings(self, group_id: str) -> ShareGroupSettings:
+        """Any broker knows them; kept until settings change."""
+        broker = self._broker
+        values, kept = self._share_settings_of
+        if values is not broker.values or kept is not broker.image.configs:
+            self._share_settings_of = broker.values, broker.image.configs
+            self._share_settings.clear()
+        found = self._share_settings.get(group_id)
+        if found is None:
+            if len(self._share_settings) >= MOST_SETTINGS_REMEMBERED:
+                self._share_settings.clear()
+            group = configs.group_values(broker.given, broker.image.configs, group_id)
+            found = ShareGroupSettings.from_values(group, broker.values)
+            self._share_settings[group_id] = found
+        return found
 
     def _of_group(self, group_id: str) -> Mapping[str, Any]:
         kept = self._broker.image.configs
@@ -76,7 +105,7 @@ class GroupCoordinator(Coordinator):
         values = self._broker.values
         return (
             values["offsets.topic.num.partitions"],
-            self._broker.internal_replicas(values["offsets.topic.replication.factor"]),
+            replicas_of_topic(self._broker.peers, values["offsets.topic.replication.factor"]),
             {
                 "cleanup.policy": "compact",
                 "compression.type": "producer",

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.coordinators.admission_ahead import CoordinatorsElsewhere, Guards, Question
-from headrace.broker.coordinators.coordinators import Coordinator
+from headrace.broker.coordinators.coordinators import Coordinator, replicas_of_topic
 from headrace.broker.coordinators.partition_journal import journal_of
 from headrace.broker.coordinators.refused_sequences import RefusedSequences
 from headrace.broker.coordinators.transaction_markers import TransactionMarkers
@@ -97,7 +97,7 @@ class TransactionCoordinator(Coordinator):
     def _topic_rules(self) -> tuple[int, int, Mapping[str, str]]:
         values = self._broker.values
         wanted = values["transaction.state.log.replication.factor"]
-        replicas = self._broker.internal_replicas(wanted)
+        replicas = replicas_of_topic(self._broker.peers, wanted)
         return (
             values["transaction.state.log.num.partitions"],
             replicas,

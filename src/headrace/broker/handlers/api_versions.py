@@ -2,6 +2,7 @@
 
 A version of the future is answered in version 0 with UNSUPPORTED_VERSION (KIP-511; `dispatch.py`).
 v1 throttle time. v3 flexible body, client software name, features. v4 features may start at 0.
+The APIs of share groups are listed while share.version says that they are served.
 librdkafka believes the list only if Produce starts at version 0, so it does, as Apache Kafka's.
 """
 
@@ -22,6 +23,8 @@ from headrace.protocol.messages.api_versions import (
 )
 from headrace.serving.api import Api, Call
 
+# Those of members and admins, and those between brokers that keep the state.
+APIS_OF_SHARE_GROUPS = frozenset({76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92})
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -30,8 +33,10 @@ def handle(broker: Broker, request: ApiVersionsRequest | None, call: Call) -> Ap
         return ApiVersionsResponse(ErrorCode.INVALID_REQUEST)
     at_controller = call.session.listener in broker.controllers
     served = broker.served_by_controllers if at_controller else broker.served
+    left_out = frozenset() if broker.share_groups_served else APIS_OF_SHARE_GROUPS
     response = ApiVersionsResponse(
-        ErrorCode.NONE, [ApiVersion(key, low, high) for key, low, high in served]
+        ErrorCode.NONE,
+        [ApiVersion(key, low, high) for key, low, high in served if key not in left_out],
     )
     if call.version >= 3:
         add_features(response, broker, call.version)

@@ -1,9 +1,12 @@
 """FindCoordinator, v0-6: which broker keeps a group (type 0) or a transactional id (type 1).
 
+From v6 on also the state of a share partition (type 2, a key "group:topic id:partition"); only
+brokers ask for that, so it needs CLUSTER_ACTION on the cluster.
+
 The first request creates the coordinator's topic. All requests that come meanwhile wait until it
 exists: not every client asks again often enough (librdkafka's admin client: twice). v1 types,
 messages. v3 flexible. v4 many keys (KIP-699). v5, v6 new errors. Needs DESCRIBE on each group or
-transactional id. Not done: the coordinator of share groups' state (type 2).
+transactional id.
 """
 
 from __future__ import annotations
@@ -15,7 +18,9 @@ from headrace.broker.broker import Broker
 from headrace.broker.cluster.brokers_at_hand import endpoint_of
 from headrace.broker.coordinators.coordinators import Coordinator as CoordinatorOfTopic
 from headrace.broker.coordinators.groups import GROUP_KEY
+from headrace.broker.coordinators.share_states import SHARE_KEY
 from headrace.broker.coordinators.transactions import TRANSACTION_KEY
+from headrace.coordination.share.state_key import is_valid_text
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.java_hash import partition_for_group
@@ -27,10 +32,13 @@ from headrace.protocol.messages.find_coordinator import (
 )
 from headrace.protocol.steps import Steps, in_steps
 from headrace.serving.api import Api, Call, WaitingRequest
-from headrace.serving.rights import GROUP, TRANSACTIONAL_ID, may, refusal
+from headrace.serving.rights import CLUSTER, GROUP, TRANSACTIONAL_ID, may, may_on_cluster, refusal
 
 FIRST_VERSION_WITH_MANY = 4
+FIRST_VERSION_WITH_SHARE = 6
 NO_SUCH_TYPE = "there is no coordinator of this type"
+NO_SUCH_KEY = "the key of a share partition is group:topic id:partition"
+NO_TYPE = -1  # INVALID_REQUEST, as of any type that does not exist
 LONGEST_WAIT_MS = 5_000  # for the files of the coordinator's topic
 RESOURCE_OF = {GROUP_KEY: GROUP, TRANSACTION_KEY: TRANSACTIONAL_ID}
 
@@ -39,6 +47,8 @@ def handle(
     broker: Broker, request: FindCoordinatorRequest, call: Call
 ) -> FindCoordinatorResponse | WaitingRequest:
     many = call.version >= FIRST_VERSION_WITH_MANY
+    if request.key_type == SHARE_KEY and call.version < FIRST_VERSION_WITH_SHARE:
+        request.key_type = NO_TYPE
     keys = request.coordinator_keys if many else [request.key]
 
     def answer() -> FindCoordinatorResponse:
@@ -136,7 +146,9 @@ def find_all(
     for key in keys:
         if key in found:
             continue
-        if may_ask(broker, request.key_type, key, call):
+        if request.key_type == SHARE_KEY and not is_valid_text(key):
+            found[key] = Coordinator(key, -1, "", -1, ErrorCode.INVALID_REQUEST, NO_SUCH_KEY)
+        elif may_ask(broker, request.key_type, key, call):
             found[key] = find(broker, coordinator, key, call.session.listener)
         else:
             found[key] = refuse(key, request.key_type)
@@ -144,12 +156,17 @@ def find_all(
 
 
 def may_ask(broker: Broker, key_type: int, key: str, call: Call) -> bool:
+    if key_type == SHARE_KEY:
+        return may_on_cluster(broker, call, Operation.CLUSTER_ACTION)
     resource = RESOURCE_OF.get(key_type)
     return resource is None or may(broker, call, Operation.DESCRIBE, resource, key)
 
 
 def refuse(key: str, key_type: int) -> Coordinator:
-    refused = refusal(RESOURCE_OF[key_type], Operation.DESCRIBE, key)
+    if key_type == SHARE_KEY:
+        refused = refusal(CLUSTER, Operation.CLUSTER_ACTION)
+    else:
+        refused = refusal(RESOURCE_OF[key_type], Operation.DESCRIBE, key)
     return Coordinator(key, -1, "", -1, refused.code, refused.message)
 
 

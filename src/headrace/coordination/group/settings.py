@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,9 +14,64 @@ SESSION_TIMEOUT = "session.timeout.ms"
 HEARTBEAT_INTERVAL = "heartbeat.interval.ms"
 ASSIGNMENT_INTERVAL = "assignment.interval.ms"
 
+_DURATION = re.compile(
+    r"P(?:([0-9]+)D)?(?:T(?:([0-9]+)H)?(?:([0-9]+)M)?(?:([0-9]+(?:\.[0-9]+)?)S)?)?"
+)
+_SECONDS = (86_400, 3_600, 60, 1)
+
+
+@dataclass(slots=True, frozen=True)
+class ShareGroupSettings:
+    """The settings of one share group; the broker's where it has none."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    assignment_interval_ms: int = 1_000
+    record_lock_ms: int = 30_000
+    delivery_limit: int = 5  # how often a record is handed out
+    max_record_locks: int = 2_000  # of one partition at a time
+    offset_reset: str = "latest"  # or earliest, or by_duration
+    offset_reset_ms: int = 0  # the duration
+    reads_committed: bool = False
+    renews: bool = True  # a member may ask for more time with a record
+
+    @classmethod
+    def from_values(cls, group: Mapping[str, Any], broker: Mapping[str, Any]) -> ShareGroupSettings:
+        """Values of a group beyond the broker's bounds as they are now are taken at the bound."""
+
+        def bounded(name: str) -> int:
+            least, most = broker[f"group.share.min.{name}"], broker[f"group.share.max.{name}"]
+            return int(min(max(group[f"share.{name}"], least), most))
+
+        reset, _, duration = group["share.auto.offset.reset"].partition(":")
+        return cls(
+            session_timeout_ms=bounded(SESSION_TIMEOUT),
+            heartbeat_interval_ms=bounded(HEARTBEAT_INTERVAL),
+            assignment_interval_ms=bounded(ASSIGNMENT_INTERVAL),
+            record_lock_ms=bounded("record.lock.duration.ms"),
+            delivery_limit=bounded("delivery.count.limit"),
+            max_record_locks=bounded("partition.max.record.locks"),
+            offset_reset=reset,
+            offset_reset_ms=_milliseconds(duration),
+            reads_committed=group["share.isolation.level"] == "read_committed",
+            renews=group["share.renew.acknowledge.enable"],
+        )
+
+
+def _milliseconds(duration: str) -> int:
+    found = _DURATION.fullmatch(duration)
+    if found is None:
+        return 0
+    parts = zip(found.groups(), _SECONDS, strict=True)
+    return int(sum(float(number) * seconds for number, seconds in parts if number) * 1_000)
+
 
 def _nothing_of_its_own(_: str) -> Mapping[str, Any]:
     return {}
+
+
+def _defaults_of_share_groups(_: str) -> ShareGroupSettings:
+    return ShareGroupSettings()
 
 
 @dataclass(slots=True)
@@ -37,13 +93,19 @@ class GroupSettings:
     consumer_max_size: int = 2**31 - 1
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     consumer_migration_policy: str = "bidirectional"
+    share_max_size: int = 200
+    share_initialize_retry_ms: int = 30_000
     protocols: tuple[str, ...] = ("classic", "consumer")
+    of_share_group: Callable[[str], ShareGroupSettings] = _defaults_of_share_groups
     # The settings of one group, typed: "consumer.session.timeout.ms" and others.
     of_group: Callable[[str], Mapping[str, Any]] = _nothing_of_its_own
 
     @classmethod
     def from_values(
-        cls, values: Mapping[str, Any], of_group: Callable[[str], Mapping[str, Any]]
+        cls,
+        values: Mapping[str, Any],
+        of_group: Callable[[str], Mapping[str, Any]],
+        of_share_group: Callable[[str], ShareGroupSettings],
     ) -> GroupSettings:
         return cls(
             initial_rebalance_delay_ms=values["group.initial.rebalance.delay.ms"],
@@ -63,8 +125,11 @@ class GroupSettings:
             consumer_max_size=values["group.consumer.max.size"],
             consumer_assignors=tuple(values["group.consumer.assignors"]),
             consumer_migration_policy=values["group.consumer.migration.policy"].lower(),
+            share_max_size=values["group.share.max.size"],
+            share_initialize_retry_ms=values["group.share.initialize.retry.interval.ms"],
             protocols=tuple(values["group.coordinator.rebalance.protocols"]),
             of_group=of_group,
+            of_share_group=of_share_group,
         )
 
     def of_consumer_group(self, group_id: str, name: str) -> int:

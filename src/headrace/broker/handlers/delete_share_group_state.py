@@ -1,0 +1,29 @@
+"""DeleteShareGroupState, v0: a share group does not read a partition any more.
+
+State that is not there is no error. The answer leaves when it is committed
+(`share_state_answers.py`). Needs CLUSTER_ACTION on the cluster.
+"""
+
+from __future__ import annotations
+
+from headrace.broker.broker import Broker
+from headrace.broker.coordinators.share_state_access import DELETE
+from headrace.broker.coordinators.share_state_answers import answer_state
+from headrace.protocol.messages import delete_share_group_state as messages
+from headrace.protocol.messages.delete_share_group_state import (
+    DeleteShareGroupStateRequest,
+    DeleteShareGroupStateResponse,
+)
+from headrace.serving.api import Api, Call, WaitingRequest
+
+
+def handle(
+    broker: Broker, request: DeleteShareGroupStateRequest, call: Call
+) -> DeleteShareGroupStateResponse | WaitingRequest:
+    answer: DeleteShareGroupStateResponse | WaitingRequest = answer_state(
+        broker, DELETE, request, call
+    )
+    return answer
+
+
+API = Api(messages=messages, handle=handle, versions=range(0, 1))

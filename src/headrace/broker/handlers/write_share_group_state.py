@@ -1,0 +1,29 @@
+"""WriteShareGroupState, v0-1: a partition's leader keeps what members of a share group have done.
+
+v1 how many records behind the start offset are done. The answer leaves when it is committed
+(`share_state_answers.py`). Needs CLUSTER_ACTION on the cluster.
+"""
+
+from __future__ import annotations
+
+from headrace.broker.broker import Broker
+from headrace.broker.coordinators.share_state_access import WRITE
+from headrace.broker.coordinators.share_state_answers import answer_state
+from headrace.protocol.messages import write_share_group_state as messages
+from headrace.protocol.messages.write_share_group_state import (
+    WriteShareGroupStateRequest,
+    WriteShareGroupStateResponse,
+)
+from headrace.serving.api import Api, Call, WaitingRequest
+
+
+def handle(
+    broker: Broker, request: WriteShareGroupStateRequest, call: Call
+) -> WriteShareGroupStateResponse | WaitingRequest:
+    answer: WriteShareGroupStateResponse | WaitingRequest = answer_state(
+        broker, WRITE, request, call
+    )
+    return answer
+
+
+API = Api(messages=messages, handle=handle, versions=range(0, 2))
