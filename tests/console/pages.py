@@ -59,4 +59,5 @@ PAGES = [
     "/security",
     "/security?q=ann",
     "/cluster",
+    "/cluster/checkup",
 ]

@@ -127,6 +127,7 @@ ROUTES: tuple[tuple[str, str, Page], ...] = (
     ("POST", "/outbox", outbox.retry_or_discard),
     ("GET", "/pipelines", pipelines.show),
     ("GET", "/cluster", cluster.show),
+    ("GET", "/cluster/checkup", cluster.show_checkup),
     ("GET", "/security", security.show),
     ("POST", "/security/users", rights.set_user),
     ("POST", "/security/users/remove", rights.remove_user),

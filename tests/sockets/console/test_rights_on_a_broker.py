@@ -223,3 +223,25 @@ def test_a_read_only_console_shows_no_forms_and_takes_none(
         for path in ("users", "users/remove", "acls", "acls/remove", "quotas", "quotas/remove"):
             answer = reader.post(f"/security/{path}", {"user": "x"}, token=token)
             assert answer.status == 403 and "read-only" in answer.said()
+
+
+# ---- the checkup
+
+
+def test_the_checkup_says_who_may_write_with_a_delay_but_not_directly(
+    visitor: Visitor, admin: Admin
+) -> None:
+    """As `headrace doctor` does, and what others named stays text."""
+    page = visitor.get("/cluster/checkup")
+    assert "No problems found." in page.said() and "answers at" in page.said()
+    assert "headrace doctor" in page.said()
+    for name in ("checked", "checked.delay"):
+        admin.topics.create(name)
+    entry = Acl("topic", "checked.delay", "literal", f"User:{HOSTILE}", "*", "write", "allow")
+    admin.acls.add([entry])
+    page = visitor.get("/cluster/checkup")
+    assert "0 problems, 1 warning." in page.said()
+    assert "may write to checked.delay, and so with a delay to checked" in page.said()
+    assert "headrace acls list --match --topic checked.delay" in page.said()
+    assert HOSTILE not in page.text
+    assert page.text.index("badge warn") < page.text.index("badge good"), "the worst comes first"

@@ -20,20 +20,10 @@ from headrace.cli.options.cluster_options import (
     Timeout,
 )
 from headrace.cli.options.local_folder import local_folder
-from headrace.client.admin.acls import AclFilter, Acls
-from headrace.client.admin.cluster import Cluster
-from headrace.client.admin.cluster_status import read_status
-from headrace.client.admin.features import Features
-from headrace.client.admin.topics import Topics
-from headrace.client.connection import ClientSettings
-from headrace.client.errors import ClientError
 from headrace.operations.checkup.cluster import check_cluster
-from headrace.operations.checkup.features import check_features
-from headrace.operations.checkup.finding import Finding, FindingState, watch
+from headrace.operations.checkup.finding import Finding, FindingState
 from headrace.operations.checkup.machine import check_machine
-from headrace.operations.checkup.replication import check_replication
-from headrace.operations.checkup.rights import check_delayed_writes
-from headrace.operations.checkup.topic import check_topic
+from headrace.operations.checkup.whole_cluster import check_named_topic, check_running_cluster
 
 app = typer.Typer(add_completion=False, **output.LOOK)
 
@@ -66,49 +56,15 @@ def doctor(
             reached = check_cluster(cluster, expected=named)
             findings = [*check_machine(data), reached]
             if reached.about == "cluster" and reached.state == FindingState.GOOD:
-                findings += check_features(Features(cluster).all())
-                findings += _look_at_replication(cluster)
-                findings += _look_at_rights(cluster)
+                findings += check_running_cluster(cluster)
         else:
-            findings = _look_at(topic, cluster)
+            findings = check_named_topic(cluster, topic)
     if as_json:
         output.answer_json(findings)
     else:
         _tell(findings)
     if any(finding.state == FindingState.WRONG for finding in findings):
         raise typer.Exit(1)
-
-
-def _look_at_replication(cluster: ClientSettings) -> list[Finding]:
-    """Nothing, where there is one broker."""
-    try:
-        status = read_status(cluster)
-        brokers = [node.id for node in status.nodes if "broker" in node.roles and not node.fenced]
-        settings = Cluster(cluster).settings(brokers[0])
-    except ClientError as refusal:
-        return [watch("replicas", f"not looked at: {refusal}", "Ask as a user who may see them.")]
-    return check_replication(status, {name: found.value for name, found in settings.items()})
-
-
-def _look_at_rights(cluster: ClientSettings) -> list[Finding]:
-    """Nothing, where everybody may do everything."""
-    try:
-        entries = Acls(cluster).find(AclFilter(resource_type="topic"))
-    except ClientError as refusal:
-        if refusal.code in ("SECURITY_DISABLED", None):
-            return []
-        return [watch("rights", f"not looked at: {refusal}", "Ask as a user who may see them.")]
-    return check_delayed_writes((topic.name for topic in Topics(cluster).all()), entries)
-
-
-def _look_at(topic: str, cluster: ClientSettings) -> list[Finding]:
-    topics = Topics(cluster)
-    [described] = topics.describe([topic])
-    return check_topic(
-        described,
-        brokers=len(topics.cluster.brokers),
-        durability=topics.broker_setting("headrace.durability"),
-    )
 
 
 def _tell(findings: list[Finding]) -> None:

@@ -11,6 +11,9 @@ from headrace.client.admin.placement.reassignments import Reassignment
 from headrace.client.admin.topics import Topics
 from headrace.client.connection import ClientSettings
 from headrace.console.access.parts import Part, part
+from headrace.operations.checkup.cluster import check_brokers
+from headrace.operations.checkup.finding import Finding
+from headrace.operations.checkup.whole_cluster import check_running_cluster
 
 MOST_TROUBLED = 100
 
@@ -52,6 +55,11 @@ def cluster_facts(connection: ClientSettings) -> ClusterFacts:
         part(cluster.quorum),
         part(lambda: Admin(connection).reassignments.all()),
     )
+
+
+def checkup(connection: ClientSettings) -> list[Finding]:
+    """As `headrace doctor` has them, without those about its own machine."""
+    return [check_brokers(connection), *check_running_cluster(connection)]
 
 
 def _replicas(topics: Topics) -> ReplicaFacts:

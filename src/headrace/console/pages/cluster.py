@@ -1,12 +1,12 @@
-"""The cluster: its brokers, its quorum, and partitions that are not well."""
+"""The cluster: its brokers, its quorum, partitions that are not well, and a checkup of it all."""
 
 from __future__ import annotations
 
 from aiohttp import web
 
-from headrace.console.access.cluster import cluster_facts
+from headrace.console.access.cluster import checkup, cluster_facts
 from headrace.console.console import Console
-from headrace.console.views.cluster import cluster_page
+from headrace.console.views.cluster import checkup_page, cluster_page
 
 
 async def show(console: Console, request: web.Request) -> web.StreamResponse:
@@ -20,4 +20,16 @@ async def show(console: Console, request: web.Request) -> web.StreamResponse:
         quorum=facts.quorum.answer,
         replicas=facts.replicas,
         moves=facts.moves.answer or [],
+    )
+
+
+async def show_checkup(console: Console, request: web.Request) -> web.StreamResponse:
+    """A page of its own: it asks for the settings of every topic."""
+    findings = await console.access.ask(checkup)
+    return console.page(
+        request,
+        "checkup.html",
+        title="Checkup",
+        section="cluster",
+        page=checkup_page(findings),
     )

@@ -1,4 +1,4 @@
-"""The cluster: brokers with their disks, the quorum, replicas in trouble, moves. Pure."""
+"""The cluster: brokers, their disks, the quorum, replicas in trouble, moves, a checkup. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from headrace.client.admin.cluster import LogFolder
 from headrace.console.access.cluster import ClusterFacts
+from headrace.operations.checkup.finding import Finding, FindingState
 
 
 @dataclass(slots=True)
@@ -63,3 +64,40 @@ def cluster_page(facts: ClusterFacts) -> ClusterPage:
     parts = (facts.folders, facts.quorum, facts.moves)
     missing = list(dict.fromkeys(each.missing for each in parts if each.missing))
     return ClusterPage(facts.cluster.id, rows, missing)
+
+
+# The worst first: a word, and the colour of its badge.
+STATES = {
+    FindingState.WRONG: ("wrong", "bad"),
+    FindingState.WATCH: ("watch", "warn"),
+    FindingState.GOOD: ("good", "good"),
+}
+
+
+@dataclass(slots=True)
+class FindingRow:
+    about: str
+    state: str
+    badge: str
+    found: str
+    advice: str
+
+
+@dataclass(slots=True)
+class CheckupPage:
+    rows: list[FindingRow]
+    wrong: int
+    watch: int
+
+
+def checkup_page(findings: list[Finding]) -> CheckupPage:
+    order = list(STATES)
+    worst_first = sorted(findings, key=lambda each: order.index(each.state))
+    return CheckupPage(
+        [
+            FindingRow(each.about, *STATES[each.state], each.found, each.advice or "")
+            for each in worst_first
+        ],
+        sum(each.state is FindingState.WRONG for each in findings),
+        sum(each.state is FindingState.WATCH for each in findings),
+    )

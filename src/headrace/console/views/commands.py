@@ -210,6 +210,9 @@ class Commands:
     def list_brokers(self) -> str:
         return self.headrace("brokers", "list")
 
+    def doctor(self) -> str:
+        return self.headrace("doctor")
+
 
 def _printed(value: str) -> str:
     """A value of several lines, or a long one, is left to the person as `...`."""

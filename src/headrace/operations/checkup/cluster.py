@@ -27,18 +27,24 @@ def check_cluster(connection: ClientSettings, *, expected: bool) -> Finding:
 
 
 def _ask(connection: ClientSettings) -> Finding:
-    where = connection.bootstrap
     try:
-        metadata = reach(connection.admin(), connection)
+        return check_brokers(connection)
     except Unreachable:
         return wrong(
             "port",
-            f"something listens at {where}, but gives no Kafka answer",
+            f"something listens at {connection.bootstrap}, but gives no Kafka answer",
             "Stop that program, choose another port with `headrace start --listen`, "
             "or give its security settings with -X.",
         )
+
+
+def check_brokers(connection: ClientSettings) -> Finding:
+    """Raises `Unreachable` if none answers."""
+    metadata = reach(connection.admin(), connection)
     brokers = ", ".join(f"{b.id} at {b.host}:{b.port}" for b in metadata.brokers.values())
-    return good("cluster", f"{metadata.cluster_id} answers at {where}; brokers: {brokers}")
+    return good(
+        "cluster", f"{metadata.cluster_id} answers at {connection.bootstrap}; brokers: {brokers}"
+    )
 
 
 def _listens(address: tuple[str, int]) -> bool:
