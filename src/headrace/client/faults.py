@@ -8,9 +8,8 @@ same call goes on where it was. `codes` checks the names of error codes when a m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from time import monotonic
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -99,15 +98,3 @@ def faults() -> Iterator[None]:
         yield
     except KafkaException as failure:
         raise Fault(kafka_error(failure)) from failure
-
-
-def insist(call: Callable[[], object], within_s: float) -> None:
-    """Call again as long as librdkafka says that the same call may be made again."""
-    deadline = monotonic() + within_s
-    while True:
-        try:
-            call()
-            return
-        except Fault as fault:
-            if not fault.may_call_again or monotonic() > deadline:
-                raise

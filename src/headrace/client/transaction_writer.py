@@ -2,7 +2,7 @@
 
 Programs of users take `Producer.transaction()`. A service takes this where it must decide itself
 what becomes of a transaction whose end is not certain. No policy: nothing is called again, aborted
-or closed by itself (`faults.insist` calls again). Belongs to one thread, which also runs the
+or closed by itself (`once/writer.py` does). Belongs to one thread, which also runs the
 callbacks.
 """
 

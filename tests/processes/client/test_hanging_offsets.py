@@ -8,8 +8,9 @@ import confluent_kafka
 import pytest
 
 from headrace.client import Admin
-from headrace.client.faults import Fault, insist
+from headrace.client.faults import Fault
 from headrace.client.intake import GroupMember, GroupOffset
+from headrace.client.once.outcome import insist
 from headrace.client.records import TopicPartition
 from headrace.client.transaction_writer import TransactionWriter
 from tests.interop.brokers import HeadraceNode

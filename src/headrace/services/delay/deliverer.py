@@ -17,8 +17,9 @@ from collections.abc import Callable
 from time import monotonic
 
 from headrace.client.connection import ClientSettings, program_settings
-from headrace.client.faults import NOT_AUTHORIZED, PURGED_UNSENT, Fault, codes, insist
+from headrace.client.faults import NOT_AUTHORIZED, PURGED_UNSENT, Fault, codes
 from headrace.client.intake import GroupMember, GroupOffset, RawRecord
+from headrace.client.once.outcome import insist
 from headrace.client.transaction_writer import TransactionWriter
 
 log = logging.getLogger("headrace.delay")

@@ -8,10 +8,12 @@ cluster first, then to the database, as at the very first beginning.
 from __future__ import annotations
 
 from headrace.client.connection import ClientSettings
+from headrace.client.errors import ClientError
+from headrace.client.once.outcome import Committed
 from headrace.services.outbox import positions
 from headrace.services.outbox.rows import Row
 from headrace.services.outbox.schema import OutboxError
-from headrace.services.outbox.sender import NothingSent, Sender, SenderLost
+from headrace.services.outbox.sender import Sender
 from headrace.services.outbox.shard import Position
 from headrace.services.outbox.store import Store
 
@@ -34,8 +36,6 @@ def resume(store: Store, at: ClientSettings, shard: int, *, after: int) -> None:
         position = Position(after, row.checksum if row is not None else 0)
         _write(store, at, facts.outbox_id, shard, position)
         store.force_hint(shard, after)
-    except (NothingSent, SenderLost) as failure:
-        raise OutboxError(f"The position could not be written: {failure}.") from failure
     finally:
         store.release(shard, me)
 
@@ -49,6 +49,10 @@ def _write(
     sender = Sender(at, outbox_id, shard, rows_of=rows_of)
     try:
         sender.open()
-        sender.send([], position)
+        outcome = sender.send([], position)
+    except ClientError as failure:
+        raise OutboxError(f"The position could not be written: {failure}.") from failure
     finally:
         sender.close()
+    if not isinstance(outcome, Committed):
+        raise OutboxError(f"The position could not be written: {outcome.why}.")

@@ -1,30 +1,30 @@
-"""The transactional producer of one shard: records and the position, all of it or nothing.
+"""The writer of one shard: records and the position, all of it or nothing (`client/once/`).
 
-`open` takes over the shard's transactional id: the producer that had it before is fenced. The
-errors are exceptions: `NothingSent` (it may be tried again), `RowRefused` (a record is refused for
-its own fault), `SenderLost` (make a new one; the position tells what was committed). Belongs to one
-thread.
+`open` takes over the shard's transactional id: the writer that had it before is fenced. `send` says
+what became of one transaction, in words for people, and gives a writer up (`is_spent`) that cannot
+be trusted any more. Belongs to one thread.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from time import monotonic
 
 from headrace.client.admin.requests import Requests
-from headrace.client.connection import ClientSettings, program_settings
+from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError, NoSuchTopic
-from headrace.client.faults import (
-    NOT_AUTHORIZED,
-    PURGED,
-    Fault,
-    codes,
-    insist,
-    not_authorized,
+from headrace.client.faults import NOT_AUTHORIZED, Fault, codes, not_authorized
+from headrace.client.once.marks import RecordMark
+from headrace.client.once.outcome import (
+    Committed,
+    NothingWritten,
+    Outcome,
+    RecordsRefused,
+    Unknown,
 )
-from headrace.client.intake import RawRecord
-from headrace.client.transaction_writer import NOW, TransactionWriter
+from headrace.client.once.writer import FencedWriter, Patience, settings_for
 from headrace.protocol.errors import MalformedMessage
 from headrace.services.outbox import positions
 from headrace.services.outbox.evidence import RowsOf, end_own
@@ -33,23 +33,21 @@ from headrace.services.outbox.shard import Position
 
 log = logging.getLogger("headrace.outbox")
 
-PATIENCE_S = 5.0
+# A transaction that is not ended by then is aborted by its coordinator.
+TRANSACTION_MS = 30_000
+PATIENCE = Patience(
+    call_s=5.0, commit_s=2 * TRANSACTION_MS / 1000, other_s=2 * TRANSACTION_MS / 1000
+)
 # Another shard's transaction may be open that long before its coordinator aborts it.
 LONGEST_HELD_BACK_S = 90.0
 # Apache Kafka that was killed in between comes back no sooner, and may have lost a marker
 # (`client/once/hanging.py`). The next marker of this producer would end that transaction as well,
 # whatever was decided about it, so the shard is taken over anew before anything else is sent.
 SLOW_COMMIT_S = 2.0
-# A transaction that is not ended by then is aborted by its coordinator.
-TRANSACTION_MS = 30_000
-LONGEST_INSISTENCE_S = 2 * TRANSACTION_MS / 1000
-# A batch larger than the topic's max.message.bytes is refused as a whole; librdkafka never splits.
-LARGEST_BATCH_BYTES = 900_000
 # Somebody may be about to create the topic, or to give the right to write to it.
 REFUSED_TOPIC_S = 30.0
 # A cluster that creates topics answers "unknown" to the very request that creates one.
 NEW_TOPIC_S = 1.0
-RETRY_MS, LONGEST_RETRY_MS = 2, 50
 
 # The errors of the cluster that are about a record, not about the moment.
 OF_THE_RECORD = codes(
@@ -65,29 +63,16 @@ OF_THE_RECORD = codes(
 )
 
 
-class NothingSent(Exception):
-    """Nothing of the transaction is visible."""
+@dataclass(slots=True)
+class TopicsRefuse:
+    """Nothing was begun: topics are missing, or may not be written to.
 
-
-class RowRefused(NothingSent):
-    """As well, and trying again will not help; the text says why.
-
-    `topics` are those that take no record at all, and why, if that is the reason.
+    `for_long` are those for which this has been so for REFUSED_TOPIC_S, and why: waiting does not
+    help.
     """
 
-    def __init__(self, reason: str, topics: dict[str, str] | None = None) -> None:
-        super().__init__(reason)
-        self.topics = topics or {}
-
-
-class SenderLost(Exception):
-    """Fenced, or worse. Whether the transaction is committed, the position tells.
-
-    `forbidden`: the next sender must look which topic it may not write to. The cluster does not
-    tell which one it was, and the producer is lost by it.
-    """
-
-    forbidden = False
+    why: str
+    for_long: dict[str, str]
 
 
 class Sender:
@@ -107,46 +92,24 @@ class Sender:
         self.transactional_id = f"headrace-outbox-{outbox_id}-{shard}"
         self._known: set[str] = set()  # topics that are there
         self._refused_since: dict[str, float] = {}  # topics that are missing or forbidden
-        self._refusals: list[tuple[Fault, str]] = []
-        settings = program_settings(
+        settings = settings_for(
             at,
-            {
-                "transactional.id": self.transactional_id,
-                "transaction.timeout.ms": TRANSACTION_MS,
-                "partitioner": "murmur2_random",  # keys where the Java client puts them
-                "linger.ms": 0,
-                "batch.size": LARGEST_BATCH_BYTES,
-                "batch.num.messages": 20_000,
-                "message.max.bytes": 1_000_000_000,  # the topics' own limits decide
-                "queue.buffering.max.messages": 100_000,
-                "queue.buffering.max.kbytes": 256 * 1024,
-                "retry.backoff.ms": RETRY_MS,
-                "retry.backoff.max.ms": LONGEST_RETRY_MS,
-                "reconnect.backoff.ms": 20,
-                "reconnect.backoff.max.ms": 500,
-                # librdkafka 2.16 can hang in a transaction after a re-bootstrap.
-                "metadata.recovery.strategy": "none",
-                "delivery.report.only.error": True,
-            },
+            self.transactional_id,
+            transaction_ms=TRANSACTION_MS,
+            more={"partitioner": "murmur2_random"},  # keys where the Java client puts them
         )
-        self._writer = TransactionWriter(settings, refused=self._refused)
+        self._writer = FencedWriter(settings, PATIENCE, never_taken=OF_THE_RECORD)
         self._positions_partition = -1
 
     def open(self, stopping: Callable[[], bool] = lambda: False) -> Position | None:
-        """Fence whoever was before, then read where it came to."""
-        while True:
-            try:
-                self._writer.take_over(PATIENCE_S)
-                break
-            except Fault as fault:
-                if not fault.may_call_again or stopping():
-                    raise SenderLost(str(fault)) from fault
-        try:
-            count = self._writer.wait_for_topic(self._at, positions.TOPIC)
+        """Fence the writer before, then read where it came to. Raises ClientError."""
+
+        def read() -> Position | None:
+            count = self._writer.calls.wait_for_topic(self._at, positions.TOPIC)
             self._positions_partition = positions.partition_of(self._key, count)
             return self._position(stopping)
-        except ClientError as failure:
-            raise SenderLost(str(failure)) from failure
+
+        return self._writer.open(read, stopping)
 
     def _position(self, stopping: Callable[[], bool]) -> Position | None:
         """Wait for transactions of other shards; end one of this shard that hangs."""
@@ -180,27 +143,30 @@ class Sender:
             log.warning("%s", told)
         return told is not None
 
-    def send(self, records: Sequence[OutboxRecord], position: Position) -> None:
+    def send(self, records: Sequence[OutboxRecord], position: Position) -> Outcome | TopicsRefuse:
         """One transaction."""
-        self._require_topics(records)
-        self._refusals.clear()
-        try:
-            self._writer.begin()
-            self._writer.send_all(records)
-            at, written = self._positions_partition, positions.written(position)
-            self._writer.send(positions.TOPIC, at, self._key, written, None, NOW)
-            began = monotonic()
-            insist(lambda: self._writer.commit(PATIENCE_S), LONGEST_INSISTENCE_S)
-        except Fault as fault:
-            raise self._ended(fault) from fault
-        if (took_s := monotonic() - began) > SLOW_COMMIT_S:
-            raise SenderLost(f"a commit took {took_s:.0f} s, so the shard is taken over anew")
+        refuse = self._missing_topics(records)
+        if refuse is not None:
+            return refuse
+        mark = RecordMark(
+            positions.TOPIC, self._positions_partition, self._key, positions.written(position)
+        )
+        outcome = self._writer.write(lambda calls: calls.send_all(records), mark)
+        if isinstance(outcome, Committed):
+            if outcome.commit_s > SLOW_COMMIT_S:
+                outcome.is_spent = True
+                outcome.why = (
+                    f"a commit took {outcome.commit_s:.0f} s, so the shard is taken over anew"
+                )
+            return outcome
+        self._known.clear()
+        return self._explained(outcome)
 
     def close(self) -> None:
         """Without a word to the cluster: no transaction is open, or it is lost."""
         self._writer.close()
 
-    def _require_topics(self, records: Sequence[OutboxRecord]) -> None:
+    def _missing_topics(self, records: Sequence[OutboxRecord]) -> TopicsRefuse | None:
         """librdkafka would wait half a minute for a topic that is not there. All that are missing
         are noted, or each of them would be waited for after the others."""
         missing = {}
@@ -209,26 +175,24 @@ class Sender:
                 self._require_topic(topic)
             except ClientError as failure:
                 if not isinstance(failure, NoSuchTopic) and failure.code != NOT_AUTHORIZED:
-                    raise NothingSent(str(failure)) from failure
+                    return TopicsRefuse(str(failure), {})
                 self._refused_since.setdefault(topic, monotonic())
                 missing[topic] = str(failure)
                 continue
             self._refused_since.pop(topic, None)
             self._known.add(topic)
         if not missing:
-            return
+            return None
         latest = monotonic() - REFUSED_TOPIC_S
-        refused = {
+        for_long = {
             each: why for each, why in missing.items() if self._refused_since[each] <= latest
         }
-        if refused:
-            raise RowRefused(next(iter(refused.values())), refused)
-        raise NothingSent(next(iter(missing.values())))
+        return TopicsRefuse(next(iter((for_long or missing).values())), for_long)
 
     def _require_topic(self, topic: str) -> None:
         """Raises ClientError if it is not there, or may not be written to."""
         patience_s = 0.0 if topic in self._refused_since else NEW_TOPIC_S
-        self._writer.wait_for_topic(self._at, topic, unknown_s=patience_s)
+        self._writer.calls.wait_for_topic(self._at, topic, unknown_s=patience_s)
         if self._checks_rights:
             self._require_right(topic)
 
@@ -243,30 +207,25 @@ class Sender:
 
     # ---- what goes wrong
 
-    def _ended(self, fault: Fault) -> NothingSent | SenderLost:
-        """Abort if that is all it takes, and say what became of the transaction."""
-        self._known.clear()
+    def _explained(self, outcome: NothingWritten | RecordsRefused | Unknown) -> Outcome:
+        """In words for people; `is_spent` also where another writer must look first."""
         bootstrap = self._at.bootstrap
-        if fault.code == NOT_AUTHORIZED:  # there is nothing to abort, and the producer is of no use
-            lost = SenderLost(str(fault.explained(bootstrap)))
-            lost.forbidden = True
-            return lost
-        if fault.is_fatal or not fault.must_abort:
-            return SenderLost(fault.named)
-        try:
-            insist(lambda: self._writer.abort(PATIENCE_S), LONGEST_INSISTENCE_S)
-        except Fault as worse:
-            return SenderLost(f"{fault.named}; then {worse}")
-        for refusal, topic in self._refusals:
-            if topic == positions.TOPIC:  # no row is guilty of that
-                return SenderLost(str(refusal.delivery_explained(bootstrap, topic)))
-        for refusal, topic in self._refusals:
-            if refusal.code in OF_THE_RECORD:
-                return RowRefused(str(refusal.delivery_explained(bootstrap, topic)))
-        for refusal, topic in self._refusals:
-            return NothingSent(str(refusal.delivery_explained(bootstrap, topic)))
-        return NothingSent(fault.named)
+        if is_forbidden(outcome):
+            outcome.is_spent = True
+            outcome.why = str(outcome.fault.explained(bootstrap))
+        elif isinstance(outcome, NothingWritten) and not outcome.is_spent and outcome.refusals:
+            first = outcome.refusals[0]
+            if isinstance(outcome, RecordsRefused):
+                first = outcome.records[0]
+            for each in outcome.refusals:
+                if each.topic == positions.TOPIC:  # no row is guilty of that
+                    outcome.is_spent, first = True, each
+                    break
+            outcome.why = str(first.fault.delivery_explained(bootstrap, first.topic))
+        return outcome
 
-    def _refused(self, fault: Fault, record: RawRecord) -> None:
-        if fault.code not in PURGED:
-            self._refusals.append((fault, str(record.topic())))
+
+def is_forbidden(outcome: Outcome) -> bool:
+    """A topic may not be written to. The cluster does not tell which one: the next sender must
+    look."""
+    return not isinstance(outcome, Committed) and outcome.fault.code == NOT_AUTHORIZED

@@ -17,12 +17,13 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
+from headrace.client.once.outcome import Committed, RecordsRefused
 from headrace.services.outbox import shard as core
 from headrace.services.outbox.confirmations import Confirmations
 from headrace.services.outbox.engines import first_line
 from headrace.services.outbox.metrics import ShardCounters
 from headrace.services.outbox.rows import Asked, NotARecord, OutboxRecord, Row, record_of
-from headrace.services.outbox.sender import NothingSent, RowRefused, Sender, SenderLost
+from headrace.services.outbox.sender import Sender, TopicsRefuse, is_forbidden
 from headrace.services.outbox.shard import Shard
 from headrace.services.outbox.source import Source, Stale
 from headrace.services.outbox.store import Store
@@ -187,7 +188,7 @@ class ShardWorker:
                 )
                 position = sender.open(self._gives_up)
                 break
-            except (SenderLost, ClientError) as failure:
+            except ClientError as failure:
                 self._close_sender()
                 self._trouble(str(failure))
         row_id = 0 if position is None else position.row_id
@@ -206,13 +207,9 @@ class ShardWorker:
 
     def _begin(self, effect: core.Begin) -> core.Event:
         assert self._sender is not None
-        try:
-            self._sender.send([], effect.position)
-        except NothingSent as failure:
-            self._trouble(str(failure))
-            return core.ProducerLost()
-        except SenderLost as failure:
-            self._trouble(str(failure))
+        outcome = self._sender.send([], effect.position)
+        if not isinstance(outcome, Committed) or outcome.is_spent:
+            self._trouble(outcome.why)
             return core.ProducerLost()
         self._insist(lambda: self._store.save_hint(self.number, effect.position.row_id))
         return core.Begun()
@@ -222,22 +219,26 @@ class ShardWorker:
         made = self._records
         records = [made.get(row.id) or record_of(row, self._outbox_id) for row in effect.rows]
         began = monotonic()
-        try:
-            self._sender.send(records, effect.position)
-        except RowRefused as refusal:
-            return core.SendRefused(str(refusal), refusal.topics)
-        except NothingSent as failure:
-            self.counters.aborted += 1
-            self._trouble(str(failure))
-            return core.Aborted()
-        except SenderLost as failure:
-            self.counters.aborted += 1
-            self._checks_rights = failure.forbidden
-            self._trouble(str(failure))
-            return core.ProducerLost()
+        outcome = self._sender.send(records, effect.position)
+        if isinstance(outcome, TopicsRefuse):
+            if outcome.for_long:
+                return core.SendRefused(outcome.why, outcome.for_long)
+            return self._not_sent(outcome.why, core.Aborted())
+        if outcome.is_spent:
+            self._checks_rights = is_forbidden(outcome)
+            return self._not_sent(outcome.why, core.ProducerLost())
+        if isinstance(outcome, RecordsRefused):
+            return core.SendRefused(outcome.why, {})
+        if not isinstance(outcome, Committed):
+            return self._not_sent(outcome.why, core.Aborted())
         self.problem = None
         self.counters.sent(len(records), monotonic() - began)
         return core.Committed()
+
+    def _not_sent(self, why: str, event: core.Event) -> core.Event:
+        self.counters.aborted += 1
+        self._trouble(why)
+        return event
 
     def _close_sender(self) -> None:
         if self._sender is not None:

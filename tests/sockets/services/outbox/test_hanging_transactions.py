@@ -28,7 +28,7 @@ from headrace.services.outbox import positions
 from headrace.services.outbox.engines import engine_for
 from headrace.services.outbox.relay import Relay, Settings
 from headrace.services.outbox.rows import record_of
-from headrace.services.outbox.sender import Sender, SenderLost
+from headrace.services.outbox.sender import Sender
 from headrace.services.outbox.shard import Position
 from headrace.services.outbox.store import Store
 from headrace.testing import Broker
@@ -105,7 +105,7 @@ def leave_position(engine: Engine, at: ClientSettings, *, decided: str) -> Trans
     before = sender.open()
     assert before is not None
     rows = store.rows(SHARD, before.row_id, 1 << 60, ())
-    writer = sender._writer
+    writer = sender._writer.calls
     writer.begin()
     for row in rows:
         record = record_of(row, outbox_id)
@@ -180,7 +180,7 @@ def test_nothing_is_ended_where_the_records_cannot_be_read(
     store = Store(engine)
     outbox_id = store.facts().outbox_id
     sender = Sender(at, outbox_id, SHARD, rows_of=lambda after, position: [])
-    with pytest.raises(SenderLost, match="cannot be ended: There is more to read"):
+    with pytest.raises(ClientError, match="cannot be ended: There is more to read"):
         sender.open()
     sender.close()
     key = positions.key_of(outbox_id, SHARD)
