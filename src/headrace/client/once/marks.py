@@ -29,15 +29,15 @@ class Mark(Protocol):
 class GroupMark:
     """`offsets` is called when the records are written: a member may have come further."""
 
-    __slots__ = ("_member", "_offsets")
+    __slots__ = ("_member", "offsets")
 
     def __init__(
         self, offsets: Callable[[], Iterable[GroupOffset]], member: Callable[[], GroupMember]
     ) -> None:
-        self._offsets, self._member = offsets, member
+        self.offsets, self._member = offsets, member
 
     def add_to(self, writer: TransactionWriter, call_s: float, within_s: float) -> None:
-        offsets, member = list(self._offsets()), self._member()
+        offsets, member = list(self.offsets()), self._member()
         insist(lambda: writer.send_offsets(offsets, member, call_s), within_s)
 
 

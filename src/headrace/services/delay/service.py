@@ -23,13 +23,16 @@ from headrace.client.admin.requests import Requests
 from headrace.client.connection import ClientSettings, Setting, connected
 from headrace.client.errors import ClientError
 from headrace.client.intake import GroupOffset
+from headrace.client.once.marks import GroupMark
+from headrace.client.once.outcome import Committed, Outcome, RecordsRefused, Unknown
 from headrace.client.records import TopicPartition
+from headrace.client.transaction_writer import TransactionWriter
 from headrace.contract.delay_topics import GROUP, target_of
 from headrace.services.delay import queries, writes
 from headrace.services.delay.abandoned_rows import Tidying
 from headrace.services.delay.admin.hurry import Hurry
 from headrace.services.delay.admin.metrics import Counters
-from headrace.services.delay.deliverer import Aborted, Barred, Deliverer, Lost, TargetRefused
+from headrace.services.delay.deliverer import Deliverer, barred, sentence
 from headrace.services.delay.far import FarLoading, Trimming
 from headrace.services.delay.intake import Fenced, Member, Place, Reader
 from headrace.services.delay.obstacles.barred_topics import Barring
@@ -314,32 +317,28 @@ class DelayService:
         if not planned:
             return
         self._transact_at = monotonic() + SHORTEST_CADENCE_S
-        try:
-            rejected = self._write(planned, now_ms)
-        except TargetRefused as refused:
-            self._transact_at = monotonic() + WAIT_AFTER_ABORT_S
-            self._learn(refused, planned)
+        rejected, outcome = self._write(planned, now_ms)
+        if isinstance(outcome, Committed) and not outcome.is_spent:
+            self._committed(planned, rejected)
+            return
+        self.counters.aborted += 1
+        self._transact_at = monotonic() + WAIT_AFTER_ABORT_S
+        if isinstance(outcome, Committed | Unknown) or outcome.is_spent:
+            log.warning("the producer is lost: %s", outcome.why)
+            self._drop_deliverer()
+            self._start_all_again()
+        elif isinstance(outcome, RecordsRefused):
+            self._learn(outcome, planned)
             # The refused batch has used up sequence numbers: librdkafka now and then fails the next
             # transaction because of the gap. A new producer begins anew.
             self._drop_deliverer()
-        except Barred as barred:
-            self.counters.aborted += 1
-            self._transact_at = monotonic() + WAIT_AFTER_ABORT_S
-            self._bar(barred, planned)
+        elif (topics := barred(outcome)) is not None:
+            self._bar(outcome.why, topics, planned)
             self._drop_deliverer()
-        except Aborted as aborted:
-            self.counters.aborted += 1
+        else:
             self._transact_at = monotonic() + WAIT_AFTER_ABORT_S * 2**self._aborted_in_a_row
             self._aborted_in_a_row = min(self._aborted_in_a_row + 1, MOST_DOUBLINGS)
-            log.warning("a transaction was aborted: %s", aborted)
-        except Lost as lost:
-            self.counters.aborted += 1
-            self._transact_at = monotonic() + WAIT_AFTER_ABORT_S
-            log.warning("the producer is lost: %s", lost)
-            self._drop_deliverer()
-            self._start_all_again()
-        else:
-            self._committed(planned, rejected)
+            log.warning("a transaction was aborted: %s", outcome.why)
 
     def _can_deliver(self) -> bool:
         """A producer is made as soon as there is a topic: its first word takes a while."""
@@ -354,9 +353,10 @@ class DelayService:
         )
         try:
             deliverer.open(self._stopping.is_set)
-        except Lost as lost:
+        except ClientError as failure:
+            deliverer.close()
             self._transact_at = monotonic() + WAIT_AFTER_LOSS_S
-            log.warning("no producer: %s", lost)
+            log.warning("no producer: %s", failure)
             return False
         self._deliverer = deliverer
         return self._clear()
@@ -422,31 +422,35 @@ class DelayService:
             self._reader.pause(owned.place)
         return None
 
-    def _bar(self, barred: Barred, planned: list[_Planned]) -> None:
+    def _bar(self, why: str, topics: dict[str, str], planned: list[_Planned]) -> None:
         """A topic takes nothing of ours: its pair waits, or each is tried alone to find it."""
         named = {
-            pair.companion: why
-            for topic, why in barred.topics.items()
+            pair.companion: said
+            for topic, said in topics.items()
             for _, pair, plan in planned
             if writes.writes_to(pair, plan, topic)
         }
         tried = {pair.companion for _, pair, _ in planned}
-        log.info("a transaction of %s was aborted: %s", ", ".join(sorted(tried)), barred)
+        log.info("a transaction of %s was aborted: %s", ", ".join(sorted(tried)), why)
         self._barring.failed(tried, named, monotonic())
 
-    def _write(self, planned: list[_Planned], now_ms: int) -> int:
+    def _write(self, planned: list[_Planned], now_ms: int) -> tuple[int, Outcome]:
+        """One transaction; how many records it rejects, and what became of it."""
         deliverer = self._deliverer
         assert deliverer is not None
-        deliverer.begin()
         rejected = 0
         offsets = []
-        for owned, pair, plan in planned:
-            place, progress = TopicPartition(*owned.place), plan.progress
-            rejected += writes.write(deliverer, pair, place.partition, plan, now_ms)
-            metadata = to_metadata(progress, self.transactional_id, owned.topic_id)
-            offsets.append(GroupOffset(place, progress.position, metadata))
-        deliverer.commit(offsets, self._member.metadata())
-        return rejected
+
+        def write(calls: TransactionWriter) -> None:
+            nonlocal rejected
+            for owned, pair, plan in planned:
+                place, progress = TopicPartition(*owned.place), plan.progress
+                rejected += writes.write(calls, pair, place.partition, plan, now_ms)
+                metadata = to_metadata(progress, self.transactional_id, owned.topic_id)
+                offsets.append(GroupOffset(place, progress.position, metadata))
+
+        outcome = deliverer.write(write, GroupMark(lambda: offsets, self._member.metadata))
+        return rejected, outcome
 
     def _committed(self, planned: list[_Planned], rejected: int) -> None:
         now_ms = self.clock()
@@ -467,20 +471,20 @@ class DelayService:
             if owned.timeline.wants_more():
                 self._reader.resume(owned.place)
 
-    def _learn(self, refused: TargetRefused, planned: list[_Planned]) -> None:
+    def _learn(self, refused: RecordsRefused, planned: list[_Planned]) -> None:
         """The next plan rejects what the cluster did not take; its neighbours go on."""
-        self.counters.aborted += 1
         self._topics.look_again()
-        cramped = writes.cramped({pair.target for _, pair, _ in planned}, refused.refusals)
+        cramped = writes.cramped({pair.target for _, pair, _ in planned}, refused.records)
         learnt = sum(self._topics.make_room(*each) for each in cramped.items())
         for owned, pair, plan in planned:
-            for offset, why in writes.guilty(pair, plan.deliveries, refused.refusals):
+            for offset, why in writes.guilty(pair, plan.deliveries, refused.records):
                 log.warning("%s refuses %s/%d/%d: %s", pair.target, *owned.place, offset, why)
                 learnt += 1
                 if owned.timeline is not None:
                     owned.timeline.refuse(offset, why)
         if not learnt:
-            self._bar(Barred(str(refused), refused.topics), planned)
+            topics = {each.topic: sentence(each) for each in refused.records}
+            self._bar(str(refused.records[0].fault), topics, planned)
 
     def _drop_deliverer(self) -> None:
         if self._deliverer is not None:

@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from zlib import crc32
 
 from headrace.client.faults import TOO_LARGE_RECORD
+from headrace.client.once.outcome import RefusedRecord
+from headrace.client.transaction_writer import TransactionWriter
 from headrace.contract import headers as names
 from headrace.contract.delay_topics import FAR, outcomes_of, rejected_of
-from headrace.services.delay.deliverer import Deliverer, Header, Refusal
+from headrace.services.delay.deliverer import Header
 from headrace.services.delay.timeline.transaction_plan import Delivery, TransactionPlan
 from headrace.services.delay.topics import Pair
 
@@ -26,12 +28,12 @@ LARGE_SHARE = 2
 
 
 def write(
-    deliverer: Deliverer, pair: Pair, partition: int, plan: TransactionPlan, now_ms: int
+    calls: TransactionWriter, pair: Pair, partition: int, plan: TransactionPlan, now_ms: int
 ) -> int:
     """Everything but the offset; how many deliveries were rejected instead."""
     rejected = 0
     if plan.deliveries:
-        rejected = _deliver(deliverer, pair, partition, plan.deliveries, now_ms)
+        rejected = _deliver(calls, pair, partition, plan.deliveries, now_ms)
     for outcome in plan.outcomes:
         said: list[Header] = [
             (names.OUTCOME, outcome.outcome.encode()),
@@ -41,15 +43,15 @@ def write(
         if outcome.target is not None:
             said.append((names.DUE_AT, b"%d" % outcome.target[0]))
         topic, at = outcomes_of(pair.target), partition % pair.outcomes_partitions
-        deliverer.send(topic, at, outcome.key, outcome.id.encode(), said, now_ms)
+        calls.send(topic, at, outcome.key, outcome.id.encode(), said, now_ms)
     for rejection in plan.rejections:
         offset, _, key, value, given = rejection.record
-        reject(deliverer, pair, partition, (key, value, list(given or ()), partition, 0, offset, 0),
+        reject(calls, pair, partition, (key, value, list(given or ()), partition, 0, offset, 0),
                rejection.reason, now_ms)  # fmt: skip
     if plan.far:
         at = crc32(f"{pair.companion}/{partition}".encode()) % pair.far_partitions
         for far in plan.far:
-            deliverer.send(FAR, at, far.key, far.value, far.headers, now_ms)
+            calls.send(FAR, at, far.key, far.value, far.headers, now_ms)
     rejected += len(plan.rejections)
     if rejected:
         log.warning(
@@ -60,11 +62,11 @@ def write(
 
 
 def _deliver(
-    deliverer: Deliverer, pair: Pair, partition: int, deliveries: list[Delivery], now_ms: int
+    calls: TransactionWriter, pair: Pair, partition: int, deliveries: list[Delivery], now_ms: int
 ) -> int:
     target, partitions = pair.target, pair.target_partitions
     large = pair.largest_bytes // LARGE_SHARE
-    send = deliverer.send
+    send = calls.send
     rejected = 0
     for delivery in deliveries:
         key, value, headers, to, *_ = delivery
@@ -75,7 +77,7 @@ def _deliver(
         ):
             reason = why_not(pair, delivery)
             if reason is not None:
-                reject(deliverer, pair, partition, delivery, reason, now_ms)
+                reject(calls, pair, partition, delivery, reason, now_ms)
                 rejected += 1
                 continue
         send(target, to, key, value, headers, now_ms)
@@ -107,21 +109,26 @@ SAID_ANEW = (names.SOURCE, names.SOURCE_TOPIC_ID, names.REJECTED_REASON)
 
 
 def reject(
-    deliverer: Deliverer, pair: Pair, partition: int, delivery: Delivery, reason: str, now_ms: int
+    calls: TransactionWriter,
+    pair: Pair,
+    partition: int,
+    delivery: Delivery,
+    reason: str,
+    now_ms: int,
 ) -> None:
     key, value, headers, _, _, offset, _ = delivery
     kept = [each for each in headers if each[0] not in SAID_ANEW]
     kept.append((names.REJECTED_REASON, reason.encode()))
     kept.append((names.SOURCE, f"{pair.companion}/{partition}/{offset}".encode()))
     at = partition % pair.rejected_partitions
-    deliverer.send(rejected_of(pair.target), at, key, value, kept, now_ms)
+    calls.send(rejected_of(pair.target), at, key, value, kept, now_ms)
 
 
-def cramped(targets: set[str], refusals: list[Refusal]) -> dict[str, int]:
+def cramped(targets: set[str], refusals: list[RefusedRecord]) -> dict[str, int]:
     """Topics of ours that do not take a record for its size, and that: it cannot go elsewhere."""
     found: dict[str, int] = {}
     for each in refusals:
-        if each.code == TOO_LARGE_RECORD and each.topic not in targets:
+        if each.fault.code == TOO_LARGE_RECORD and each.topic not in targets:
             size = size_bytes(each.key, each.value, [])
             found[each.topic] = max(found.get(each.topic, 0), size)
     return found
@@ -135,7 +142,7 @@ def writes_to(pair: Pair, plan: TransactionPlan, topic: str) -> bool:
 
 
 def guilty(
-    pair: Pair, deliveries: list[Delivery], refusals: list[Refusal]
+    pair: Pair, deliveries: list[Delivery], refusals: list[RefusedRecord]
 ) -> Iterator[tuple[int, str]]:
     """Which deliveries made the target refuse a batch: intake offset and reason.
 
@@ -152,10 +159,10 @@ def guilty(
         refusal = why.get((partition, key, value))
         if refusal is None:
             continue
-        if refusal.code == TOO_LARGE_RECORD:
-            large.append((size_bytes(key, value, headers), offset, refusal.why))
+        if refusal.fault.code == TOO_LARGE_RECORD:
+            large.append((size_bytes(key, value, headers), offset, str(refusal.fault)))
         else:
-            yield offset, refusal.why
+            yield offset, str(refusal.fault)
     if large:
         limit = min(pair.largest_bytes, max(large)[0] - 1)
         yield from ((offset, reason) for size, offset, reason in large if size > limit)

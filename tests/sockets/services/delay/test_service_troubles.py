@@ -5,19 +5,21 @@ import time
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from headrace.client.admin.topics import Topics
 from headrace.client.connection import ClientSettings
 from headrace.client.delay.delayed_topics import DelayedTopics
-from headrace.client.faults import not_authorized
+from headrace.client.faults import Fault, not_authorized
+from headrace.client.once.outcome import RefusedRecord
 from headrace.contract import headers as names
 from headrace.contract.delay_topics import FAR, GROUP
-from headrace.services.delay import abandoned_rows, deliverer
+from headrace.services.delay import abandoned_rows
 from headrace.services.delay.admin.admin_http import Search
-from headrace.services.delay.deliverer import Barred, Deliverer
+from headrace.services.delay.deliverer import Deliverer, sentence
 from headrace.services.delay.obstacles import barred_topics
 from headrace.services.delay.queries import WAITING, DelayQueries
 from headrace.services.delay.service import LONGEST_WAIT_MS, DelayService
@@ -171,23 +173,24 @@ def test_a_commit_of_somebody_else_is_told_and_not_looked_at_all_the_time(broker
 def locked(monkeypatch, topic, *, is_named):
     """As a cluster answers whoever may not write there: at the producer, when it commits."""
     tried = []
-    send_, commit_ = Deliverer.send, Deliverer.commit
+    write_ = Deliverer.write
     unlocked = threading.Event()
+    no = Fault(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "no", txn_requires_abort=True))
 
-    def send(self, to, *rest):
-        self.locked = getattr(self, "locked", False) or to == topic
-        send_(self, to, *rest)
+    def write(self, records, mark):
+        def write_and_fail(calls):
+            send = Mock(side_effect=calls.send)
+            records(Mock(send=send))
+            if unlocked.is_set() or topic not in {each.args[0] for each in send.call_args_list}:
+                return
+            tried.append({each.place.topic for each in mark.offsets()})
+            if is_named:
+                self._writer._refused(no, Mock(topic=lambda: topic))
+            raise no
 
-    def commit(self, offsets, group):
-        was_locked, self.locked = getattr(self, "locked", False), False
-        if was_locked and not unlocked.is_set():
-            tried.append({each.place.topic for each in offsets})
-            self._writer.abort(WITHIN_S)
-            raise Barred("no", {topic: "may not write"} if is_named else {})
-        commit_(self, offsets, group)
+        return write_(self, write_and_fail, mark)
 
-    monkeypatch.setattr(deliverer.Deliverer, "send", send)
-    monkeypatch.setattr(deliverer.Deliverer, "commit", commit)
+    monkeypatch.setattr(Deliverer, "write", write)
     yield unlocked, tried
 
 
@@ -253,8 +256,8 @@ def test_what_a_topic_says_becomes_a_sentence():
         partition = key = value = topic
 
     message: Any = AMessage()
-    said = deliverer.Refusal(message, not_authorized())
-    assert said.sentence() == "the service may not write to orders: give it the permission"
+    refused = RefusedRecord(not_authorized(), message)
+    assert sentence(refused) == "the service may not write to orders: give it the permission"
 
 
 # ---- what people see
