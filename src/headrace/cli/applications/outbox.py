@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,11 +15,10 @@ from headrace.cli.options.listen_address import address_of
 from headrace.cli.options.log_level import LogLevel
 from headrace.contract import durations
 from headrace.foreign_text import escaped_bytes
-from headrace.installation import command_to_add
 from headrace.log_lines import log_to_stderr
+from headrace.operations import outboxes
 
 if TYPE_CHECKING:
-    from headrace.services.outbox.confirmations import Confirmations
     from headrace.services.outbox.store import ParkedRow, Store
 
 app = typer.Typer(
@@ -180,7 +178,7 @@ def list_(
 ) -> None:
     """Rows that were parked because they cannot be sent, and messages that nobody confirmed."""
     with _database(database_url) as store:
-        parked = _set_aside(store, None, limit)
+        parked = outboxes.set_aside(store, None, limit)
     if as_json:
         output.answer_json([_described(each) for each in parked])
         return
@@ -201,7 +199,7 @@ def show(
 ) -> None:
     """All of one parked row, or of a message that nobody confirmed."""
     with _database(database_url) as store:
-        found = _set_aside(store, row_id, 1)
+        found = outboxes.set_aside(store, row_id, 1)
     if not found:
         raise Failure(f"No row {row_id} is parked; `headrace outbox list` has those that are.")
     described = _described(found[0])
@@ -228,11 +226,7 @@ def retry(
     if many == bool(ids):
         raise Failure("Name rows by their ids, or give --all or --topic TOPIC.")
     with _database(database_url) as store:
-        if many:
-            store.facts()
-            count = store.retry_all(topic) + _confirmations(store).retry_all(topic)
-        else:
-            count = store.retry(ids or []) + _confirmations(store).retry(ids or [])
+        count = outboxes.retry_all(store, topic) if many else outboxes.retry(store, ids or [])
     _say_count(count, len(ids or []), "to be sent again", as_json)
 
 
@@ -247,7 +241,7 @@ def discard(
     if not yes and not output.confirmed(f"Delete {output.count(len(ids), 'row')} for good?"):
         raise typer.Abort
     with _database(database_url) as store:
-        count = store.forget(ids) + _confirmations(store).forget(ids)
+        count = outboxes.discard(store, ids)
     _say_count(count, len(ids), "deleted", as_json)
 
 
@@ -271,19 +265,6 @@ def resume(
         output.answer_json({"shard": shard, "after": after})
     else:
         output.say(f"Shard {shard} goes on after row {after}.")
-
-
-def _confirmations(store: Store) -> Confirmations:
-    from headrace.services.outbox.confirmations import Confirmations
-
-    return Confirmations(store)
-
-
-def _set_aside(store: Store, row_id: int | None, most: int) -> list[ParkedRow]:
-    """The rows that a person has to decide on, the oldest first."""
-    store.facts()
-    found = store.parked(row_id, most) + _confirmations(store).unconfirmed(row_id, most)
-    return sorted(found, key=lambda each: each.row.id)[:most]
 
 
 def _say_count(count: int, asked: int, what: str, as_json: bool) -> None:
@@ -312,37 +293,14 @@ def _described(each: ParkedRow) -> dict[str, Any]:
     }
 
 
-# How SQLite, PostgreSQL and MariaDB say that a table is missing; other refusals name it too.
-MISSING = ("no such table", "does not exist", "doesn't exist")
-
-
 @contextmanager
 def _database(url: str, *, makes_file: bool = False) -> Iterator[Store]:
-    """An error inside ends the command with one sentence, without the password of the URL."""
-    if importlib.util.find_spec("sqlalchemy") is None:
-        raise Failure(f"The outbox needs SQLAlchemy: {command_to_add('sql')}")
-    from sqlalchemy.exc import SQLAlchemyError
-
-    from headrace.services.outbox import schema
-    from headrace.services.outbox.engines import engine_for, first_line, require_file
-    from headrace.services.outbox.schema import OutboxError
-    from headrace.services.outbox.store import Store
-
+    """An error inside ends the command with one sentence."""
     try:
-        engine = engine_for(url)
-        if not makes_file:
-            require_file(engine)
-        try:
-            yield Store(engine)
-        finally:
-            engine.dispose()
-    except OutboxError as failure:
+        with outboxes.opened(url, makes_file=makes_file) as store:
+            yield store
+    except outboxes.OutboxFailed as failure:
         raise Failure(str(failure)) from failure
-    except SQLAlchemyError as failure:
-        said = first_line(failure).rstrip(".")
-        if "headrace_outbox" in said and any(each in said for each in MISSING):
-            raise Failure(str(schema.missing())) from failure
-        raise Failure(f"The database refuses: {said}.") from failure
 
 
 def _milliseconds(given: str, option: str) -> int:

@@ -14,15 +14,20 @@ from typing import Annotated
 import typer
 
 from headrace.cli import output
-from headrace.cli.failure import Failure
 from headrace.cli.options.cluster_options import At, Json, cluster_options
 from headrace.client.admin.transactional_ids import (
     TransactionalIds,
     TransactionDescription,
     TransactionSummary,
 )
-from headrace.client.once.hanging import OpenInPartition, hanging, open_in_partitions
+from headrace.client.once.hanging import OpenInPartition, hanging
 from headrace.contract import durations
+from headrace.operations.transactions import (
+    OPEN_STATES,
+    abort_hanging,
+    hanging_in,
+    open_transaction,
+)
 
 app = typer.Typer(
     help="List, describe and abort transactions.",
@@ -31,7 +36,6 @@ app = typer.Typer(
     **output.LOOK,
 )
 
-OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 DRY_RUN = "A dry run: nothing was changed. Add --execute to abort."
 
 
@@ -201,16 +205,14 @@ def abort(
         if transactional_id is not None:
             _abort_id(ids, transactional_id, execute=execute, as_json=as_json)
         elif topic is not None and partition is not None:
-            found = _forgotten(ids, topic, partition, start_offset)
+            found = hanging_in(ids, topic, partition, start_offset)
             _abort_hanging(ids, found, execute=execute, as_json=as_json)
 
 
 def _abort_id(
     ids: TransactionalIds, transactional_id: str, *, execute: bool, as_json: bool
 ) -> None:
-    found = ids.describe(transactional_id)
-    if found.state != "Ongoing":
-        raise Failure(f"{transactional_id} has no open transaction: it is {found.state}.")
+    found = open_transaction(ids, transactional_id)
     if execute:
         ids.abort(transactional_id)
     if as_json:
@@ -220,34 +222,11 @@ def _abort_id(
     output.note("Aborted; its producer is fenced." if execute else DRY_RUN)
 
 
-def _forgotten(
-    ids: TransactionalIds, topic: str, partition: int, start_offset: int | None
-) -> list[OpenInPartition]:
-    """The hanging transactions there; an error if there are none."""
-    found = [
-        each
-        for each in open_in_partitions(ids, [(topic, partition)])
-        if start_offset in (None, each.start_offset)
-    ]
-    if not found:
-        raise Failure(f"No such transaction is open in {topic}-{partition}.")
-    hangs = [each for each in found if each.transactional_id is None]
-    if not hangs:
-        owner = found[0].transactional_id
-        raise Failure(
-            f"The transaction at offset {found[0].start_offset} of {topic}-{partition} does not "
-            f"hang: it is that of {owner}, and its coordinator will end it. Abort it whole with "
-            f"`headrace transactions abort {owner}`."
-        )
-    return hangs
-
-
 def _abort_hanging(
     ids: TransactionalIds, found: list[OpenInPartition], *, execute: bool, as_json: bool
 ) -> None:
     if execute:
-        for each in found:
-            ids.abort_in(each.topic, each.partition, each.as_known_there())
+        abort_hanging(ids, found)
     if as_json:
         output.answer_json({"aborted": execute, "transactions": found})
         return

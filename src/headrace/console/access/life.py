@@ -24,16 +24,14 @@ from headrace.console.access.held_connection import HeldClientSettings
 from headrace.console.life.identity import Identity, RecordId, texts
 from headrace.console.life.steps import (
     BAD,
-    DEAD_SUFFIX,
     GOOD,
-    RETRY_SUFFIX,
     WAITS,
     Step,
     group_of,
     step_of,
 )
 from headrace.contract import confirmations, headers
-from headrace.contract.companions import with_companions
+from headrace.contract.companions import DEAD_SUFFIX, RETRY_SUFFIX, with_companions
 from headrace.services.redrive.settled import SETTLED_TOPIC
 
 PATIENCE_S = 3.0

@@ -11,11 +11,11 @@ from headrace.client.admin.transactional_ids import (
     TransactionSummary,
 )
 from headrace.client.connection import ClientSettings
-from headrace.client.errors import ClientError
-from headrace.client.once.hanging import OpenInPartition, hanging, open_in_partitions
+from headrace.client.once.hanging import OpenInPartition, hanging
 from headrace.console.access.parts import Part, part
+from headrace.operations import transactions as operations
+from headrace.operations.transactions import OPEN_STATES, hanging_in, open_transaction
 
-OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 ON_ONE_PAGE = 50
 MOST_PARTITIONS = 2_000
 
@@ -57,25 +57,12 @@ def _described(
 
 def abort(connection: ClientSettings, transactional_id: str) -> None:
     ids = TransactionalIds(connection)
-    found = ids.describe(transactional_id)
-    if found.state != "Ongoing":
-        raise ClientError(f"{transactional_id} has no open transaction: it is {found.state}.")
+    open_transaction(ids, transactional_id)
     ids.abort(transactional_id)
 
 
 def abort_hanging(
     connection: ClientSettings, topic: str, partition: int, start_offset: int
 ) -> None:
-    """Only what no coordinator knows: a marker against another one would tear it."""
     ids = TransactionalIds(connection)
-    for each in open_in_partitions(ids, [(topic, partition)]):
-        if each.start_offset != start_offset:
-            continue
-        if each.transactional_id is not None:
-            raise ClientError(
-                f"The transaction at offset {start_offset} of {topic}-{partition} does not hang: "
-                f"it is that of {each.transactional_id}, whose coordinator will end it."
-            )
-        ids.abort_in(topic, partition, each.as_known_there())
-        return
-    raise ClientError(f"No such transaction is open in {topic}-{partition} any more.")
+    operations.abort_hanging(ids, hanging_in(ids, topic, partition, start_offset))

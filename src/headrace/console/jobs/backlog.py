@@ -11,12 +11,11 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from headrace.client.connection import ClientSettings
-from headrace.console.access.parked import needed_packages
 from headrace.console.jobs.owner import BACKLOG, Subject, ending
 from headrace.services.backlog import parking, widening
 from headrace.services.backlog.expiry import Expiry, ExpiryPlan
 from headrace.services.backlog.parked import ParkedStore
-from headrace.services.backlog.parking import Parking, ParkPlan, ParkStatus
+from headrace.services.backlog.parking import Parking, ParkPlan, ParkStatus, needed_packages
 from headrace.services.backlog.widening import Widening, WidenPlan, WidenStatus
 from headrace.services.replay import journal
 from headrace.services.replay.journal import CopyEntry
