@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from headrace.client.faults import Fault, NotSendable, codes, insist
+from headrace.client.faults import Fault, NotSendable, codes
 from headrace.client.intake import Arrived
+from headrace.client.once.outcome import insist
 from headrace.client.records import TopicPartition
 
 
