@@ -69,6 +69,7 @@ FOLDERS = {
     "contract": "WHAT ALL LANGUAGES AGREE ON: headers, durations, names of topics",
     "client": "THE DOOR TO ANY CLUSTER: typed calls on confluent-kafka and our own codecs",
     "client/login": "who a client says it is: tokens, passwords, certificates",
+    "client/share": "reading a share group as a queue: sessions, membership, acknowledgements",
     "client/producer": "SENDING: producers, their transactions, what became of records",
     "client/consumer": "READING, alone or in a group",
     "client/lookup": "looking at records without a group",

@@ -94,6 +94,7 @@ class App:
         concurrency: int = 1,
         batch: int | None = None,
         batch_wait: Duration = 0,
+        queue: bool = False,
         exactly_once: bool = False,
         once: Once | None = None,
         publish: str | None = None,
@@ -106,11 +107,12 @@ class App:
 
         A topic that begins with ^ is a regular expression. `order_by` keeps the order of a "key" or
         a "partition", also under retry; None keeps none. `concurrency` is how many records are
-        handled at once, whatever the number of partitions. `publish` names the topic for what the
-        handler returns or yields, unless that is a `Publish`. Without `dead_letters`, what cannot
-        be handled is logged and dropped. With `confirm`, messages whose outbox asks for it are
-        confirmed when they have had their effect. `replay_safe` says that running the handler again
-        over old records does no harm: `headrace app run --shadow` runs no others.
+        handled at once, whatever the number of partitions. `queue` reads with a share group: any
+        number of workers, no order, one acknowledgement per record. `publish` names the topic for
+        what the handler returns or yields, unless that is a `Publish`. Without `dead_letters`, what
+        cannot be handled is logged and dropped. With `confirm`, messages whose outbox asks for it
+        are confirmed when they have had their effect. `replay_safe` says that running the handler
+        again over old records does no harm: `headrace app run --shadow` runs no others.
         """
         local_names = sys._getframe(1).f_locals
 
@@ -123,6 +125,7 @@ class App:
                 concurrency=concurrency,
                 batch=batch,
                 batch_wait_ms=milliseconds(batch_wait, "batch_wait"),
+                queue=queue,
                 exactly_once=exactly_once,
                 once=once,
                 publish=publish,
@@ -161,6 +164,11 @@ class App:
             raise RuntimeError("The app is running; add handlers before it starts.")
         planned = plan(handler, batch=options.get("batch") is not None, local_names=local_names)
         subscription = checked(Subscription(topics=tuple(topics), plan=planned, **options))
+        if any(other.queue != subscription.queue for other in self.subscriptions):
+            raise ValueError(
+                f"{subscription.name}: a queue needs a group of its own, because a share group and "
+                "a consumer group cannot have the same name; make two Apps."
+            )
         for topic in subscription.topics:
             for other in self.subscriptions:
                 if topic in other.topics:

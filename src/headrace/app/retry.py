@@ -34,6 +34,10 @@ class AttemptTimedOut(Exception):
     """The handler did not end within the time limit of one attempt."""
 
 
+class DeliveriesUsedUp(Exception):
+    """A queue delivered a record as often as it may, and no delivery was settled."""
+
+
 class TryLater(Exception):
     """Not this record's fault: try again after a while, and do not count it as an attempt.
 

@@ -31,6 +31,7 @@ class Subscription:
     concurrency: int = 1
     batch: int | None = None  # at most so many records per call
     batch_wait_ms: int = 0  # how long an incomplete batch may wait for more
+    queue: bool = False  # a share group: each record goes to one of many workers
     exactly_once: bool = False
     once: Once | None = None
     publish: str | None = None  # the topic for what the handler returns or yields
@@ -50,7 +51,9 @@ class Subscription:
     @property
     def needs_delay_service(self) -> bool:
         """Whether records may have to wait for longer than memory keeps them, in no order."""
-        return self.order_by is None and self.retry.longest_wait_ms > SHORT_WAIT_MS
+        if self.queue or self.order_by is not None:
+            return False
+        return self.retry.longest_wait_ms > SHORT_WAIT_MS
 
     @property
     def blocks_keys(self) -> bool:
@@ -89,6 +92,22 @@ def _rules(s: Subscription) -> list[tuple[bool, str]]:
         (
             not 1 <= s.concurrency <= MOST_CONCURRENT,
             f"concurrency is between 1 and {MOST_CONCURRENT}.",
+        ),
+        (
+            s.queue and s.order_by is not None,
+            "a queue keeps no order; leave order_by= away, or leave queue= away.",
+        ),
+        (
+            s.queue and s.exactly_once,
+            "a queue has no offsets to write in a transaction; use once= instead of exactly_once.",
+        ),
+        (
+            s.queue and any(topic.startswith("^") for topic in s.topics),
+            "a queue names its topics; share groups take no regular expressions.",
+        ),
+        (
+            s.queue and bool(s.drained),
+            "a queue needs no wide topic: more workers read it as it is.",
         ),
         (
             s.exactly_once and s.concurrency > 1,

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from headrace.client.errors import LoginRefused as LoginRefused
     from headrace.client.errors import Misuse as Misuse
     from headrace.client.errors import NoOffset as NoOffset
+    from headrace.client.errors import NoShareGroups as NoShareGroups
     from headrace.client.errors import NoSuchTopic as NoSuchTopic
     from headrace.client.errors import PoisonRecord as PoisonRecord
     from headrace.client.errors import PollTooSlow as PollTooSlow
@@ -59,6 +60,9 @@ if TYPE_CHECKING:
     from headrace.client.serializers import to_integer as to_integer
     from headrace.client.serializers import to_json as to_json
     from headrace.client.serializers import to_text as to_text
+    from headrace.client.share.acquired_records import ShareRecord as ShareRecord
+    from headrace.client.share.share_consumer import ShareConsumer as ShareConsumer
+    from headrace.client.share.share_session import RefusedAcknowledgement as RefusedAcknowledgement
 
 # Which module a public name lives in.
 PUBLIC = {
@@ -90,6 +94,7 @@ PUBLIC = {
             "LoginRefused",
             "Misuse",
             "NoOffset",
+            "NoShareGroups",
             "NoSuchTopic",
             "PoisonRecord",
             "PollTooSlow",
@@ -99,6 +104,9 @@ PUBLIC = {
         ),
         "errors",
     ),
+    "ShareConsumer": "share.share_consumer",
+    "ShareRecord": "share.acquired_records",
+    "RefusedAcknowledgement": "share.share_session",
     **dict.fromkeys(
         ("from_integer", "from_json", "from_text", "to_integer", "to_json", "to_text"),
         "serializers",

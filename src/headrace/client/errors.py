@@ -74,6 +74,10 @@ class PollTooSlow(ClientError):
     """The program took longer than max.poll.interval.ms between polls; its partitions are gone."""
 
 
+class NoShareGroups(ClientError):
+    """The cluster has no share groups, or they are switched off."""
+
+
 class PoisonRecord(ClientError):
     """A record whose key or value cannot be deserialized; `record` has it as bytes.
 

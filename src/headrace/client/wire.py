@@ -50,6 +50,7 @@ class Wire:
         self._client_id = connection.settings.get("client.id", "headrace")
         self._correlation_id = 0
         self._versions: dict[int, range] | None = None
+        self._asked: tuple[Any, int] | None = None  # what `receive` waits for
         if "sasl" in connection.settings.get("security.protocol", "").lower():
             self._log_in(connection)
 
@@ -71,6 +72,26 @@ class Wire:
         """The answer to one request; `messages` is its module in `headrace.protocol.messages`.
         `version` is for those who want an older one than both sides know."""
         return self._ask(messages, version or self.version_of(messages), request)
+
+    def send(self, messages: Any, request: Any) -> None:
+        """The first half of `ask`, for callers that have several brokers to wait for."""
+        version = self.version_of(messages)
+        self._send(messages, version, request)
+        self._asked = messages, version
+
+    def receive(self) -> Any:
+        """The answer to what was sent; waits for it. `fileno` is readable when it has begun."""
+        assert self._asked is not None, "nothing was sent"
+        (messages, version), self._asked = self._asked, None
+        return self._answer(messages, version)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    @property
+    def has_bytes(self) -> bool:
+        """Whether TLS has decrypted bytes already, of which `select` knows nothing."""
+        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
 
     def wait_for(self, timeout_s: float) -> None:
         """Answers from now on may take so long; raises if the broker says nothing at all."""
@@ -124,10 +145,19 @@ class Wire:
         return {api.api_key: range(api.min_version, api.max_version + 1) for api in answer.api_keys}
 
     def _ask(self, messages: Any, version: int, request: Any) -> Any:
+        self._send(messages, version, request)
+        return self._answer(messages, version)
+
+    def _send(self, messages: Any, version: int, request: Any) -> None:
         self._correlation_id += 1
         pieces = encode_request(messages, version, self._correlation_id, self._client_id, request)
         try:
             self._socket.sendall(b"".join(bytes(piece) for piece in pieces))
+        except OSError as failure:
+            raise ClientError(f"The broker did not answer: {failure}.") from failure
+
+    def _answer(self, messages: Any, version: int) -> Any:
+        try:
             (length,) = _length.unpack(self._receive(_length.size))
             if not 0 <= length <= LARGEST_ANSWER_BYTES:
                 raise ClientError("The program at this address is not a Kafka broker.")

@@ -200,7 +200,7 @@ class World:
 
     def poll(self, number: int) -> None:
         owned, partition = self.owned[number], self.partitions[number]
-        owned.paused = self.dispatcher.must_pause(owned, MOST_WAITING)
+        owned.paused = owned.must_pause(MOST_WAITING)
         if not owned.paused:
             read = self._next(owned.source, partition.source)
             self.dispatcher.read(owned, read)
@@ -435,7 +435,7 @@ class World:
                 number = number_of(move.record)
                 copies.append((owned, move, log.append(number, outgoing.key, outgoing.headers)))
         for owned in moving:
-            self._commit(owned, self.dispatcher.offsets(owned))
+            self._commit(owned, owned.offsets())
             self.partitions[owned.partition].retry.end += 1  # the marker
         for owned in moving:
             own = [(move, offset) for of, move, offset in copies if of is owned]
@@ -443,7 +443,7 @@ class World:
 
     def commit(self) -> None:
         for owned in self.owned.values():
-            self._commit(owned, self.dispatcher.changed_offsets(owned, sent_too=False))
+            self._commit(owned, owned.changed_offsets(sent_too=False))
 
     def _commit(self, owned: OwnedPartition, offsets: list[tuple[Stream, tuple[int, str]]]) -> None:
         for stream, said in offsets:
@@ -543,7 +543,7 @@ class World:
                 return False
             if to[False] < partition.source.end or to[True] < partition.retry.end:
                 return False
-            if self.dispatcher.changed_offsets(owned, sent_too=False):
+            if owned.changed_offsets(sent_too=False):
                 return False
         return True
 

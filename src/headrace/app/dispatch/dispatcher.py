@@ -9,7 +9,7 @@
     dispatcher.ended(run, seconds)
     moves = dispatcher.begin_transaction(owned)    # those that replace records, with their offsets
     dispatcher.transaction_committed(owned, copies)
-    dispatcher.offsets(owned)                      # what may be committed
+    owned.offsets()                                # what may be committed
     ready, writes = dispatcher.tick(now_ms)        # the clock
 
 A number that an event returns is the number of runs that may begin: wake as many slots. Rules:
@@ -26,10 +26,13 @@ from collections.abc import Hashable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
+from headrace.app.dispatch.deliveries import MOST_DELIVERIES, delivered
 from headrace.app.dispatch.effects import Failure, HeldLane, Move, Transacted, Write, ended_by
+from headrace.app.dispatch.failure_counts import count_failure
 from headrace.app.dispatch.lanes import Lanes, Run
-from headrace.app.dispatch.owned_partition import OwnedPartition, Stream
+from headrace.app.dispatch.owned_partition import Acknowledgement, OwnedPartition, Stream
 from headrace.app.dispatch.record_in_hand import (
+    DeliveredRecord,
     FetchedRecord,
     RecordInHand,
     lane_alone,
@@ -37,8 +40,15 @@ from headrace.app.dispatch.record_in_hand import (
     retried_record,
 )
 from headrace.app.dispatch.run_size import BatchWait, RunSize
-from headrace.app.dispatch.waits import BatchIsLate, LaneWait, PutOff, RecordWait, Waits
-from headrace.app.retries.failure_fate import Fate, Verdict, fate_after, verdict_on
+from headrace.app.dispatch.waits import (
+    BatchIsLate,
+    LaneWait,
+    PutOff,
+    RecordWait,
+    ReleaseWait,
+    Waits,
+)
+from headrace.app.retries.failure_fate import Fate, fate_after, verdict_on
 from headrace.app.retry import TryLater
 from headrace.app.subscription import Subscription
 from headrace.client.records import Outgoing
@@ -49,7 +59,6 @@ MOST_IN_MEMORY = 1_000
 WRITE_AGAIN_MS = 1_000
 
 _ATTEMPTS = attrgetter("made")
-Offsets = list[tuple[Stream, tuple[int, str]]]  # what to commit: position and metadata
 
 
 class Dispatcher:
@@ -62,6 +71,8 @@ class Dispatcher:
         self._most_in_memory = most_in_memory
         self.stats = subscription.stats
         self.delayed = False  # whether long waits go through the delay service
+        # Of a queue: the broker gives a record up after so many deliveries. None: it may.
+        self.delivery_limit: int | None = MOST_DELIVERIES
         self.lanes: Lanes[RecordInHand] = Lanes(subscription.order_by)
         self.now_ms = 0  # the time of the last tick; a retry may begin a little later than its time
         self.waits = Waits()
@@ -93,15 +104,6 @@ class Dispatcher:
         if owned in self._partitions:
             self._partitions.remove(owned)
         return ended_by(dropped)
-
-    def must_pause(self, owned: OwnedPartition, most: int) -> bool:
-        """Whether to pause reading: too many records wait, or its retries are not loaded yet."""
-        if owned.loading_to is not None:
-            return True
-        # Two limits instead of one, so that a partition near the limit is not paused and resumed
-        # for every record.
-        limit = most // 2 if owned.paused else most
-        return owned.outstanding > limit or owned.source.completion.full or owned.blocked.full
 
     # ---- records come
 
@@ -137,6 +139,22 @@ class Dispatcher:
         self.stats.received += len(new)
         self.lanes.add(new)
         return self.lanes.ready if new else 0
+
+    def read_queue(
+        self, stream: Stream, natives: Iterable[DeliveredRecord], now_ms: int
+    ) -> tuple[int, list[Write]]:
+        """Records that a share group delivered, of the source or of its retry topic. Returns how
+        many runs may begin, and the dead letters to write."""
+        if stream.owned.closing:
+            return 0, []
+        new, letters = delivered(stream, natives, self.delivery_limit, now_ms)
+        self.stats.received += len(new) + len(letters)
+        self.stats.in_flight += len(letters)
+        stream.owned.running += len(letters)
+        if letters:
+            count_failure(self.stats, letters[0].fate, None, len(letters), now_ms)
+        self.lanes.add(new)
+        return self.lanes.ready if new else 0, letters
 
     def read_retries(self, owned: OwnedPartition, natives: Iterable[FetchedRecord]) -> int:
         """Records of the retry partition, in order."""
@@ -187,6 +205,9 @@ class Dispatcher:
                     self.lanes.release(lane)
                 case RecordWait(record, made):
                     self._try_again(record, made)
+                case ReleaseWait(record):
+                    self.in_memory -= 1
+                    record.owned.acknowledge(record, Acknowledgement.RELEASE)
                 case Write():
                     writes += self._still_wanted(wait)
                 case BatchIsLate():
@@ -245,7 +266,9 @@ class Dispatcher:
         self.stats.handled += len(records)
         return self._over(records)
 
-    def _over(self, records: Sequence[RecordInHand]) -> int:
+    def _over(
+        self, records: Sequence[RecordInHand], how: Acknowledgement = Acknowledgement.ACCEPT
+    ) -> int:
         """Mark records as finished."""
         self.stats.in_flight -= len(records)
         ready = 0
@@ -254,6 +277,9 @@ class Dispatcher:
             owned = stream.owned
             owned.running -= 1
             if owned.gone:
+                continue
+            if owned.acknowledgements is not None:
+                owned.acknowledge(record, how)
                 continue
             # Only now the committed offset may pass this record.
             stream.completion.finish(record.offset)
@@ -320,7 +346,11 @@ class Dispatcher:
                 failure.writes = [Write(record, failure.fate, error, made, now_ms)]
                 self._hold_until_written(run, run.records[at + 1 :], failure)
             case Fate.DROPPED if not self.subscription.exactly_once:
-                failure.ready = self._over([record])
+                failure.ready = self._over([record], Acknowledgement.REJECT)
+            case Fate.RELEASED:
+                self._not_running([record])
+                room, self.in_memory = self.in_memory < self._most_in_memory, self.in_memory + 1
+                self.waits.add(due_ms if room else now_ms, ReleaseWait(record))
             case Fate.COMES_ELSEWHERE:
                 self._let_go(run, at)
                 failure.goes_on = run.lane is None
@@ -364,25 +394,13 @@ class Dispatcher:
             delayed=self.delayed,
             ours=not first.stream.owned.gone,
         )
-        self._count(error, verdict, fate, len(records), now_ms)
-        alone = fate in (Fate.WAITS_IN_MEMORY, Fate.MOVES, Fate.DELAYED, Fate.DROPPED)
-        return Failure(fate, verdict, goes_on=alone)
-
-    def _count(
-        self, error: BaseException, verdict: Verdict, fate: Fate, records: int, now_ms: int
-    ) -> None:
-        stats = self.stats
+        count_failure(self.stats, fate, verdict, len(records), now_ms)
         if isinstance(error, TryLater):
-            stats.put_off += 1
             self.put_off.count(now_ms)  # forgets those that are due
             self.put_off.add(now_ms + error.after_ms)
-        else:
-            stats.failed += records
-        if fate is Fate.DEAD_LETTER:
-            stats.parked += records
-            stats.last_parked_at_ms = now_ms
-        elif verdict.wait_ms is not None:
-            stats.retried += records
+        alone = fate in (Fate.WAITS_IN_MEMORY, Fate.MOVES, Fate.DELAYED, Fate.DROPPED)
+        alone = alone or fate is Fate.RELEASED
+        return Failure(fate, verdict, goes_on=alone)
 
     def _hold(self, run: Run[RecordInHand], rest: list[RecordInHand]) -> None:
         self._not_running(rest)
@@ -418,7 +436,7 @@ class Dispatcher:
 
     def written(self, write: Write) -> int:
         """It is safe, and so the record is done."""
-        ready = self._over([write.record])
+        ready = self._over([write.record], Acknowledgement.REJECT)
         held = write.held
         if held is not None:
             held.writes -= 1
@@ -512,22 +530,3 @@ class Dispatcher:
                 owned.blocked.finished(move.record)
                 ready = self._let_out(owned) or ready
         return ready, ended_by(moves)
-
-    # ---- what may be committed
-
-    def offsets(self, owned: OwnedPartition) -> Offsets:
-        """Offsets of both streams, always together: a key that one stream unblocked may have
-        continued in the other.
-        """
-        return [
-            (stream, (stream.completion.position, stream.completion.metadata()))
-            for stream in owned.streams
-        ]
-
-    def changed_offsets(self, owned: OwnedPartition, *, sent_too: bool) -> Offsets:
-        """The same, if one of them has changed; none while a transaction of its moves is open."""
-        if owned.gone or owned.moving or owned.loading_to is not None:
-            return []
-        found = self.offsets(owned)
-        changed = sent_too or any(stream.committed != said for stream, said in found)
-        return found if changed else []

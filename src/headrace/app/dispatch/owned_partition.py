@@ -6,6 +6,7 @@ The two belong together: the owner of the source also owns its retry partition.
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from headrace.app.dispatch.blocked_keys import BlockedKeys
@@ -14,8 +15,17 @@ from headrace.client.records import HeaderList, TopicPartition
 
 if TYPE_CHECKING:
     from headrace.app.dispatch.effects import Move
-    from headrace.app.dispatch.record_in_hand import RecordInHand
+    from headrace.app.dispatch.record_in_hand import FetchedRecord, RecordInHand
     from headrace.app.worker.subscription_runner import SubscriptionRunner
+
+
+class Acknowledgement(Enum):
+    """How a record that a share group delivered is acknowledged."""
+
+    ACCEPT = "accept"
+    RELEASE = "release"
+    REJECT = "reject"
+
 
 # Reads the headers of a record as the client fetched it; any bytes may have been written there.
 HeadersOf = Callable[[Any], HeaderList]
@@ -62,6 +72,9 @@ class Stream:
         return None if self.retry else self.owned.topic_id
 
 
+Offsets = list[tuple[Stream, tuple[int, str]]]  # what to commit: position and metadata
+
+
 class OwnedPartition:
     """A source partition of ours. The dispatcher changes it, behind its runner's lock; what the
     polling thread alone uses is named below.
@@ -69,7 +82,8 @@ class OwnedPartition:
 
     __slots__ = (
         "arriving", "blocked", "closing", "gone", "headers_of", "loading_to", "moves", "moving",
-        "partition", "paused", "retry", "runner", "running", "source", "topic", "topic_id",
+        "partition", "paused", "retry", "runner", "running", "acknowledgements", "source", "topic",
+        "topic_id",
     )  # fmt: skip
     runner: SubscriptionRunner  # the polling thread's: who performs what is decided about it
 
@@ -97,6 +111,9 @@ class OwnedPartition:
         self.running = 0  # records in runs that are out, or whose copies are being written
         self.moves: list[Move] = []
         self.moving: list[Move] = []  # in a transaction whose end is not known
+        # Of a queue: records that are done or go back, for the polling thread to acknowledge. None:
+        # a group's offset says what is done.
+        self.acknowledgements: list[tuple[FetchedRecord, Acknowledgement]] | None = None
         self.paused = False  # the polling thread's
         self.arriving = 0  # the polling thread's: read and not begun, see `arrivals.py`
 
@@ -107,3 +124,36 @@ class OwnedPartition:
     @property
     def outstanding(self) -> int:
         return self.source.completion.outstanding + self.arriving
+
+    def must_pause(self, most: int) -> bool:
+        """Whether to pause reading: too many records wait, or its retries are not loaded yet."""
+        if self.loading_to is not None:
+            return True
+        # Two limits instead of one, so that a partition near the limit is not paused and resumed
+        # for every record.
+        limit = most // 2 if self.paused else most
+        return self.outstanding > limit or self.source.completion.full or self.blocked.full
+
+    def acknowledge(self, record: RecordInHand, how: Acknowledgement) -> None:
+        """Of a queue: the polling thread tells the broker, unless the record is another's now."""
+        if self.acknowledgements is not None and not self.gone:
+            self.acknowledgements.append((record.native, how))
+
+    # ---- what may be committed
+
+    def offsets(self) -> Offsets:
+        """Offsets of both streams, always together: a key that one stream unblocked may have
+        continued in the other.
+        """
+        return [
+            (stream, (stream.completion.position, stream.completion.metadata()))
+            for stream in self.streams
+        ]
+
+    def changed_offsets(self, *, sent_too: bool) -> Offsets:
+        """The same, if one of them has changed; none while a transaction of its moves is open."""
+        if self.gone or self.moving or self.loading_to is not None:
+            return []
+        found = self.offsets()
+        changed = sent_too or any(stream.committed != said for stream, said in found)
+        return found if changed else []

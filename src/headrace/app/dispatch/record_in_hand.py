@@ -33,6 +33,14 @@ class FetchedRecord(Protocol):
         ...
 
 
+class DeliveredRecord(FetchedRecord, Protocol):
+    """The same of a share group, which counts how often it has delivered the record."""
+
+    def delivery_count(self) -> int:
+        """This delivery included."""
+        ...
+
+
 class RecordInHand:
     """One record. Built for each one that is read, so it has no more than it needs."""
 

@@ -29,12 +29,19 @@ class RecordWait:
 
 
 @dataclass(slots=True)
+class ReleaseWait:
+    """A record of a queue goes back to it."""
+
+    record: RecordInHand
+
+
+@dataclass(slots=True)
 class BatchIsLate:
     """An incomplete batch has waited long enough for more."""
 
 
 # A Write: one that failed is to be made again.
-Wait = LaneWait | RecordWait | BatchIsLate | Write
+Wait = LaneWait | RecordWait | ReleaseWait | BatchIsLate | Write
 
 
 class PutOff:

@@ -10,6 +10,8 @@
     none        later, with a delay service                DELAYED
     none        later, without one                         MOVES
     any         its partition is another's now             COMES_ELSEWHERE
+    queue       after whatever wait                        RELEASED
+    queue       after TryLater, with room in memory        WAITS_IN_MEMORY
 
 Exactly once no record moves: what cannot be delayed waits in memory. Pure: the caller rolls the
 dice and says whether there is room.
@@ -35,6 +37,7 @@ class Fate(Enum):
     DELAYED = auto()  # a copy goes to the retry topic through the delay service
     MOVES = auto()  # to the retry partition, alone
     COMES_ELSEWHERE = auto()  # its new owner reads it again
+    RELEASED = auto()  # back to the queue after its wait: any worker of the group gets it
 
 
 OUTCOMES: dict[Fate, Outcome] = {
@@ -46,6 +49,7 @@ OUTCOMES: dict[Fate, Outcome] = {
     Fate.DELAYED: "retried",
     Fate.MOVES: "retried",
     Fate.COMES_ELSEWHERE: "retried",
+    Fate.RELEASED: "retried",
 }
 
 
@@ -55,6 +59,7 @@ class Verdict:
 
     made: int  # attempts that count
     wait_ms: int | None  # None: no other attempt
+    counts: bool = True  # whether this attempt does
 
     @property
     def waits_long(self) -> bool:
@@ -64,7 +69,7 @@ class Verdict:
 def verdict_on(error: BaseException, *, made_before: int, retry: Retry, chance: float) -> Verdict:
     """`chance` in [0, 1] places the wait in its spread."""
     if isinstance(error, TryLater):  # nobody's failure: it does not count
-        return Verdict(made_before, error.after_ms)
+        return Verdict(made_before, error.after_ms, counts=False)
     made = made_before + 1
     if isinstance(error, Undecodable) or not retry.again(error, made):
         return Verdict(made, None)
@@ -81,6 +86,9 @@ def fate_after(
         return Fate.COMES_ELSEWHERE
     if verdict.wait_ms is None:
         return Fate.DEAD_LETTER if subscription.dead_letters else Fate.DROPPED
+    if subscription.queue:
+        # A delivery counts at the broker; what is not this record's fault should not.
+        return Fate.WAITS_IN_MEMORY if room and not verdict.counts else Fate.RELEASED
     if subscription.order_by == "key" and verdict.waits_long:
         return Fate.MOVES_WITH_ITS_KEY
     if subscription.order_by is not None:

@@ -22,9 +22,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from headrace.app.attempts.sender import LARGEST_MESSAGE
-from headrace.app.dispatch.dispatcher import Offsets
 from headrace.app.dispatch.effects import Move
-from headrace.app.dispatch.owned_partition import OwnedPartition
+from headrace.app.dispatch.owned_partition import Offsets, OwnedPartition
 from headrace.client.connection import ClientSettings, program_settings
 from headrace.client.errors import ClientError, Misuse
 from headrace.client.faults import NOT_OURS, Fault, NotSendable, codes

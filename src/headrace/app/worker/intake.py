@@ -98,6 +98,11 @@ class WorkerIntake:
     def subscribe(self, topics: Iterable[str]) -> None:
         self.member.follow(topics, given=self._assigned, taken=self._revoked, lost=self._lost)
 
+    @property
+    def must_hurry(self) -> bool:
+        """Whether a transaction waits or is under way."""
+        return any(one.moves or one.moving for one in self.owned.values())
+
     # ---- the loop
 
     def turn(self, timeout_s: float) -> None:

@@ -17,11 +17,17 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from headrace.app.dispatch.dispatcher import Dispatcher, Offsets
+from headrace.app.dispatch.dispatcher import Dispatcher
 from headrace.app.dispatch.effects import Failure, Move, Transacted, Write
 from headrace.app.dispatch.lanes import Run
-from headrace.app.dispatch.owned_partition import OwnedPartition
-from headrace.app.dispatch.record_in_hand import FetchedRecord, RecordInHand
+from headrace.app.dispatch.owned_partition import (
+    Acknowledgement,
+    HeadersOf,
+    Offsets,
+    OwnedPartition,
+    Stream,
+)
+from headrace.app.dispatch.record_in_hand import DeliveredRecord, FetchedRecord, RecordInHand
 from headrace.app.names import dead_topic, retry_topic
 from headrace.app.observation.bounded_log import BoundedLog
 from headrace.app.observation.failure_log import FailureLog
@@ -107,6 +113,23 @@ class SubscriptionRunner:
             self.dispatcher.own(owned)
         return owned
 
+    def own_queue(
+        self, topic: str, partition: int, topic_id: str | None, headers_of: HeadersOf
+    ) -> OwnedPartition:
+        """A partition of a queue, which others read as well."""
+        owned = OwnedPartition(
+            topic,
+            partition,
+            retry_topic=retry_topic(topic, self.group),
+            headers_of=headers_of,
+            topic_id=topic_id,
+        )
+        owned.acknowledgements = []
+        owned.runner = self
+        with self._lock:
+            self.dispatcher.own(owned)
+        return owned
+
     def close(self, owned: OwnedPartition) -> None:
         """Begin nothing more of it; what is under way may end."""
         with self._lock:
@@ -121,7 +144,7 @@ class SubscriptionRunner:
 
     def must_pause(self, owned: OwnedPartition, most: int) -> bool:
         with self._lock:  # slots finish records meanwhile
-            return self.dispatcher.must_pause(owned, most)
+            return owned.must_pause(most)
 
     # ---- the polling thread: records and time
 
@@ -131,6 +154,36 @@ class SubscriptionRunner:
             ready = self.dispatcher.read(owned, natives)
         if ready:
             self.wake(ready)
+
+    def read_queue(self, stream: Stream, natives: Iterable[DeliveredRecord]) -> None:
+        """Records that a share group delivered."""
+        now_ms = self.clock()
+        with self._lock:
+            ready, writes = self.dispatcher.read_queue(stream, natives, now_ms)
+        if ready:
+            self.wake(ready)
+        for write in writes:
+            write.outgoing = copy_to_write(write, group=self.group, worker=worker_name(), more=[])
+            then = f"parked in {dead_topic(stream.owned.topic, self.group)}"
+            self.said.given_up(write.record, write.error, made=write.made, then=then)
+            self._write(write)
+
+    def take_acknowledgements(
+        self, owned: OwnedPartition
+    ) -> list[tuple[FetchedRecord, Acknowledgement]]:
+        """What is to be acknowledged now."""
+        with self._lock:
+            found, owned.acknowledgements = owned.acknowledgements or [], []
+        return found
+
+    def lost(self, gone: Callable[[FetchedRecord], bool]) -> None:
+        """These records of a queue are not ours any more."""
+        with self._lock:
+            self.dispatcher.lanes.drop(lambda record: gone(record.native))
+
+    def active(self) -> int:
+        """Records that wait for a slot or are in one."""
+        return self.dispatcher.lanes.waiting + self.stats.in_flight
 
     def read_retries(self, owned: OwnedPartition, natives: Iterable[FetchedRecord]) -> None:
         """Records of the retry partition, in order."""
@@ -190,11 +243,11 @@ class SubscriptionRunner:
 
     def offsets(self, owned: OwnedPartition) -> Offsets:
         with self._lock:
-            return self.dispatcher.offsets(owned)
+            return owned.offsets()
 
     def changed_offsets(self, owned: OwnedPartition, *, sent_too: bool) -> Offsets:
         with self._lock:
-            return self.dispatcher.changed_offsets(owned, sent_too=sent_too)
+            return owned.changed_offsets(sent_too=sent_too)
 
     # ---- slots
 

@@ -24,6 +24,7 @@ from headrace.app.retries.delay_service import Delaying
 from headrace.app.retries.topics import AppTopics, ensure_confirmations
 from headrace.app.subscription import Subscription
 from headrace.app.worker.intake import WorkerIntake
+from headrace.app.worker.queue_intake import QueueIntake
 from headrace.app.worker.subscription_runner import Ended, SubscriptionRunner
 from headrace.app.worker.timers import Timers
 from headrace.client.errors import ClientError
@@ -97,16 +98,7 @@ class Worker:
             ensure_confirmations(app.connection)
         self._make_runners()
         self._enable_delays(self._sources)
-        self.intake = WorkerIntake(
-            app.connection,
-            group=app.group,
-            start_from=app.start_from,
-            runner_for=self._runner_for,
-            ensure=self._ensure,
-            loop_work=self._loop_work,
-            revoke_wait_s=REVOKE_WAIT_S,
-            fetch_wait_ms=app.fetch_wait_ms,
-        )
+        self.intake = self._new_intake()
         for subscription in app.subscriptions:
             if subscription.once is not None:
                 subscription.once.prepare(app.group)
@@ -125,6 +117,27 @@ class Worker:
             self._loop_thread.start()
         self._thread = threading.Thread(target=self._poll, name="headrace-polling", daemon=True)
         self._thread.start()
+
+    def _new_intake(self) -> WorkerIntake | QueueIntake:
+        app = self.app
+        if app.subscriptions[0].queue:  # and so are the others: `App.add` sees to it
+            return QueueIntake(
+                app.connection,
+                group=app.group,
+                start_from=app.start_from,
+                runners=self.runners,
+                loop_work=self._loop_work,
+            )
+        return WorkerIntake(
+            app.connection,
+            group=app.group,
+            start_from=app.start_from,
+            runner_for=self._runner_for,
+            ensure=self._ensure,
+            loop_work=self._loop_work,
+            revoke_wait_s=REVOKE_WAIT_S,
+            fetch_wait_ms=app.fetch_wait_ms,
+        )
 
     def _make_runners(self) -> None:
         for subscription in self.app.subscriptions:
@@ -228,7 +241,7 @@ class Worker:
             return True
         if any(r.subscription.exactly_once and r.stats.in_flight for r in self.runners):
             return True
-        return any(one.moves or one.moving for one in self.intake.owned.values())
+        return self.intake.must_hurry
 
     def _run_loop(self) -> None:
         asyncio.set_event_loop(self._loop)

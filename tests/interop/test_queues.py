@@ -1,0 +1,195 @@
+"""Queues on share groups: the client's share consumer, and the app.
+
+On Apache Kafka 4.3, and on ours when `TARGET` names it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from headrace.app import App, Message, Retry
+from headrace.client import Admin, ClientError, Consumer, Producer, ShareConsumer, ShareRecord
+from tests.command_in_process import run_command
+from tests.interop.brokers import Node, make_node
+from tests.patience import until
+
+_names = (f"jobs-{number}" for number in itertools.count())
+
+SETTINGS = {
+    "group.share.heartbeat.interval.ms": "500",
+    "group.share.min.heartbeat.interval.ms": "500",
+    "group.share.record.lock.duration.ms": "3000",
+    "group.share.min.record.lock.duration.ms": "1000",
+}
+
+
+@pytest.fixture(scope="module", params=["apache"])
+def node(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Node]:
+    with make_node(request.param, tmp_path_factory.mktemp(request.param), SETTINGS) as node:
+        yield node
+
+
+@pytest.fixture
+def topic(node: Node) -> str:
+    name = next(_names)
+    Admin(node.bootstrap).topics.create(name, partitions=1)
+    return name
+
+
+def put(node: Node, topic: str, count: int, *, partition: int = 0) -> None:
+    with Producer(node.bootstrap) as producer:
+        for number in range(count):
+            producer.send(topic, b"%d" % number, partition=partition)
+
+
+def worker(node: Node, topic: str) -> ShareConsumer:
+    return ShareConsumer(
+        node.bootstrap, topics=[topic], group=f"{topic}-workers", start_from="earliest"
+    )
+
+
+def some(consumer: ShareConsumer, count: int, within_s: float = 30.0) -> list[ShareRecord]:
+    """So many records, in as many polls as it takes."""
+    found: list[ShareRecord] = []
+    deadline = time.monotonic() + within_s
+    while len(found) < count and time.monotonic() < deadline:
+        found += consumer.poll(count - len(found))
+    assert len(found) == count
+    return found
+
+
+def by_value(records: list[ShareRecord]) -> dict[int, ShareRecord]:
+    return {int(record.value or b"-1"): record for record in records}
+
+
+def test_each_record_has_its_own_end(node: Node, topic: str) -> None:
+    """Accepted and rejected records do not come again, released ones do, with their count."""
+    put(node, topic, 4)
+    with worker(node, topic) as consumer:
+        first = by_value(some(consumer, 4))
+        assert {record.delivery_count for record in first.values()} == {1}
+        consumer.accept(first[0])
+        consumer.release(first[1], first[3])
+        consumer.reject(first[2])
+        assert consumer.commit() == []
+        again = by_value(some(consumer, 2))
+        assert {number: r.delivery_count for number, r in again.items()} == {1: 2, 3: 2}
+        consumer.accept(*again.values())
+        assert consumer.commit() == []
+        assert consumer.held == 0
+
+
+def test_two_members_read_one_partition_and_no_record_twice(node: Node, topic: str) -> None:
+    put(node, topic, 40)
+    with worker(node, topic) as one, worker(node, topic) as other:
+        until(lambda: one.assigned > 0 and other.assigned > 0)
+        seen: list[int] = []
+        for consumer in itertools.islice(itertools.cycle((one, other)), 200):
+            records = consumer.poll(5, 0.2)
+            consumer.accept(*records)
+            assert consumer.commit() == []
+            seen += by_value(records)
+            if len(seen) >= 40:
+                break
+        assert sorted(seen) == list(range(40))
+
+
+def test_closing_gives_everything_back(node: Node, topic: str) -> None:
+    put(node, topic, 10)
+    with worker(node, topic) as consumer:
+        records = some(consumer, 10)
+        consumer.accept(*records[:4])
+    with worker(node, topic) as successor:
+        assert sorted(by_value(some(successor, 6))) == list(range(4, 10))
+
+
+def test_a_renewed_lock_outlives_its_duration_and_another_does_not(node: Node, topic: str) -> None:
+    put(node, topic, 2)
+    with worker(node, topic) as consumer, worker(node, topic) as other:
+        kept, forgotten = (by_value(some(consumer, 2))[number] for number in (0, 1))
+        deadline = time.monotonic() + 5.0
+        taken: list[ShareRecord] = []
+        while time.monotonic() < deadline:
+            consumer.renew(kept)
+            assert not [each for each in consumer.commit() if each.first_offset == kept.offset]
+            came = other.poll(10, 0.5)
+            other.accept(*came)
+            assert other.commit() == []
+            taken += came
+        assert [each.offset for each in taken] == [forgotten.offset]
+        assert taken[0].delivery_count > forgotten.delivery_count
+        consumer.accept(kept)
+        assert consumer.commit() == []
+
+
+def test_a_group_of_consumers_is_not_a_queue(node: Node, topic: str) -> None:
+    put(node, topic, 1)
+    with Consumer(node.bootstrap, topics=[topic], group=f"{topic}-workers") as consumer:
+        assert consumer.poll(20.0) is not None
+        consumer.commit()
+        with pytest.raises(ClientError, match="group"):
+            worker(node, topic)
+
+
+def test_an_app_retries_parks_and_takes_a_redriven_job(node: Node, topic: str) -> None:
+    """Job 3 fails at first, job 7 until it is sent again; another worker may take each attempt."""
+    put(node, topic, 20)
+    attempts: dict[int, list[int]] = {}
+    mended = threading.Event()
+
+    def job(value: bytes, message: Message) -> None:
+        number = int(value)
+        attempts.setdefault(number, []).append(message.attempt)
+        if number == 3 and message.attempt == 1:
+            raise OSError("not yet")
+        if number == 7 and not mended.is_set():
+            raise ValueError("broken")
+
+    with ExitStack() as workers:
+        for _ in range(2):
+            app = App(node.bootstrap, group=f"{topic}.app")
+            retry = Retry(attempts=3, first="100ms")
+            app.on(topic, queue=True, concurrency=4, retry=retry)(job)
+            workers.enter_context(app.running())
+        dead = f"{topic}.{topic}_2Eapp.dead"
+        until(lambda: len(attempts) == 20 and attempts.get(7) == [1, 2, 3], within_s=60)
+        with Consumer(node.bootstrap) as reader:
+            reader.assign(reader.partitions_of(dead))
+            letter = reader.poll(30)
+        assert letter is not None and letter.value == b"7"
+        assert letter.header("headrace-dead-attempts") == b"3"
+        mended.set()
+        words = ("dead-letters", "redrive", dead, "--execute", "--bootstrap", node.bootstrap)
+        ended = run_command(*words)
+        assert ended.returncode == 0, ended
+        until(lambda: len(attempts[7]) == 4, within_s=60)
+    assert attempts[3] == [1, 2]
+    assert all(made == [1] for number, made in attempts.items() if number not in (3, 7))
+
+
+def test_a_job_that_takes_longer_than_its_lock_is_done_once(node: Node, topic: str) -> None:
+    put(node, topic, 1)
+    begun: list[float] = []
+    ended = threading.Event()
+
+    def job(value: bytes) -> None:
+        begun.append(time.monotonic())
+        ended.wait(8)
+
+    with ExitStack() as workers:
+        for _ in range(2):
+            app = App(node.bootstrap, group=f"{topic}.app")
+            app.on(topic, queue=True)(job)
+            workers.enter_context(app.running())
+        until(lambda: begun, within_s=60)
+        until(lambda: time.monotonic() > begun[0] + 5.0, within_s=60)
+        ended.set()
+    assert len(begun) == 1
