@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from headrace.client.admin.cluster import BrokerNode, ClusterDescription
-from headrace.console.access.group_lag import Looked
 from headrace.console.access.overview import OverviewFacts, TopicCounts
 from headrace.console.access.parts import Part
 from headrace.console.views.overview import MOST_DEAD, OverviewPage, overview_page
+from headrace.operations.group_lags import Looked
 
 
 def page(*, under_replicated: int = 0, dead: dict[str, int] | None = None) -> OverviewPage:

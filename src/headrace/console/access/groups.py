@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from headrace.client.admin.groups import GroupDescription, Groups, GroupSummary
 from headrace.client.connection import ClientSettings
-from headrace.console.access.group_lag import Looked, look_at
+from headrace.operations.group_lags import Looked, look_at
 
 ON_ONE_PAGE = 25
 

@@ -10,11 +10,11 @@ from headrace.client.admin.topics import Topics
 from headrace.client.connection import ClientSettings
 from headrace.console.access.delay_service import running_service
 from headrace.console.access.delayed import readable
-from headrace.console.access.group_lag import Looked
 from headrace.console.access.held_connection import HeldClientSettings
 from headrace.console.access.parts import Part
 from headrace.contract.companions import DEAD_SUFFIX
 from headrace.contract.delay_topics import REGISTRY
+from headrace.operations.group_lags import Looked
 from headrace.operations.topics import grouped
 
 MOST_DEAD_TOPICS = 200

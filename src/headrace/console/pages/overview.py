@@ -11,7 +11,6 @@ from aiohttp import web
 
 from headrace.console import live
 from headrace.console.access import overview as access
-from headrace.console.access.group_lag import lagging_groups
 from headrace.console.access.parts import Part
 from headrace.console.access.pipelines import look_at
 from headrace.console.access.security import require_observer
@@ -19,6 +18,7 @@ from headrace.console.console import Console
 from headrace.console.history.sampler import Sampler
 from headrace.console.views.overview import overview_page
 from headrace.console.views.services import ENDED, RUNS, PipelineRow, pipeline_row
+from headrace.operations.group_lags import lagging_groups
 
 SAMPLE_EVERY_S = 2.0
 MOST_PIPELINES = 6
