@@ -33,7 +33,9 @@ from headrace.cli.records.dead_letters import whoever
 from headrace.cli.replayed.views import report_copy
 from headrace.client.admin.groups import Groups
 from headrace.client.admin.topics import Topics
+from headrace.client.connection import ClientSettings
 from headrace.client.lookup.record_pages import Browser
+from headrace.operations.group_lags import look_at
 from headrace.services.backlog.group_watch import Watching
 from headrace.services.backlog.growth import growth
 from headrace.services.backlog.parking import Parking, needed_packages
@@ -139,7 +141,7 @@ def add_partitions(
             )
         keys = [seen.record.key for seen in page.found if seen.record.key is not None]
         plan = growth(keys, partitions=count, wanted=to)
-        behind = _groups_behind(Groups(cluster), topic)
+        behind = _groups_behind(cluster, topic)
         if execute:
             Topics(cluster).grow(topic, partitions=to)
     if as_json:
@@ -162,15 +164,12 @@ def add_partitions(
         output.note("A dry run: nothing was changed. Add --execute to do it.")
 
 
-def _groups_behind(groups: Groups, topic: str) -> dict[str, int]:
+def _groups_behind(cluster: ClientSettings, topic: str) -> dict[str, int]:
     """Of the first groups, with their lag in this topic."""
-    found = {}
-    for each in groups.all()[:MOST_GROUPS]:
-        [described] = groups.describe([each.group])
-        lag = sum(one.lag or 0 for one in described.progress if one.topic == topic)
-        if lag:
-            found[each.group] = lag
-    return found
+    groups = Groups(cluster)
+    looked = look_at(cluster, groups, groups.all(), most=MOST_GROUPS, topic=topic)
+    found = {each.group: each.lag.lag for each in looked.groups if each.lag is not None}
+    return {group: lag for group, lag in found.items() if lag}
 
 
 # ---- a wider topic

@@ -27,6 +27,7 @@ from headrace.operations.group_resets import (
     perform_reset,
     plan_reset,
 )
+from headrace.operations.groups import known_lag
 from headrace.operations.partition_runs import run_in_digits, runs_of
 
 app = typer.Typer(
@@ -142,7 +143,7 @@ def _as_object(group: client.GroupDescription) -> dict[str, object]:
         "type": group.type,
         "protocol": group.protocol,
         "coordinator": group.coordinator,
-        "lag": group.lag if _is_known(group) else None,
+        "lag": known_lag(group).lag,
         "unknown_partitions": len(group.unknown),
         "members": group.members,
         "partitions": [
@@ -171,24 +172,17 @@ def _summary(group: client.GroupDescription) -> str:
 
 
 def _lag(group: client.GroupDescription) -> str:
-    """Without a commit the lag of a partition is unknown: where its reader begins is up to it."""
-    if not _is_known(group):
+    known = known_lag(group)
+    if known.lag is None:
         return "nothing committed yet, so no lag is known"
-    said = f"lag {group.lag:,}"
-    never = [one for one in group.unknown if one.unread is not None]
-    if never:
-        records = output.count(sum(one.unread or 0 for one in never), "record")
-        said += f" and unknown in {output.count(len(never), 'partition')} without a commit"
-        said += f" ({records})"
-    gone = len(group.unknown) - len(never)
-    if gone:
-        said += f", unknown in {output.count(gone, 'partition')} without a leader"
+    said = f"lag {known.lag:,}"
+    if known.without_commit:
+        records = output.count(known.unread, "record")
+        said += f" and unknown in {output.count(known.without_commit, 'partition')}"
+        said += f" without a commit ({records})"
+    if known.without_leader:
+        said += f", unknown in {output.count(known.without_leader, 'partition')} without a leader"
     return said
-
-
-def _is_known(group: client.GroupDescription) -> bool:
-    """Whether the lag of any partition is known."""
-    return any(one.lag is not None for one in group.progress)
 
 
 def _show_progress(group: client.GroupDescription) -> None:

@@ -15,6 +15,7 @@ from headrace.console.access.parts import Part
 from headrace.contract.companions import DEAD_SUFFIX
 from headrace.contract.delay_topics import REGISTRY
 from headrace.operations.group_lags import Looked
+from headrace.operations.replicas import replica_facts
 from headrace.operations.topics import grouped
 
 MOST_DEAD_TOPICS = 200
@@ -58,15 +59,14 @@ def cluster(connection: ClientSettings) -> ClusterDescription:
 def topic_counts(connection: ClientSettings) -> TopicCounts:
     topics = Topics(connection)
     found = topics.all()
-    known = topics.cluster
-    partitions = [p for topic in known.topics.values() for p in topic.partitions.values()]
+    replicas = replica_facts(topics)
     dead = [each.name for each in found if each.name.endswith(DEAD_SUFFIX)]
     spans = topics.spans(dead[:MOST_DEAD_TOPICS])
     return TopicCounts(
         len(grouped(found).own),
-        len(partitions),
-        sum(len(p.isrs) < len(p.replicas) for p in partitions),
-        sum(p.leader not in known.brokers for p in partitions),
+        replicas.partitions,
+        replicas.under_replicated,
+        replicas.without_leader,
         {name: sum(end - first for first, end in spans.get(name, {}).values()) for name in dead},
         max(len(dead) - MOST_DEAD_TOPICS, 0),
     )

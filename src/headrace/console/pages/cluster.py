@@ -18,7 +18,6 @@ async def show(console: Console, request: web.Request) -> web.StreamResponse:
         section="cluster",
         page=cluster_page(facts),
         quorum=facts.quorum.answer,
-        replicas=facts.replicas,
         moves=facts.moves.answer or [],
     )
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from headrace.client.admin.cluster import LogFolder
 from headrace.console.access.cluster import ClusterFacts
 from headrace.operations.checkup.finding import Finding, FindingState
+from headrace.operations.replicas import TroubledPartition
+
+MOST_TROUBLED = 100
 
 
 @dataclass(slots=True)
@@ -29,6 +32,8 @@ class ClusterPage:
     id: str
     brokers: list[BrokerRow]
     missing: list[str]
+    troubled: list[TroubledPartition]  # the first of them
+    troubled_left_out: int
 
 
 def cluster_page(facts: ClusterFacts) -> ClusterPage:
@@ -63,7 +68,9 @@ def cluster_page(facts: ClusterFacts) -> ClusterPage:
         )
     parts = (facts.folders, facts.quorum, facts.moves)
     missing = list(dict.fromkeys(each.missing for each in parts if each.missing))
-    return ClusterPage(facts.cluster.id, rows, missing)
+    troubled = facts.replicas.troubled
+    left_out = max(len(troubled) - MOST_TROUBLED, 0)
+    return ClusterPage(facts.cluster.id, rows, missing, troubled[:MOST_TROUBLED], left_out)
 
 
 # The worst first: a word, and the colour of its badge.

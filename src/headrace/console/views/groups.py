@@ -8,6 +8,7 @@ from headrace.client.admin.groups import GroupDescription, Move
 from headrace.console.access.groups import GroupList
 from headrace.console.views.words import moment
 from headrace.operations.group_resets import Reset, Way
+from headrace.operations.groups import known_lag
 from headrace.operations.partition_runs import run_in_digits, runs_of
 
 # Kafka's states in words for people who have never met them.
@@ -58,12 +59,6 @@ def group_rows(found: GroupList) -> list[GroupRow]:
             )
         )
     return rows
-
-
-def lag_of(group: GroupDescription) -> int | None:
-    """None where nothing was ever committed: such a group has no lag, not one of 0."""
-    known = [one.lag for one in group.progress if one.lag is not None]
-    return sum(known) if known else None
 
 
 @dataclass(slots=True)
@@ -120,7 +115,7 @@ def group_page(group: GroupDescription) -> GroupPage:
         group.type,
         group.protocol,
         group.coordinator,
-        lag_of(group),
+        known_lag(group).lag,
         [
             ProgressRow(
                 one.topic,
