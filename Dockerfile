@@ -11,7 +11,8 @@ WORKDIR /source
 COPY requirements/app.txt requirements/app.txt
 RUN python -m venv /opt/headrace \
     && /opt/headrace/bin/python -m pip install --quiet --require-hashes -r requirements/app.txt
-COPY pyproject.toml README.md LICENSE NOTICE ./
+COPY pyproject.toml LICENSE NOTICE ./
+COPY release/about.md release/about.md
 COPY src src
 RUN /opt/headrace/bin/python -m pip install --quiet --no-deps --no-build-isolation --no-index . \
     && /opt/headrace/bin/python -m pip check \

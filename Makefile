@@ -75,6 +75,16 @@ wheel: $(RUN_STAMP) ## build dist/headrace-VERSION-py3-none-any.whl
 	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/*.whl
 
+INSTALLERS := .cache/installers
+
+.PHONY: installers
+installers: wheel $(INSTALLERS)/.installed ## install the wheel by pip, uv tool, uvx and pipx, and use each
+	@$(INSTALLERS)/bin/python -m release.installers dist/*.whl
+
+$(INSTALLERS)/.installed: requirements/installers.txt
+	@$(BIN)/python release/environment.py $(INSTALLERS) requirements/installers.txt
+	@touch $@
+
 # VERSION=1.2.3; DRY=1 shows everything and changes nothing.
 VERSION ?=
 DRY ?=
@@ -324,7 +334,7 @@ map: $(DEV_STAMP) ## draw the map in docs/architecture.md anew from the tree
 
 .PHONY: lock
 lock: $(DEV_STAMP) ## write requirements/*.txt anew from requirements/*.in
-	@for name in run app dev spark fuzz console docs; do \
+	@for name in run app dev spark fuzz console docs installers; do \
 	  $(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras \
 	    --no-annotate --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
 	    --output-file requirements/$$name.txt requirements/$$name.in || exit 1; \
@@ -355,22 +365,13 @@ if ! "$$python" -c 'import venv, ensurepip' 2>/dev/null; then \
 fi
 endef
 
-# A .venv whose Python was removed or replaced is made anew.
+# With uv on the path uv installs, else pip.
 $(RUN_STAMP): requirements/app.txt pyproject.toml Makefile
-	@$(find_python); \
-	if ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
-	  echo "Making .venv with $$("$$python" --version)"; \
-	  rm -rf .venv && "$$python" -m venv .venv; \
-	fi
-	@echo 'Installing what requirements/app.txt locks'
-	@$(PIP_INSTALL) --require-hashes -r requirements/app.txt
-	@$(PIP_INSTALL) --no-deps --no-build-isolation --no-index -e .
-	@$(BIN)/python -m compileall -q src
+	@$(find_python); "$$python" release/environment.py .venv requirements/app.txt --editable
 	@touch $@
 
 $(DEV_STAMP): requirements/dev.txt $(RUN_STAMP)
-	@echo 'Installing what requirements/dev.txt locks'
-	@$(PIP_INSTALL) --require-hashes -r requirements/dev.txt
+	@$(BIN)/python release/environment.py .venv requirements/dev.txt
 	@touch $@
 
 # program:Debian package. A missing one is a failure with the name of what to install.

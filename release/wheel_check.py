@@ -29,15 +29,15 @@ def check(wheel: Path, *, version: str, tracked: list[str], locked: Path, folder
         files = must_be_whole(tracked, archive.namelist())
     python = _environment(wheel, locked, folder / "environment")
     headrace = python.with_name("headrace")
-    said = _run([headrace, "--version"], folder).decode().strip()
+    said = run([headrace, "--version"], folder).decode().strip()
     if version not in said.split():
         raise Unfit(f"`headrace --version` of the wheel says '{said}', not {version}")
-    _send_and_receive(headrace, folder)
+    send_and_receive([headrace], folder)
     return f"{files} files; {said}; a node started, took a record, gave it back, and ended well"
 
 
 def _environment(wheel: Path, locked: Path, folder: Path) -> Path:
-    _run([sys.executable, "-m", "venv", folder], folder.parent)
+    run([sys.executable, "-m", "venv", folder], folder.parent)
     python = folder / "bin" / "python"
     pip: list[str | Path] = [
         python,
@@ -47,25 +47,26 @@ def _environment(wheel: Path, locked: Path, folder: Path) -> Path:
         "--quiet",
         "--disable-pip-version-check",
     ]
-    _run([*pip, "--require-hashes", "-r", locked], folder.parent, INSTALL_WITHIN_S)
-    _run([*pip, "--no-deps", "--no-index", wheel], folder.parent)
-    _run([python, "-m", "pip", "check"], folder.parent)
+    run([*pip, "--require-hashes", "-r", locked], folder.parent, INSTALL_WITHIN_S)
+    run([*pip, "--no-deps", "--no-index", wheel], folder.parent)
+    run([python, "-m", "pip", "check"], folder.parent)
     return python
 
 
-def _send_and_receive(headrace: Path, folder: Path) -> None:
+def send_and_receive(headrace: list[str | Path], folder: Path) -> None:
+    """One record through a node that the command `headrace` starts. Raises Unfit."""
     arguments = ["start", "--json", "--no-console", "--listen", "localhost:0", "--data", "data"]
     node = subprocess.Popen(
-        [headrace, *arguments], cwd=folder, env=_variables(), stdout=subprocess.PIPE
+        [*headrace, *arguments], cwd=folder, env=_variables(), stdout=subprocess.PIPE
     )
     try:
         assert node.stdout is not None
         at = ["--bootstrap", json.loads(node.stdout.readline() or b"{}").get("address", "")]
         if not at[1]:
             raise Unfit("the node of the wheel does not start")
-        _run([headrace, "topics", "create", "tea", *at], folder)
-        _run([headrace, "produce", "tea", *at], folder, given=RECORD)
-        if (read := _run([headrace, "consume", "tea", *at], folder)) != RECORD:
+        run([*headrace, "topics", "create", "tea", *at], folder)
+        run([*headrace, "produce", "tea", *at], folder, given=RECORD)
+        if (read := run([*headrace, "consume", "tea", *at], folder)) != RECORD:
             raise Unfit(f"{RECORD!r} was written and {read!r} was read")
         node.send_signal(signal.SIGTERM)
         if code := node.wait(WITHIN_S):
@@ -75,7 +76,7 @@ def _send_and_receive(headrace: Path, folder: Path) -> None:
         node.wait()
 
 
-def _run(
+def run(
     command: list[str | Path], folder: Path, within_s: float = WITHIN_S, given: bytes = b""
 ) -> bytes:
     words = " ".join(str(part) for part in command)

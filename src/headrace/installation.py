@@ -2,11 +2,13 @@
 
 A message that names a missing package ends with a command. That command must work where it is read:
 in a `.venv` that `make setup` made, make installs the locked versions; everywhere else pip installs
-what the extra in `pyproject.toml` names, into the Python that is running.
+what the extra in `pyproject.toml` names, into the Python that is running. An environment that uv
+made has no pip; there uv does it.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import shlex
@@ -22,15 +24,22 @@ TARGET_OF_THE_OTHERS = "setup"
 FOLDER = Path(__file__).resolve().parents[2]
 
 
-def command_to_add(extra: str | None = None) -> str:
-    """A shell command; without an extra it installs again what Headrace always needs."""
+def how_to_add(what: str, package: str | None, extra: str) -> str:
+    """The sentence for a missing package: what needs it, its name, and the command that adds it."""
+    return f"{what} {package}, not installed here. To install: {command_to_add(extra)}"
+
+
+def command_to_add(extra: str) -> str:
+    """A shell command that works in this installation."""
     checkout = _checkout()
     if checkout is not None and Path(sys.prefix).resolve() == (checkout / ".venv").resolve():
         target = TARGET_OF_SPARK if extra == "spark" else TARGET_OF_THE_OTHERS
         return f"make -C {shlex.quote(str(checkout))} {target}"
     packages = _packages_of(extra)
     if not packages:
-        packages = [f"{FOLDER}[{extra}]" if extra else str(FOLDER)]
+        packages = [f"{FOLDER}[{extra}]"]
+    if importlib.util.find_spec("pip") is None:
+        return shlex.join(["uv", "pip", "install", "--python", sys.executable, *packages])
     return shlex.join([sys.executable, "-m", "pip", "install", *packages])
 
 
@@ -53,12 +62,12 @@ def _checkout() -> Path | None:
     return folder if (folder / "Makefile").is_file() else None
 
 
-def _packages_of(extra: str | None) -> list[str]:
+def _packages_of(extra: str) -> list[str]:
     installed = _distribution()
     found = []
     for line in (installed.requires or []) if installed else []:
         package, _, condition = line.partition(";")
         asked = re.search(r"""extra\s*==\s*["']([^"']+)["']""", condition)
-        if (asked.group(1) if asked else None) == extra:
+        if asked is not None and asked.group(1) == extra:
             found.append(package.strip())
     return found

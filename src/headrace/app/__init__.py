@@ -56,9 +56,9 @@ def __getattr__(name: str) -> object:
     except ModuleNotFoundError as missing:
         if name not in EXTRAS:
             raise
-        from headrace.installation import command_to_add
+        from headrace.installation import how_to_add
 
-        sentence = f"{name} needs {missing.name}: {command_to_add(EXTRAS[name])}"
+        sentence = how_to_add(f"{name} needs", missing.name, EXTRAS[name])
         raise ModuleNotFoundError(sentence, name=missing.name) from None
 
 

@@ -16,7 +16,7 @@ import typing
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
-from headrace.installation import command_to_add
+from headrace.installation import how_to_add
 
 MOST_FINDINGS = 5
 
@@ -104,8 +104,8 @@ def _adapter(hint: Any) -> Any:
         from pydantic import PydanticSchemaGenerationError, TypeAdapter
     except ImportError as missing:
         raise TypeError(
-            f"Values of type {described(hint)} are checked by pydantic, which is not installed: "
-            f"{command_to_add('app')}  Without it take bytes, str or dict."
+            "Handlers that take bytes, str or dict need no model. "
+            + how_to_add(f"Values of type {described(hint)} need", "pydantic", "app")
         ) from missing
     try:
         return TypeAdapter(hint)

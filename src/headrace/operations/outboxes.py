@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from headrace.client.errors import ClientError
-from headrace.installation import command_to_add
+from headrace.installation import how_to_add
 
 if TYPE_CHECKING:
     from headrace.services.outbox.confirmations import Confirmations
@@ -30,7 +30,7 @@ class OutboxFailed(ClientError):
 def opened(url: str, *, makes_file: bool = False) -> Iterator[Store]:
     """The store of an outbox. `makes_file`: SQLite may create its file."""
     if importlib.util.find_spec("sqlalchemy") is None:
-        raise OutboxFailed(f"The outbox needs SQLAlchemy: {command_to_add('sql')}")
+        raise OutboxFailed(how_to_add("The outbox needs", "SQLAlchemy", "sql"))
     from sqlalchemy.exc import SQLAlchemyError
 
     from headrace.services.outbox import schema

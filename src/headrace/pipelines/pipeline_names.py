@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from headrace.installation import command_to_add
+from headrace.installation import how_to_add
 from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.spark.spark_errors import innermost
@@ -39,8 +39,9 @@ def pipelines_in(
             spec.loader.exec_module(module)
     except ModuleNotFoundError as missing:
         raise PipelineError(
-            f"{path} needs {missing.name}, which is not installed"
-            + (f": {command_to_add('spark')}" if missing.name == "pyspark" else ".")
+            how_to_add(f"{path} needs", "pyspark", "spark")
+            if missing.name == "pyspark"
+            else f"{path} needs {missing.name}, which is not installed."
         ) from missing
     except PipelineError:
         raise

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from headrace.installation import command_to_add
+from headrace.installation import how_to_add
 from headrace.server.clock import MovableClock
 from headrace.server.server import Server
 from headrace.server.settings.settings import load_settings
@@ -96,12 +96,13 @@ class Broker:
     def _start_delay(self) -> None:
         try:
             from headrace.testing.delayed import DelayOnThread
+
+            self._delay = DelayOnThread(self.bootstrap, self._delay_folder(), self.clock.wall_ms)
         except ModuleNotFoundError as missing:
             self.stop()
             raise RuntimeError(
-                f"Broker(delay=True) needs the package {missing.name}: {command_to_add()}"
+                how_to_add("Broker(delay=True) needs", missing.name, "delay")
             ) from missing
-        self._delay = DelayOnThread(self.bootstrap, self._delay_folder(), self.clock.wall_ms)
 
     def _delay_folder(self) -> Path:
         """Beside the data, as for a node."""

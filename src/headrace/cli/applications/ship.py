@@ -23,7 +23,7 @@ from headrace.cli.options.listen_address import address_of
 from headrace.cli.options.local_folder import local_folder
 from headrace.contract import logs as log_contract
 from headrace.contract import metrics as metric_contract
-from headrace.installation import command_to_add
+from headrace.installation import how_to_add
 from headrace.private_files import state_folder
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def metrics(
 ) -> None:
     """Write this machine's numbers (processors, memory, disks, network) until interrupted."""
     if importlib.util.find_spec("psutil") is None:
-        raise Failure(f"The agent needs psutil: {command_to_add('metrics')}")
+        raise Failure(how_to_add("The agent needs", "psutil", "metrics"))
     from headrace.services.shipping.agent import Agent, Settings
     from headrace.services.shipping.topic import must_be_there
     from headrace.stop_signals import stopped_by_signals

@@ -15,7 +15,7 @@ from headrace.cli import output
 from headrace.cli.failure import Failure
 from headrace.cli.options.cluster_options import At, Json, cluster_options
 from headrace.cli.options.listen_address import address_of, under_older_name
-from headrace.installation import command_to_add
+from headrace.installation import how_to_add
 
 if TYPE_CHECKING:
     from headrace.client.connection import ClientSettings
@@ -67,7 +67,7 @@ def serve(
 ) -> None:
     """Take events over HTTP until interrupted; then write what waits."""
     if importlib.util.find_spec("aiohttp") is None:
-        raise Failure(f"The collector needs aiohttp: {command_to_add('app')}")
+        raise Failure(how_to_add("The collector needs", "aiohttp", "app"))
     from headrace.services.tracking.collector import CollectorLimits
     from headrace.services.tracking.main import Settings, run
     from headrace.services.tracking.topics import make_topics

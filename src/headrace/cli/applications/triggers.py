@@ -15,13 +15,13 @@ from headrace.cli.failure import Failure
 from headrace.cli.options.cluster_options import At, Json, cluster_options
 from headrace.cli.options.log_level import LogLevel
 from headrace.client.connection import ClientSettings
-from headrace.installation import command_to_add
+from headrace.installation import how_to_add
 from headrace.log_lines import log_to_stderr
 
 try:
     from headrace.app.triggers.settings import SettingsRefused, TriggerFile, read
 except ModuleNotFoundError as missing:
-    raise Failure(f"Triggers need {missing.name}: {command_to_add('app')}") from None
+    raise Failure(how_to_add("Triggers need", missing.name, "app")) from None
 
 app = typer.Typer(
     help="Records call functions and HTTP endpoints.",

@@ -16,7 +16,7 @@ from headrace.cli.options.cluster_options import At, cluster_options
 from headrace.cli.options.listen_address import Names, TlsCertificate, TlsKey, address_of, teller
 from headrace.cli.options.local_folder import local_folder
 from headrace.cli.options.log_level import LogLevel
-from headrace.installation import command_to_add
+from headrace.installation import how_to_add
 from headrace.log_lines import log_to_stderr
 from headrace.private_files import keep_new_files_private, state_folder
 
@@ -92,7 +92,7 @@ def console(
 ) -> None:
     """Look at a cluster in a browser and repair what is stuck. Ctrl-C ends it."""
     if not console_process.is_installed():
-        raise Failure(f"The console needs aiohttp and jinja2: {command_to_add('console')}")
+        raise Failure(how_to_add("The console needs", "aiohttp and jinja2", "console"))
     from headrace.console.main import CannotServe, Settings, run
 
     log_to_stderr(level=log_level, as_json=as_json)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from headrace.cli.failure import Failure
 from headrace.cli.options.listen_address import address_of
-from headrace.installation import command_to_add
+from headrace.installation import how_to_add
 
 # Tells the child the number of its listening socket, and that it ends with its standard input.
 SOCKET_VARIABLE = "HEADRACE_CONSOLE_SOCKET"
@@ -35,7 +35,7 @@ def is_installed() -> bool:
 def open_socket(listen: str | None) -> tuple[str, socket.socket]:
     """The console's address and its socket: as asked for, or the first free port from 8080 on."""
     if not is_installed():
-        raise Failure(f"The console needs aiohttp and jinja2: {command_to_add('console')}")
+        raise Failure(how_to_add("The console needs", "aiohttp and jinja2", "console"))
     usual = f"{USUAL_HOST}:{USUAL_PORT}"
     host, port = address_of(usual if listen is None else listen, "--console", usual)
     last = port + PORTS_TRIED if listen is None else port

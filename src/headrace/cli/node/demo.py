@@ -18,7 +18,7 @@ import typer
 from headrace.cli import output
 from headrace.cli.failure import Failure
 from headrace.cli.options.cluster_options import Json
-from headrace.installation import command_to_add
+from headrace.installation import how_to_add
 
 if TYPE_CHECKING:
     from headrace.cli.transfers.story import Picture, Side
@@ -42,7 +42,7 @@ def demo(
 ) -> None:
     """Transfers between two banks while relay, consumer and broker are killed."""
     if importlib.util.find_spec("sqlalchemy") is None:
-        raise Failure(f"The demo needs SQLAlchemy: {command_to_add('sql')}")
+        raise Failure(how_to_add("The demo needs", "SQLAlchemy", "sql"))
     from headrace.cli.transfers.story import Story, own_folder
 
     with own_folder() as folder:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from headrace.cli.failure import Failure
 from headrace.cli.options.listen_address import address_of
 from headrace.host_names import is_loopback
-from headrace.installation import command_to_add
+from headrace.installation import how_to_add
 
 # Tells the child the number of its listening socket, and that it ends with its standard input.
 SOCKET_VARIABLE = "HEADRACE_HTTP_SOCKET"
@@ -28,7 +28,7 @@ _running: list[subprocess.Popen[bytes]] = []  # holds the pipes open as long as 
 def require_installed() -> None:
     for name in NEEDED:
         if importlib.util.find_spec(name) is None:
-            raise Failure(f"The HTTP door needs {name}: {command_to_add('http')}")
+            raise Failure(how_to_add("The HTTP API needs", name, "http"))
 
 
 def open_socket(listen: str) -> tuple[str, socket.socket]:

@@ -31,7 +31,7 @@ from headrace.client.delay.schedules import When
 from headrace.client.producer.producer import Producer
 from headrace.contract import headers as contract_headers
 from headrace.contract.delay_topics import GROUP
-from headrace.installation import command_to_add
+from headrace.installation import how_to_add
 from headrace.private_files import keep_new_files_private
 
 app = typer.Typer(
@@ -336,9 +336,7 @@ def serve(
         try:
             from headrace.services.delay.main import serve as run
         except ModuleNotFoundError as missing:
-            raise Failure(
-                f"The delay service needs the package {missing.name}: {command_to_add()}"
-            ) from missing
+            raise Failure(how_to_add("The delay service needs", missing.name, "delay")) from missing
         run(
             cluster,
             folder=store,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from headrace.cli.failure import Failure
-from headrace.installation import command_to_add
+from headrace.installation import how_to_add
 
 try:
     from cryptography import x509
@@ -20,9 +20,7 @@ try:
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 except ModuleNotFoundError as missing:
-    raise Failure(
-        f"Certificates need the package {missing.name}: {command_to_add('secure')}"
-    ) from missing
+    raise Failure(how_to_add("Certificates need", missing.name, "secure")) from missing
 
 # Clocks of other machines may be behind.
 BEGINS_BEFORE = timedelta(hours=1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
 
-from headrace.installation import command_to_add
+from headrace.installation import how_to_add
 from headrace.pipelines.declaration import Table, must_be_zone
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.report import charts
@@ -89,10 +89,7 @@ def _asker(name: str, location: str) -> Ask:
             f"There is no table {location} yet: `headrace pipeline run {name}` makes it."
         )
     if not delta_without_spark.is_installed():
-        raise PipelineError(
-            "A report reads its table with the Python package deltalake, which is not installed "
-            f"here: {command_to_add('spark')}"
-        )
+        raise PipelineError(how_to_add("A report of a table needs", "deltalake", "spark"))
     files = delta_without_spark.found(location)
     if files is None:
         raise PipelineError(

@@ -29,6 +29,7 @@ BATCHES = "headrace_batches"
 # Of the driver and of Spark's writer: many rows per round trip.
 QUICK = {"reWriteBatchedInserts": "true", "batchsize": "10000"}
 
+NONE = "0"  # the number of no table
 NO_SUCH_INDEX, TWICE_IN_ONE, OTHER_TYPE = "42P10", "21000", "42804"
 
 
@@ -39,6 +40,7 @@ class JdbcWriter:
     sink: Jdbc
     stream: str
     note: Say
+    oid: int | None = None  # of the table that it has seen; another one is not written to
 
     @property
     def location(self) -> str:
@@ -51,13 +53,21 @@ class JdbcWriter:
         return not self.sink.upserts and exists(spark, self.sink, target_of(self.sink))
 
     def memory(self, spark: SparkSession) -> TableMemory | None:
-        if not exists(spark, self.sink, target_of(self.sink)):
+        batches = beside(self.sink, BATCHES)
+        [(target, noted)] = _asked(
+            spark, self.sink, f"SELECT {_oid(target_of(self.sink))}, {_oid(batches)}"
+        )
+        if target == NONE:
             return None
-        if not exists(spark, self.sink, beside(self.sink, BATCHES)):
-            return TableMemory("")
-        of_streams = f"SELECT stream, batch FROM {beside(self.sink, BATCHES)}"
-        found = _asked(spark, self.sink, of_streams)
-        return TableMemory("", {stream: int(batch) for stream, batch in found})
+        self.oid = int(target)
+        if noted == NONE:
+            return TableMemory(f"{target}@", knows_all=True)
+        found = _asked(spark, self.sink, f"SELECT stream, batch FROM {batches}")
+        streams = {stream: int(batch) for stream, batch in found}
+        return TableMemory(f"{target}@{noted}", streams, knows_all=True)
+
+    def version(self, known: int) -> int:
+        return -1
 
     def has_rows(self, spark: SparkSession) -> bool:
         target = target_of(self.sink)
@@ -65,7 +75,7 @@ class JdbcWriter:
         return there and bool(_asked(spark, self.sink, f"SELECT 1, 1 FROM {target} LIMIT 1"))
 
     def write(self, rows: DataFrame, once: Once | None, latest: Latest | None = None) -> None:
-        write(rows, self.sink, self.stream, once, latest, self.note)
+        self.oid = write(rows, self.sink, self.stream, once, latest, self.note, self.oid)
 
 
 def quoted(name: str) -> str:
@@ -80,6 +90,12 @@ def beside(sink: Jdbc, name: str) -> str:
 
 def target_of(sink: Jdbc) -> str:
     return ".".join(quoted(part) for part in sink.name.split("."))
+
+
+def _oid(name: str) -> str:
+    """SQL: the number of a table, which another one of that name does not have."""
+    text = name.replace("'", "''")
+    return f"COALESCE(to_regclass('{text}')::oid, 0)"
 
 
 def stage_of(sink: Jdbc, stream: str) -> str:
@@ -142,7 +158,9 @@ def write(
     once: Once | None,
     latest: Latest | None,
     note: Say,
-) -> None:
+    oid: int | None,
+) -> int:
+    """Returns the number of the table; refuses one that is not `oid`, if that is given."""
     from py4j.protocol import Py4JJavaError
 
     missing = [key for key in sink.keys if key not in rows.columns]
@@ -154,7 +172,7 @@ def write(
         chosen = rows if latest is None else latest.of_each_key(rows, sink.keys)
         chosen.write.format("jdbc").options(**given).mode("overwrite").save()
         order = latest.columns if isinstance(latest, ByColumns) else ()
-        _take_over(rows, sink, stage, once, order, note)
+        return _take_over(rows, sink, stage, once, order, note, oid)
     except Py4JJavaError as failure:
         raise PipelineError(_explained(sink, failure.java_exception)) from failure
 
@@ -210,7 +228,8 @@ def _take_over(
     once: Once | None,
     order: Sequence[str],
     note: Say,
-) -> None:
+    oid: int | None,
+) -> int:
     """One transaction; closing a connection that has not committed undoes it."""
     connection = _connect(rows.sparkSession, sink)
     try:
@@ -219,13 +238,32 @@ def _take_over(
         if once is None or _first_time(connection, beside(sink, BATCHES), once):
             make, take = statements(sink, stage, rows.columns, order, _texts(rows))
             statement.executeUpdate(make)
+            _refuse_another(connection, sink, oid)
             _widen(connection, sink, stage, note)
             statement.executeUpdate(take)
             _refuse_rounded(connection, sink, stage)
         statement.executeUpdate(f"DROP TABLE {stage}")
+        now = _oid_now(connection, sink)
         connection.commit()
+        return now
     finally:
         connection.close()
+
+
+def _oid_now(connection: Any, sink: Jdbc) -> int:
+    answer = connection.createStatement().executeQuery(f"SELECT {_oid(target_of(sink))}")
+    answer.next()
+    return int(answer.getLong(1))
+
+
+def _refuse_another(connection: Any, sink: Jdbc, oid: int | None) -> None:
+    """A table that was dropped while the stream runs has just been created again, without what it
+    had. Nothing is committed yet."""
+    if oid is not None and _oid_now(connection, sink) != oid:
+        raise PipelineError(
+            f"{sink.name} was dropped or created again while it was written to: put it back from a "
+            "copy, with headrace_batches, or begin anew with another table."
+        )
 
 
 def _widen(connection: Any, sink: Jdbc, stage: str, note: Say) -> None:

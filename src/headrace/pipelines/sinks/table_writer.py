@@ -9,6 +9,7 @@ batches, `_spark_metadata`, which only Spark's readers respect.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from headrace.pipelines.sinks.console_lines import Once, Say
 from headrace.pipelines.sinks.deleted_keys import DeletedKeys
 from headrace.pipelines.sinks.latest import Latest
 from headrace.pipelines.sinks.table_memory import TableMemory
+from headrace.pipelines.sinks.table_versions import last_version
 from headrace.pipelines.sinks.tables import iceberg_name, is_delta, is_there, quoted
 from headrace.pipelines.sinks.touched import Touched, touched, touched_by
 
@@ -69,6 +71,12 @@ class TableWriter:
         """The table's id and the last batches of its streams; None if there is no table."""
         if self.table.format == "parquet":
             return parquet_memory(self.location, self.stream)
+        found = self._of_log(spark)
+        if found is not None:
+            found.version = self.version(-1)
+        return found
+
+    def _of_log(self, spark: SparkSession) -> TableMemory | None:
         if self.table.format == "iceberg":
             name = iceberg_name(spark, self.location)
             return iceberg_memory(spark, name) if spark.catalog.tableExists(name) else None
@@ -76,6 +84,9 @@ class TableWriter:
             return None
         found = None if "://" in self.location else delta_log.read(self.location)
         return delta_memory(spark, self.location) if found is None else found
+
+    def version(self, known: int) -> int:
+        return -1 if self.table.format == "parquet" else last_version(self.location, known)
 
     def has_rows(self, spark: SparkSession) -> bool:
         if self.columns(spark) is None:
@@ -435,12 +446,26 @@ def parquet_memory(location: str, stream: str) -> TableMemory | None:
     if "://" in location:
         return None
     folder = Path(location)
-    names = [one.name.partition(".")[0] for one in folder.glob("_spark_metadata/[0-9]*")]
-    if batches := [int(one) for one in names if one.isdecimal()]:
-        return TableMemory("", {stream: max(batches)}, knows_all=True)
+    lists = {
+        int(name): one
+        for one in folder.glob("_spark_metadata/[0-9]*")
+        if (name := one.name.partition(".")[0]).isdecimal()
+    }
+    if lists:
+        first = _first_file(lists[min(lists)])
+        return TableMemory(first, {stream: max(lists)}, knows_all=True)
     if next(folder.glob("**/*.parquet"), None) is None:
         return None
-    return TableMemory("", {stream.rpartition(".")[0] + ".history": 0})
+    return TableMemory("", {stream.rpartition(".")[0] + ".history": 0}, knows_all=True)
+
+
+def _first_file(listed: Path) -> str:
+    """The name of the first file that a list of the sink names, which has a random part; "" if it
+    names none. Lists that are joined begin with the oldest one."""
+    with listed.open(encoding="utf-8") as lines:
+        next(lines, "")  # the version of the form
+        first = next(lines, "").strip()
+    return Path(str(json.loads(first)["path"])).name if first else ""
 
 
 def last_in_iceberg(spark: SparkSession, name: str, stream: str) -> int:

@@ -58,6 +58,9 @@ class TopicWriter:
     def memory(self, spark: SparkSession) -> TableMemory | None:
         return None
 
+    def version(self, known: int) -> int:
+        return -1
+
     def has_rows(self, spark: SparkSession) -> bool:
         return False
 

@@ -55,6 +55,10 @@ class SinkWriter(Protocol):
     def memory(self, spark: SparkSession) -> TableMemory | None:
         """What the sink remembers of its streams; None if it is not there or keeps nothing."""
 
+    def version(self, known: int) -> int:
+        """A number that grows with each change of a table; -1 where there is none. `known` is one
+        of before, from which it is found quicker."""
+
     def has_rows(self, spark: SparkSession) -> bool:
         """Whether there are rows that new ones would replace or join."""
 

@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.installation import command_to_add
+from headrace.installation import command_to_add, how_to_add
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.spark.jars import LINES, Say, jars, line_of, user_cache
 from headrace.pipelines.spark.java import quiet_home
@@ -165,8 +165,7 @@ def must_be_installed() -> None:
     missing = [one for one in ("pyspark", "delta") if importlib.util.find_spec(one) is None]
     if missing:
         raise PipelineError(
-            f"Pipelines need Spark, which is not installed here ({' and '.join(missing)} missing): "
-            f"{command_to_add('spark')}"
+            how_to_add("Pipelines need Spark, that is", " and ".join(missing), "spark")
         )
     if line_of(version := metadata.version("pyspark")) is None:
         raise PipelineError(

@@ -158,6 +158,14 @@ class Folder:
         """Whether something of it is in the sink for good."""
         return self.last_committed() >= 0 or bool((self.backfill() or {}).get("done"))
 
+    def table_version(self) -> int:
+        """The last version of its table that it has seen; -1 for none."""
+        found = (_read(self.state / "table-version.json", if_whole=True) or {}).get("version")
+        return found if isinstance(found, int) else -1
+
+    def keep_table_version(self, version: int) -> None:
+        _write(self.state / "table-version.json", {"version": version})
+
     def topic_ids(self) -> dict[str, str]:
         """Of the topics that it has read, by name."""
         return _read(self.state / "topics.json") or {}

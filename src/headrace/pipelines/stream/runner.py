@@ -241,6 +241,7 @@ class Runner:
                 self._keep(streaming, done)
                 if streaming.writes_itself:
                     streaming.topic_ids.check()
+                    streaming.sink.after_batch()
         return told
 
     def _behind(self, report: dict[str, Any], said: int) -> int:

@@ -4,7 +4,8 @@ A checkpoint says which records are done, a sink holds what they became. One wit
 wrong in silence: a lost checkpoint writes all rows a second time, a lost table goes on with the few
 rows that come, an older copy of a checkpoint has its batches left out as known. A table knows how
 far it is: Delta by its transaction identifiers, Iceberg by the summary of its snapshots,
-PostgreSQL by `headrace_batches`, Parquet by `_spark_metadata`. Its id is kept with the checkpoint.
+PostgreSQL by `headrace_batches`, Parquet by `_spark_metadata`. Its id is kept with the checkpoint,
+and so is its version: a table that was restored from an older copy has fewer.
 
 What does not fit is refused, with the ways out. A sink that replaces rows by key may be written
 again from the beginning, unless state begins empty and records that made its rows are gone.
@@ -39,6 +40,7 @@ class SinkIdentity:
     folder: Folder
     writer: Writer
     spark: SparkSession
+    version: int = -1  # of the table, as far as it is known
     log: tuple[int, int] | None = None  # the device and the number of the log's folder
 
     def begin(self) -> None:
@@ -78,17 +80,25 @@ class SinkIdentity:
             )
 
     def after_batch(self) -> None:
-        """The first batch of a stream makes the table."""
-        if self.log is not None or not self.pipeline.sink.knows_batches:
+        """The first batch of a stream makes the table; each one changes it."""
+        if not self.pipeline.sink.knows_batches:
             return
-        if self.folder.kept_with_identity("table") is None:
+        if not self.folder.kept_with_identity("table"):
             memory = self.writer.into.memory(self.spark)
             if memory is not None:
                 self._keep(memory)
+        elif (now := self.writer.into.version(self.version)) > self.version:
+            self._keep_version(now)
 
     def _keep(self, memory: TableMemory) -> None:
         self.folder.keep_with_identity(table=memory.id)
         self.log = _log_of(self.writer.location)
+        self._keep_version(memory.version)
+
+    def _keep_version(self, version: int) -> None:
+        self.version = version
+        if version >= 0:
+            self.folder.keep_table_version(version)
 
 
 def _log_of(location: str) -> tuple[int, int] | None:
@@ -145,17 +155,24 @@ def must_belong(
                 f"{folder.last_committed()} are in it: a new table would have only those that come "
                 f"from now on. {ways_out(pipeline, writer)}"
             )
-        if kept and memory.id and kept != memory.id:
+        if kept and memory.is_another_than(kept):
             raise PipelineError(
                 f"{at} is not the table that the checkpoint of {name} wrote: it was replaced or "
                 f"created again. {ways_out(pipeline, writer)}"
             )
         last = memory.streams.get(writer.stream, -1)
         if memory.knows_all and last < folder.last_committed():
+            come = f"to batch {last}" if last >= 0 else "to none"
             raise PipelineError(
-                f"{at} has come to batch {last} of {name}, and its checkpoint to batch "
+                f"{at} has come {come} of {name}'s batches, and its checkpoint to batch "
                 f"{folder.last_committed()}: the table is an older copy, or another one. "
                 f"{ways_out(pipeline, writer)}"
+            )
+        if 0 <= memory.version < folder.table_version():
+            raise PipelineError(
+                f"{at} is at version {memory.version}, and {name} has seen it at version "
+                f"{folder.table_version()}: the table is an older copy, and rows that came since "
+                f"would be missing. {ways_out(pipeline, writer)}"
             )
     if memory is None:
         return

@@ -3,11 +3,13 @@
 It is a client like any other. Its standard input is a socket without data: when the node ends in
 any way, the socket is closed and the service ends too; when the service ends, the loop sees it and
 starts it again, after a wait that doubles with each early end. A node without delayed topics loads
-and starts nothing of it.
+and starts nothing of it. Without the package of its store, which is an extra, the node says so once
+and runs on.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import socket
@@ -16,6 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from headrace.contract.delay_topics import REGISTRY
+from headrace.installation import how_to_add
 from headrace.metadata.image import MetadataImage
 from headrace.server.loop import Loop
 
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MODULE = "headrace.services.delay.main"
+NEEDED = "rocksdict"
+MISSING = "Delayed messages wait until the delay service runs. It needs"
 LOOK_EVERY_MS = 100
 SHORTEST_WAIT_MS = 250
 LONGEST_WAIT_MS = 30_000
@@ -50,6 +55,7 @@ class DelayProcess:
         self._socket: socket.socket | None = None
         self._started_ms = 0
         self._start_at_ms = 0
+        self._said_missing = False
         self._wait_ms = SHORTEST_WAIT_MS
         loop.timers.every(LOOK_EVERY_MS, self._look, loop.now.monotonic_ms)
 
@@ -63,8 +69,15 @@ class DelayProcess:
 
     def _look(self) -> None:
         waited = self._loop.now.monotonic_ms >= self._start_at_ms
-        if self._wanted and self._process is None and waited:
+        if not (self._wanted and self._process is None and waited):
+            return
+        if importlib.util.find_spec(NEEDED) is not None:
             self._start()
+            return
+        self._start_at_ms = self._loop.now.monotonic_ms + LONGEST_WAIT_MS
+        if not self._said_missing:
+            self._said_missing = True
+            log.warning("%s", how_to_add(MISSING, NEEDED, "delay"))
 
     def _start(self) -> None:
         import subprocess  # a node without delayed messages starts sooner without it

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from socket import socket
 from typing import Any
 
-from headrace.installation import command_to_add
+from headrace.installation import how_to_add
 from headrace.metadata.config_definitions import BROKER_SETTINGS
 from headrace.metadata.config_definitions.definition import BadValue
 from headrace.metadata.config_definitions.security import OF_LISTENERS
@@ -359,9 +359,7 @@ def _bearers(
         from headrace.serving.authentication.oauthbearer import OAuthBearer
         from headrace.serving.authentication.tokens import TokenRules, Tokens
     except ModuleNotFoundError as missing:
-        raise BadValue(
-            f"OAUTHBEARER needs the package {missing.name}: {command_to_add('secure')}"
-        ) from None
+        raise BadValue(how_to_add("OAUTHBEARER needs", missing.name, "secure")) from None
     if any(name.lower().startswith("unsecured") for name in options):
         raise BadValue("OAUTHBEARER without signatures (unsecured...) is not supported.")
     if not values[URL]:

@@ -26,7 +26,7 @@ from headrace.client.errors import ClientError
 from headrace.client.lookup.record_pages import Browser
 from headrace.client.lookup.time_ordered import TimeOrderedReader
 from headrace.client.records import Record
-from headrace.installation import command_to_add
+from headrace.installation import how_to_add
 from headrace.services.backlog.parked import Owner, ParkedStore, ParkingRun, Spans
 from headrace.services.replay import journal, selection, widenings
 from headrace.services.replay.group_moves import GroupMoves
@@ -357,10 +357,7 @@ def needed_packages() -> Iterator[None]:
         yield
     except ModuleNotFoundError as missing:
         extra = "parquet" if (missing.name or "").startswith("pyarrow") else "sql"
-        raise CannotPark(
-            f"Parking there needs {missing.name}, which is not installed. Add it with: "
-            f"{command_to_add(extra)}"
-        ) from missing
+        raise CannotPark(how_to_add("Parking there needs", missing.name, extra)) from missing
 
 
 def _mark_sent(store: ParkedStore, entry: CopyEntry) -> None:

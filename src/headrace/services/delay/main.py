@@ -63,6 +63,8 @@ def serve(
         service = DelayService(
             at, folder=folder, clock=clock, group=group, instance=instance or default_instance()
         )
+    except ModuleNotFoundError as missing:
+        raise ClientError(str(missing)) from missing
     except StoreInUse as failure:
         raise ClientError(
             f"Another process uses the store in {folder}; stop it, or name another folder."

@@ -24,7 +24,7 @@ from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from headrace.installation import command_to_add
+from headrace.installation import how_to_add
 from headrace.private_files import private_folder
 from headrace.services.delay.timeline import pending_search
 from headrace.services.delay.timeline.pending import Changes, Sample
@@ -334,8 +334,9 @@ def _open(folder: Path) -> Rdict:
     """Made anew when it cannot be read: it is a cache."""
     try:
         from rocksdict import Rdict
-    except ImportError as error:  # pragma: no cover
-        raise ImportError(f"Delayed messages need rocksdict: {command_to_add()}") from error
+    except ModuleNotFoundError as missing:
+        sentence = how_to_add("The delay service needs", "rocksdict", "delay")
+        raise ModuleNotFoundError(sentence, name=missing.name) from missing
     private_folder(folder)
     try:
         return Rdict(str(folder), _options())
