@@ -6,7 +6,7 @@ changes what it was told to and keeps all that it replaces.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,25 +15,8 @@ import typer
 from headrace.cli import output
 from headrace.cli.failure import Failure
 from headrace.cli.options.local_folder import local_folder
-from headrace.consensus import recovery_point
-from headrace.operations.files.dump.batches import batch_rows
+from headrace.operations.files.dump.files_by_name import CannotRead, rows_of
 from headrace.operations.files.dump.rows import Row
-from headrace.operations.files.dump.small_files import (
-    epoch_rows,
-    gap_rows,
-    json_rows,
-    offset_index_rows,
-    offset_rows,
-    producer_rows,
-    property_rows,
-    recovery_point_rows,
-    time_index_rows,
-    topic_id_rows,
-    transaction_index_rows,
-)
-from headrace.protocol.errors import MalformedMessage
-from headrace.storage import checkpoints
-from headrace.storage.compaction.compaction_gaps import GAPS
 
 if TYPE_CHECKING:
     from headrace.operations.files.damage.data_folder import Check
@@ -45,27 +28,6 @@ app = typer.Typer(
     **output.LOOK,
 )
 
-BY_NAME: dict[str, Callable[[Path], Iterator[Row]]] = {
-    checkpoints.LEADER_EPOCHS: epoch_rows,
-    checkpoints.RECOVERY_POINTS: offset_rows,
-    checkpoints.START_OFFSETS: offset_rows,
-    checkpoints.HIGH_WATERMARKS: offset_rows,
-    checkpoints.CLEANED_OFFSETS: offset_rows,
-    GAPS: gap_rows,
-    checkpoints.PARTITION_METADATA: topic_id_rows,
-    checkpoints.META_PROPERTIES: property_rows,
-    checkpoints.CLEAN_SHUTDOWN: json_rows,
-    "quorum-state": json_rows,
-    recovery_point.FILE_NAME: recovery_point_rows,
-}
-BY_SUFFIX: dict[str, Callable[[Path], Iterator[Row]]] = {
-    ".index": offset_index_rows,
-    ".timeindex": time_index_rows,
-    ".txnindex": transaction_index_rows,
-    ".snapshot": producer_rows,
-}
-BATCH_SUFFIXES = (".log", ".checkpoint")
-UNREADABLE = (MalformedMessage, checkpoints.MalformedCheckpoint, ValueError)
 # Rich keeps line breaks within a paragraph, so there are none.
 WHAT_IT_READS = (
     "Show what a file holds: batches, entries, producers, offsets.\n\n"
@@ -95,7 +57,7 @@ def dump(
     for file in files:
         if len(files) > 1 and not as_json:
             output.say(f"{file}:")
-        for row in rows_of(file, records=records):
+        for row in _rows_of(file, records=records):
             damaged += row.damage is not None
             if as_json:
                 output.write_json_line(row.as_object())
@@ -114,8 +76,9 @@ def check(
 ) -> None:
     """Show all damage of a data folder; changes nothing. Ends with 1 if there is any."""
     from headrace.cli.segments import report
+    from headrace.operations.files.damage.data_folder import is_in_use
 
-    if report.is_in_use(folder):
+    if is_in_use(folder):
         output.note(f"A node runs on {folder}: what it is writing now may look damaged.")
     found = _check(folder)
     (report.tell_json if as_json else report.tell)(found)
@@ -142,10 +105,11 @@ def repair(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
 ) -> None:
     """Show ways to repair a data folder, or take them. Replaced files are kept in a folder."""
-    from headrace.cli.segments import repair_view, report
+    from headrace.cli.segments import repair_view
+    from headrace.operations.files.damage.data_folder import is_in_use
     from headrace.operations.files.damage.finding import CannotMend
 
-    if report.is_in_use(folder):
+    if is_in_use(folder):
         raise Failure(f"A node runs on {folder}: stop it before you repair its files.")
     found = _check(folder)
     try:
@@ -172,14 +136,8 @@ def _check(folder: Path) -> Check:
     return found
 
 
-def rows_of(path: Path, *, records: bool) -> Iterator[Row]:
-    """The file's contents, by the kind that its name says."""
-    reader = BY_NAME.get(path.name) or BY_SUFFIX.get(path.suffix)
-    if reader is None and path.suffix not in BATCH_SUFFIXES:
-        raise Failure(f"{path} is none of the files that a Kafka data folder has.")
+def _rows_of(path: Path, *, records: bool) -> Iterator[Row]:
     try:
-        yield from batch_rows(path, records=records) if reader is None else reader(path)
-    except OSError as failure:
-        raise Failure(f"Cannot read {path}: {failure.strerror}.") from failure
-    except UNREADABLE as failure:
-        yield Row("file", {}, str(failure))
+        yield from rows_of(path, records=records)
+    except CannotRead as problem:
+        raise Failure(str(problem)) from problem.__cause__

@@ -8,7 +8,6 @@ from time import monotonic
 
 from headrace.cli import output
 from headrace.operations.files.damage.data_folder import Check, as_object, shown, sizes_of
-from headrace.server.folders.real_disk import FolderInUse, FolderLock
 
 # A terminal is told often, a file of a long run now and then.
 ON_TERMINAL_SECONDS = 0.3
@@ -40,19 +39,6 @@ class Bar:
     def end(self) -> None:
         if self._drawn:
             output.passing("")
-
-
-def is_in_use(folder: Path) -> bool:
-    """Whether a node runs on the folder; a folder without a lock never had one."""
-    if not (folder / ".lock").exists():
-        return False
-    try:
-        FolderLock(str(folder)).release()
-    except FolderInUse:
-        return True
-    except OSError:
-        return False
-    return False
 
 
 def tell(check: Check) -> None:

@@ -18,7 +18,7 @@ from headrace.consensus.quorum.believable_epochs import LAST_EPOCH
 from headrace.consensus.snapshots import BOOTSTRAP_FILE, fault_in_snapshot
 from headrace.operations.files.damage.finding import CannotMend, Finding, Kind, Remedy
 from headrace.operations.files.damage.log_files import LogFiles, check_log_files
-from headrace.server.folders.real_disk import RealDisk
+from headrace.server.folders.real_disk import FolderInUse, FolderLock, RealDisk
 from headrace.storage import checkpoints
 from headrace.storage.checkpoints import MalformedCheckpoint, Partition
 from headrace.storage.log_folder import STRAY, partition_of
@@ -227,3 +227,16 @@ def sizes_of(folder: Path) -> Iterator[int]:
     """Of the logs, to know how much there is to read."""
     for path in folder.glob("*/*.log"):
         yield path.stat().st_size
+
+
+def is_in_use(folder: Path) -> bool:
+    """Whether a node runs on the folder; a folder without a lock never had one."""
+    if not (folder / ".lock").exists():
+        return False
+    try:
+        FolderLock(str(folder)).release()
+    except FolderInUse:
+        return True
+    except OSError:
+        return False
+    return False

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from headrace.cli.failure import Failure
-from headrace.cli.node.segment import dump, rows_of
+from headrace.cli.node.segment import dump
 from headrace.consensus.recovery_point import encode_recovery_point
 from headrace.coordination.group.records import CODEC as GROUPS
 from headrace.coordination.group.records import committed_offset
+from headrace.operations.files.dump.files_by_name import CannotRead, rows_of
 from headrace.operations.files.dump.rows import Row
 from headrace.protocol.compression import NAMES
 from headrace.protocol.control_records import end_txn_batch
@@ -168,9 +169,9 @@ def test_garbage_is_damage_not_a_traceback(tmp_path: Path) -> None:
 def test_other_files_are_refused(tmp_path: Path) -> None:
     other = tmp_path / "notes.txt"
     other.write_text("hello")
-    with pytest.raises(Failure, match="none of the files"):
+    with pytest.raises(CannotRead, match="none of the files"):
         rows(other)
-    with pytest.raises(Failure, match="Cannot read"):
+    with pytest.raises(CannotRead, match="Cannot read"):
         rows(tmp_path / "00000000000000000000.log")
 
 
