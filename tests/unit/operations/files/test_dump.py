@@ -171,6 +171,8 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     other.write_text("hello")
     with pytest.raises(CannotRead, match="none of the files"):
         rows(other)
+    with pytest.raises(Failure, match="none of the files"):
+        dump([other], records=False, as_json=False)
     with pytest.raises(CannotRead, match="Cannot read"):
         rows(tmp_path / "00000000000000000000.log")
 
