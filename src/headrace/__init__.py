@@ -37,6 +37,8 @@ CLIENT_NAMES = (
 APP_NAMES = ("App", "Message", "PartialFailure", "Publish", "Redis", "Retry", "Sql", "TryLater")
 OUTBOX_NAMES = ("Outbox",)
 
+__all__ = ["__version__", *CLIENT_NAMES, *APP_NAMES, *OUTBOX_NAMES]
+
 
 def __getattr__(name: str) -> object:
     from importlib import import_module

@@ -39,6 +39,8 @@ from headrace.contract.logs import (
 )
 from headrace.contract.tracking import time_text
 
+__all__ = ["Handler"]
+
 MOST_RECORDS, MOST_KIB = 10_000, 16 * 1024
 LONGEST_MESSAGE = 64 * 1024  # characters; the rest is cut, and the record says so
 TELL_EVERY_S = 10.0
@@ -51,7 +53,7 @@ _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str
 
 
 class Handler(logging.Handler):
-    """`service` names the program; `settings` are librdkafka's."""
+    """A logging handler: `service` names the program, `settings` are librdkafka's."""
 
     def __init__(
         self,

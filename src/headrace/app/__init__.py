@@ -45,6 +45,8 @@ PUBLIC = {
     "Subscription": "subscription",
 }
 
+__all__ = list(PUBLIC)
+
 
 def __getattr__(name: str) -> object:
     if name not in PUBLIC:

@@ -24,16 +24,20 @@ Decode = Callable[[bytes | None], Any]
 
 
 class Undecodable(Exception):
-    """A value is not what the handler's type hint says."""
+    """A value that does not fit the handler's type hint."""
 
 
 @runtime_checkable
 class Codec(Protocol):
-    """Values in another form than JSON; one codec may serve many topics."""
+    """Decodes and encodes values in another form than JSON; one codec may serve many topics."""
 
-    def decode(self, raw: bytes, *, topic: str, hint: Any) -> Any: ...
+    def decode(self, raw: bytes, *, topic: str, hint: Any) -> Any:
+        """The value of a record as the handler's type."""
+        ...
 
-    def encode(self, value: Any, *, topic: str) -> bytes: ...
+    def encode(self, value: Any, *, topic: str) -> bytes:
+        """The bytes of a value that is published."""
+        ...
 
 
 def decoder(hint: Any, *, topic: str = "", codec: Codec | None = None) -> Decode:

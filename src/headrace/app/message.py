@@ -58,7 +58,7 @@ class Publish:
 
 
 class PartialFailure(Exception):
-    """A handler of batches names those that failed, by their place in it; the others are done.
+    """Raised by a handler of batches: the positions that failed; the others are done.
 
     `errors` may say why for each; the subscription's `retry` judges a record by its own error.
     """

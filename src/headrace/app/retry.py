@@ -39,7 +39,7 @@ class DeliveriesUsedUp(Exception):
 
 
 class TryLater(Exception):
-    """Not this record's fault: try again after a while, and do not count it as an attempt.
+    """Try again after a while, without counting an attempt: the record is not the cause.
 
     A handler may raise it when what it needs is away; so does `once=` when its store is.
     """

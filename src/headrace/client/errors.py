@@ -27,11 +27,11 @@ class ClientError(Exception):
 
 
 class Unreachable(ClientError):
-    """No broker answers at the address we were given."""
+    """No broker answers at the bootstrap servers."""
 
 
 class LoginRefused(ClientError):
-    """A broker does not let us in, or we do not trust its certificate."""
+    """The broker refused the login, or its certificate is not trusted."""
 
 
 class NoSuchTopic(ClientError):
@@ -47,19 +47,19 @@ class SerializationFailed(ClientError):
 
 
 class BufferFull(ClientError):
-    """The local buffer did not drain in time; the record was not taken."""
+    """The producer's buffer stayed full for max_block_s; the record was not sent."""
 
 
 class DeliveryFailed(ClientError):
-    """A record was taken and not written. With DELIVERY_TIMED_OUT nobody knows whether it was."""
+    """A record was not written. With DELIVERY_TIMED_OUT the outcome is unknown."""
 
 
 class Fenced(ClientError):
-    """A newer producer or group member took this one's place; this one is done for."""
+    """A newer producer or group member replaced this one, which cannot continue."""
 
 
 class TransactionAborted(ClientError):
-    """A transaction could not be committed; nothing of it is visible. It may be tried anew."""
+    """A transaction was not committed: none of its records is visible, and it can be retried."""
 
 
 class CommitFailed(ClientError):
@@ -71,7 +71,7 @@ class NoOffset(ClientError):
 
 
 class PollTooSlow(ClientError):
-    """The program took longer than max.poll.interval.ms between polls; its partitions are gone."""
+    """The program took longer than max.poll.interval.ms between polls and lost its partitions."""
 
 
 class NoShareGroups(ClientError):

@@ -43,7 +43,7 @@ class TopicPartition(NamedTuple):
 
 @dataclass(slots=True)
 class Sent:
-    """Where a record that was sent lies."""
+    """Topic, partition and offset of a record that was written."""
 
     topic: str
     partition: int
@@ -53,7 +53,7 @@ class Sent:
 
 @dataclass(slots=True)
 class Outgoing(Generic[SentKey, SentValue]):
-    """A record on its way out, before it is turned into bytes; interceptors may change it."""
+    """A record before it is serialized; interceptors may change it."""
 
     topic: str
     value: SentValue | None
@@ -65,7 +65,7 @@ class Outgoing(Generic[SentKey, SentValue]):
 
 @dataclass(slots=True)
 class Record(Generic[K, V]):
-    """A record that was read."""
+    """A record that a consumer returned."""
 
     topic: str
     partition: int

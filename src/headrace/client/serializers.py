@@ -26,15 +26,17 @@ def to_json(value: Any) -> bytes:
 
 
 def from_json(raw: bytes) -> Any:
+    """Decodes JSON; refuses bytes that are not JSON."""
     return json.loads(raw)
 
 
 def to_text(value: str) -> bytes:
+    """Encodes text as UTF-8."""
     return value.encode()
 
 
 def from_text(raw: bytes) -> str:
-    """Text in UTF-8; other bytes are refused rather than guessed at."""
+    """Decodes UTF-8; refuses other bytes."""
     return raw.decode()
 
 
@@ -44,6 +46,7 @@ def to_integer(value: int) -> bytes:
 
 
 def from_integer(raw: bytes) -> int:
+    """Decodes an integer of 4 or 8 bytes, the highest first."""
     if len(raw) not in (4, 8):
         raise ValueError(f"an integer has 4 or 8 bytes, this has {len(raw)}")
     return int.from_bytes(raw, "big", signed=True)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 PUBLIC = {"Outbox": "headrace.outbox.writer", "OutboxError": "headrace.services.outbox.schema"}
 
+__all__ = list(PUBLIC)
+
 
 def __getattr__(name: str) -> object:
     if name not in PUBLIC:

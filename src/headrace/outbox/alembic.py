@@ -16,6 +16,7 @@ from headrace.services.outbox import schema
 
 
 def upgrade(op: Any, shards: int | None = None) -> None:
+    """Make the tables of the outbox; `shards` is how many relays can share the work."""
     schema.create(op.get_bind(), shards)
 
 

@@ -25,7 +25,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from headrace.app.decoding import Codec, encoded
 from headrace.client.connection import connected
-from headrace.client.delay.schedules import When, delayed
+from headrace.client.delay.schedules import When, cancelling, delayed, require_understood
 from headrace.client.errors import ClientError, Misuse
 from headrace.client.records import GivenHeaders, HeaderList, Outgoing, header_list
 from headrace.contract import durations
@@ -58,7 +58,7 @@ Values = tuple[str, bytes | None, bytes | None, str | None, str | None]
 
 
 class Outbox:
-    """One per database and program; may be used by many threads."""
+    """Writes messages in your transactions. Make one per database; threads may share it."""
 
     def __init__(
         self,
@@ -114,12 +114,27 @@ class Outbox:
             values = self._values(topic, value, key, headers, delay, deliver_at, id)
         except UnicodeEncodeError as half:
             raise OutboxError(f"A message is not text that can be sent: {half}.") from half
-        run_sync = run_sync_of(db)
-        if run_sync is not None:
-            awaited: Awaitable[None] = run_sync(self._write, values)
-            return awaited
-        self._write(db, values)
-        return _DONE
+        return self._write_in(db, values)
+
+    def cancel(
+        self, db: Any, topic: str, id: str, *, key: bytes | str | None = None
+    ) -> Awaitable[None]:
+        """Cancel the delayed message `id` in the transaction of `db`; await it if `db` is async.
+
+        `key` is the key that the message was sent with: an id is known within its partition. The
+        cancel takes effect after the commit, when the relay has sent it. If the message is due
+        before that, it is delivered; its handler has to check whether it still applies. A cancel
+        after the `send` of the same key, in this transaction or a later one, follows it.
+        """
+        _require_kinds(topic, key, id)
+        try:
+            record = cancelling(topic, id, key.encode() if isinstance(key, str) else key, None)
+            require_understood(record.headers)
+            self._require_sendable(record, None)
+        except (ClientError, ValueError) as refusal:  # ValueError: half a surrogate pair
+            raise OutboxError(str(refusal)) from refusal
+        headers = headers_to(record.headers)
+        return self._write_in(db, (record.topic, record.key, None, headers, None))
 
     # ---- the tables
 
@@ -143,7 +158,7 @@ class Outbox:
 
     @contextmanager
     def relaying(self, settings: Settings | None = None) -> Iterator[Relay]:
-        """Send rows in the background while the block runs; at its end what is under way is sent.
+        """Relay rows in the background while the block runs; its end waits for rows under way.
 
         For small programs and tests. A relay of its own (`headrace outbox relay`) goes on when the
         program ends; both may run at once, they share the work. A relay that had to give up is
@@ -234,6 +249,14 @@ class Outbox:
         if not 0 < len(message_id) <= LONGEST_MESSAGE_ID or "\0" in message_id:
             raise OutboxError(f"An id has 1 to {LONGEST_MESSAGE_ID} characters, and no NUL.")
         message_id.encode()  # raises UnicodeEncodeError, which `send` explains
+
+    def _write_in(self, db: Any, values: Values) -> Awaitable[None]:
+        run_sync = run_sync_of(db)
+        if run_sync is not None:
+            awaited: Awaitable[None] = run_sync(self._write, values)
+            return awaited
+        self._write(db, values)
+        return _DONE
 
     def _write(self, db: Any, values: Values) -> None:
         handle = handle_of(db)

@@ -301,7 +301,7 @@ class Jdbc:
 
 @dataclass(slots=True, kw_only=True)
 class Console:
-    """Rows on standard output, the first `rows` of each batch."""
+    """A sink that prints the first `rows` of each batch."""
 
     rows: int = 20
     name: str = "console"
@@ -333,7 +333,7 @@ Sink = Table | Jdbc | Topic | Console
 
 @dataclass(slots=True, kw_only=True)
 class Pipeline:
-    """A function that knows where its rows come from and go to; calling it calls the function."""
+    """A function with its source and sink; calling it calls the function."""
 
     name: str
     source: Source
@@ -368,7 +368,7 @@ class Pipeline:
         return {"source": source, **sink, "zone": self.zone}
 
     def in_zone(self, zone: str) -> Pipeline:
-        """The same, with the days of another zone."""
+        """The same pipeline with the days of another time zone."""
         must_be_zone(zone)
         return replace(self, zone=zone)
 

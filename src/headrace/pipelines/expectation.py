@@ -46,4 +46,5 @@ class Expectation:
 
 
 def expect(rule: str, *, then: str = DEAD_LETTER) -> Expectation:
+    """A rule in SQL for each row; `then` is "dead_letter", "drop" or "stop"."""
     return Expectation(rule, then)

@@ -73,6 +73,7 @@ class Broker:
         return self._server.address
 
     def start(self) -> Broker:
+        """Start the broker; `bootstrap` is then its address."""
         if self._server is not None:
             raise RuntimeError("The broker is running already.")
         given = self._given_data
@@ -140,7 +141,7 @@ class Broker:
             self._given_data = None
 
     def move_clock(self, by: timedelta) -> None:
-        """Let wall time pass: the next records, retention and what is due see the new time."""
+        """Move the wall clock: new timestamps, retention and delayed messages follow it."""
         self.clock.moved_by_ms += by // timedelta(milliseconds=1)
 
     def advance(
@@ -152,7 +153,7 @@ class Broker:
         seconds: float = 0,
         milliseconds: float = 0,
     ) -> None:
-        """`move_clock` in one breath: `broker.advance(minutes=30)`."""
+        """Move the wall clock forward: `broker.advance(minutes=30)`."""
         self.move_clock(
             timedelta(
                 days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds

@@ -56,11 +56,13 @@ class Cluster:
         return ",".join(self.address(node) for node in sorted(self._addresses))
 
     def address(self, node: int) -> str:
+        """The bootstrap address of one node."""
         if node not in self._addresses:
             raise RuntimeError(f"Broker {node} has not been started.")
         return self._addresses[node]
 
     def pid(self, node: int) -> int:
+        """The process id of a node."""
         return self._node(node).pid
 
     def log(self, node: int) -> str:
@@ -68,6 +70,7 @@ class Cluster:
         return self._log_path(node).read_text(errors="replace")
 
     def start(self) -> Cluster:
+        """Start all nodes and wait until the cluster is ready."""
         if self._cluster is not None:
             raise RuntimeError("The cluster is running already.")
         data = self.folder / "node" if self._is_temporary else self.folder
@@ -86,7 +89,7 @@ class Cluster:
         return self
 
     def kill(self, node: int) -> None:
-        """kill -9: what the node had not handed to the system is gone, and nobody is told."""
+        """kill -9: the node loses what was only in its memory, and tells no other node."""
         self._node(node).kill()
         self._gone(node)
 
@@ -107,7 +110,7 @@ class Cluster:
         self._wait_until_ready(node)
 
     def stop_node(self, node: int) -> None:
-        """SIGTERM: it hands its leaderships over and ends."""
+        """SIGTERM: the node hands over its leaderships and ends."""
         self._node(node).ask_to_stop()
         self._wait_until_gone(node)
 

@@ -131,6 +131,57 @@ def test_a_delay_counts_from_the_send_not_from_the_relay(engine: Engine, outbox:
     assert dict(json.loads(second["headers"])) == {"headrace-deliver-at": "1893456000000"}
 
 
+def test_a_cancel_is_a_row_for_the_companion_with_the_key_of_its_message(
+    engine: Engine, outbox: Outbox
+) -> None:
+    with engine.begin() as db:
+        outbox.send(db, "orders", "unpaid?", key="ada", delay="30m", id="close-1")
+    with engine.begin() as db:
+        outbox.cancel(db, "orders", "close-1", key="ada")
+    with engine.connect() as db:
+        outbox.cancel(db, "orders", "close-1", key=b"never committed")
+        db.rollback()
+    sent, cancelled = rows(engine)
+    assert cancelled["topic"] == sent["topic"] == "orders.delay"
+    assert cancelled["message_key"] == sent["message_key"] == b"ada"
+    assert cancelled["shard"] == sent["shard"], "another relay could send the cancel first"
+    assert cancelled["payload"] is None
+    assert json.loads(cancelled["headers"]) == [["headrace-cancel", "close-1"]]
+
+
+def test_a_cancel_of_an_asyncio_transaction_is_awaited(outbox: Outbox, tmp_path: Path) -> None:
+    async def cancel() -> None:
+        engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path / 'shop.db'}")
+        async with engine.begin() as db:
+            await outbox.cancel(db, "orders", "close-1", key="ada")
+        await engine.dispose()
+
+    asyncio.run(cancel())
+    assert outbox.engine is not None
+    (row,) = rows(outbox.engine)  # type: ignore[arg-type]
+    assert row["topic"] == "orders.delay"
+
+
+@pytest.mark.parametrize(
+    ("topic", "id", "key", "reason"),
+    [
+        ("orders", "close-1", None, "with the key that the record was sent with"),
+        ("orders", "", "ada", "id"),
+        ("orders", 7, "ada", "An id is text, not int"),
+        ("no topic", "close-1", "ada", "no topic"),
+        ("orders", "\ud800", "ada", "surrogates"),
+        ("orders", "close-1", "\ud800", "surrogates"),
+        ("orders", "close-1", "k" * 2_000_000, "larger than the outbox takes"),
+    ],
+)
+def test_a_cancel_that_could_reach_no_message_is_refused(
+    engine: Engine, outbox: Outbox, topic: str, id: Any, key: Any, reason: str
+) -> None:
+    with engine.begin() as db, pytest.raises(OutboxError, match=reason):
+        outbox.cancel(db, topic, id, key=key)
+    assert rows(engine) == []
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [

@@ -44,7 +44,7 @@ class Stats:
 
 
 class Observer:
-    """Inherit and override what you need."""
+    """Base class for observers of an app: inherit and override what you need."""
 
     def around(
         self, subscription: Subscription, message: Message
@@ -60,16 +60,16 @@ class Observer:
         error: BaseException | None,
         seconds: float,
     ) -> None:
-        """An attempt is over, and this is what becomes of the record."""
+        """Called after an attempt, with its outcome."""
 
     def headers(self, subscription: Subscription, message: Message) -> HeaderList:
-        """Added to what is written on behalf of a message: copies for retry, dead letters,
+        """Headers to add to records that are written for a message: copies for retry, dead letters,
         published records. Called within `around`.
         """
         return []
 
     def sending(self) -> HeaderList:
-        """Added to what `app.send` sends, in the context of whoever calls it."""
+        """Headers to add to records of `app.send`, called in the caller's context."""
         return []
 
 

@@ -40,6 +40,8 @@ DROP = IF_MINE + "redis.call('del', KEYS[1]) end"
 
 
 class Redis:
+    """Handles each message once, as long as Redis keeps its ids: for effects outside a database."""
+
     def __init__(
         self,
         url: str,

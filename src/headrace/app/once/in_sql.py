@@ -70,6 +70,8 @@ Former = tuple[str | None, int | None]
 
 
 class Sql:
+    """Handles each message once: its id is stored in the handler's database transaction."""
+
     def __init__(
         self,
         engine: Engine | AsyncEngine,

@@ -39,7 +39,7 @@ class Acl:
 
 @dataclass(slots=True, frozen=True)
 class AclFilter:
-    """The search conditions; None matches everything.
+    """The conditions of a search; None matches everything.
 
     `pattern` can also be "match": every entry that a resource of this name falls under.
     """
@@ -57,7 +57,7 @@ EVERYTHING = AclFilter()
 
 
 class Acls:
-    """The entries of the cluster at `connection`."""
+    """Adds, lists and removes access control entries: `admin.acls`."""
 
     def __init__(self, connection: ClientSettings) -> None:
         self.connection = connection

@@ -96,7 +96,7 @@ class Admin:
         return active_producers(self.connection, place)
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Forget the records before these offsets; where each partition begins afterwards."""
+        """Delete the records before these offsets; returns where each partition then begins."""
         asked = self._admin.delete_records(
             [NativePartition(*place, offset) for place, offset in before.items()],
             request_timeout=self.connection.timeout_s,
@@ -117,7 +117,7 @@ class Admin:
         return starts
 
     def delete_offsets(self, group: str, places: Iterable[TopicPartition]) -> None:
-        """Forget where a group stands in these partitions; it must not be reading their topics."""
+        """Delete a group's offsets in these partitions; the group must not subscribe to them."""
         delete_offsets(self.connection, group, places)
 
     def __enter__(self) -> Admin:

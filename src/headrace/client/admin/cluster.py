@@ -94,6 +94,8 @@ class Quorum:
 
 
 class Cluster:
+    """Brokers, the metadata quorum and broker settings: `admin.cluster`."""
+
     def __init__(self, connection: ClientSettings) -> None:
         self.connection = connection
         self._admin = connection.admin()

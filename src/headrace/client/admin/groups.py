@@ -60,7 +60,7 @@ class NoCoordinator(ClientError):
 
 
 class GroupIsActive(ClientError):
-    """The group has members, so its place cannot be changed from outside."""
+    """The group has active members, so its offsets cannot be changed from outside."""
 
 
 @dataclass(slots=True)
@@ -132,7 +132,7 @@ class Move:
 
 
 class Groups:
-    """The groups of the cluster at `connection`."""
+    """Describes groups, moves and deletes their offsets: `admin.groups`."""
 
     def __init__(self, connection: ClientSettings) -> None:
         self.connection = connection

@@ -32,6 +32,8 @@ class Quota:
 
 
 class Quotas:
+    """Limits on bytes, request time and connections: `admin.quotas`."""
+
     def __init__(self, connection: ClientSettings) -> None:
         self.connection = connection
         cluster = reach(connection.admin(), connection)

@@ -96,7 +96,7 @@ MAY_SEE_SETTINGS = frozenset({AclOperation.DESCRIBE_CONFIGS, AclOperation.ALL})
 
 
 class Topics:
-    """The topics of the cluster at `connection`."""
+    """Creates, describes, changes and deletes topics: `admin.topics`."""
 
     def __init__(self, connection: ClientSettings) -> None:
         self.connection = connection

@@ -86,6 +86,8 @@ class OpenTransaction:
 
 
 class TransactionalIds:
+    """Transactional ids and their open transactions: `admin.transactions`."""
+
     def __init__(self, connection: ClientSettings) -> None:
         self.connection = connection
         self._cluster = reach(connection.admin(), connection)

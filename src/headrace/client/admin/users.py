@@ -39,6 +39,8 @@ class User:
 
 
 class Users:
+    """SCRAM credentials: `admin.users`."""
+
     def __init__(self, connection: ClientSettings) -> None:
         self.connection = connection
         self._admin = connection.admin()

@@ -87,7 +87,7 @@ class AsyncConsumer(Generic[K, V]):
         self._counting = threading.Lock()
 
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call something on the consumer's thread, after what it is doing now."""
+        """Run a function on the consumer's thread, after its current call."""
         self._require_open()
         with self._counting:
             self._jobs += 1
@@ -106,14 +106,14 @@ class AsyncConsumer(Generic[K, V]):
     # ---- reading
 
     async def poll(self, timeout_s: float = 1.0) -> Record[K, V] | None:
-        """The next record; None if none came in time, or after `stop`."""
+        """Return the next record; None if none arrived in time, or after `stop`."""
         records = await self.batch(1, timeout_s)
         return records[0] if records else None
 
     async def batch(
         self, max_records: int = RECORDS_PER_FETCH, timeout_s: float = 1.0
     ) -> list[Record[K, V]]:
-        """Up to so many records: waits for the first, then gives what is there."""
+        """Return up to `max_records` records: waits for the first, then takes what has arrived."""
         return await self._batch(self.sync.give, max_records, timeout_s)
 
     async def batch_messages(self, max_records: int, timeout_s: float) -> list[Message]:
@@ -159,60 +159,77 @@ class AsyncConsumer(Generic[K, V]):
         self.sync.stop()
 
     async def skip(self, poison: PoisonRecord) -> None:
+        """As `Consumer.skip`."""
         await self.run(self.sync.skip, poison)
 
     # ---- what to read, where we are
 
     async def subscribe(self, topics: Sequence[str]) -> None:
+        """As `Consumer.subscribe`."""
         await self.run(self.sync.subscribe, topics)
 
     async def assign(self, partitions: Partitions | Offsets) -> None:
+        """As `Consumer.assign`."""
         await self.run(self.sync.assign, partitions)
 
     async def assignment(self) -> list[TopicPartition]:
+        """As `Consumer.assignment`."""
         return await self.run(self.sync.assignment)
 
     async def partitions_of(self, topic: str) -> list[TopicPartition]:
+        """As `Consumer.partitions_of`."""
         return await self.run(self.sync.partitions_of, topic)
 
     def positions(self) -> dict[TopicPartition, int]:
+        """As `Consumer.positions`."""
         return self.sync.positions()
 
     def position(self, place: TopicPartition) -> int | None:
+        """As `Consumer.position`."""
         return self.sync.position(place)
 
     async def committed(
         self, partitions: Partitions | None = None
     ) -> dict[TopicPartition, int | None]:
+        """As `Consumer.committed`."""
         return await self.run(self.sync.committed, partitions)
 
     async def lag(self) -> dict[TopicPartition, int]:
+        """As `Consumer.lag`."""
         return await self.run(self.sync.lag)
 
     async def seek(self, place: TopicPartition, offset: int) -> None:
+        """As `Consumer.seek`."""
         await self.run(self.sync.seek, place, offset)
 
     async def seek_to_beginning(self, partitions: Partitions | None = None) -> None:
+        """As `Consumer.seek_to_beginning`."""
         await self.run(self.sync.seek_to_beginning, partitions)
 
     async def seek_to_end(self, partitions: Partitions | None = None) -> None:
+        """As `Consumer.seek_to_end`."""
         await self.run(self.sync.seek_to_end, partitions)
 
     async def seek_to_time(
         self, when: datetime | int, partitions: Partitions | None = None
     ) -> None:
+        """As `Consumer.seek_to_time`."""
         await self.run(self.sync.seek_to_time, when, partitions)
 
     async def rewind(self) -> None:
+        """As `Consumer.rewind`."""
         await self.run(self.sync.rewind)
 
     async def pause(self, partitions: Partitions | None = None) -> None:
+        """As `Consumer.pause`."""
         await self.run(self.sync.pause, partitions)
 
     async def resume(self, partitions: Partitions | None = None) -> None:
+        """As `Consumer.resume`."""
         await self.run(self.sync.resume, partitions)
 
     def paused(self) -> set[TopicPartition]:
+        """As `Consumer.paused`."""
         return self.sync.paused()
 
     # ---- committing, and the end
@@ -220,15 +237,15 @@ class AsyncConsumer(Generic[K, V]):
     async def commit(
         self, up_to: UpTo = None, *, timeout_s: float = COMMIT_S
     ) -> dict[TopicPartition, int]:
-        """Commit and wait: what was given out; or up to a record, with it; or given offsets."""
+        """Commit and wait: all returned records, those up to a record, or the given offsets."""
         return await self.run(self.sync.commit, up_to, timeout_s=timeout_s)
 
     async def commit_async(self, up_to: UpTo = None) -> None:
-        """Commit without waiting; `on_commit` hears of it during a later poll or commit."""
+        """Commit without waiting; `on_commit` is called during a later poll or commit."""
         await self.run(self.sync.commit_async, up_to)
 
     async def close(self) -> None:
-        """Leave the group at once; commits nothing, unless auto_commit."""
+        """Leave the group at once. Commits nothing, unless auto_commit is set."""
         await self._end(self.sync.close)
 
     async def _end(self, close: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:

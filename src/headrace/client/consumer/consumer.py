@@ -105,7 +105,7 @@ class Consumer(Generic[K, V]):
     # ---- what to read
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """Share these topics with the group; a name that begins with ^ is a regular expression."""
+        """Join the group for these topics; a name that begins with ^ is a regular expression."""
         if not self.group:
             raise Misuse("Only a group can subscribe: give group=, or assign partitions by hand.")
         names, hears = as_names(topics), self._rebalancing
@@ -114,7 +114,7 @@ class Consumer(Generic[K, V]):
         self._reads = True
 
     def assign(self, partitions: Partitions | Offsets) -> None:
-        """Read these partitions, without the group's say, from the given offsets.
+        """Read these partitions from the given offsets, without the group's assignment.
 
         Without offsets: from the group's committed ones, or where `auto_offset_reset` says.
         """
@@ -147,7 +147,7 @@ class Consumer(Generic[K, V]):
     # ---- reading
 
     def poll(self, timeout_s: float = 1.0) -> Record[K, V] | None:
-        """The next record; None if none came in time, or after `stop`."""
+        """Return the next record; None if none arrived in time, or after `stop`."""
         if not self.stopped and self.has_ready and (record := self.take()) is not None:
             return record
         records = self.batch(1, timeout_s)
@@ -156,7 +156,7 @@ class Consumer(Generic[K, V]):
     def batch(
         self, max_records: int = RECORDS_PER_FETCH, timeout_s: float = 1.0
     ) -> list[Record[K, V]]:
-        """Up to so many records: waits for the first, then gives what is there."""
+        """Return up to `max_records` records: waits for the first, then takes what has arrived."""
         self._alone.require_open()
         deadline = time.monotonic() + timeout_s
         try:
@@ -285,7 +285,7 @@ class Consumer(Generic[K, V]):
         return None
 
     def skip(self, poison: PoisonRecord) -> None:
-        """Go on after a record that cannot be deserialized."""
+        """Continue after a record that cannot be deserialized."""
         raw = poison.record
         ready = self._fetched.ready
         if ready and is_of(ready[0], raw):
@@ -314,14 +314,14 @@ class Consumer(Generic[K, V]):
         return self._positions.next.get(place)
 
     def committed(self, partitions: Partitions | None = None) -> dict[TopicPartition, int | None]:
-        """The group's offsets; None where it has none. Without a word: of what is assigned."""
+        """The group's committed offsets or None; by default of the assigned partitions."""
         self._require_group()
         places = self._chosen(partitions)
         found: dict[TopicPartition, int | None] = self._call(lambda: self._asking.committed(places))
         return found
 
     def lag(self) -> dict[TopicPartition, int]:
-        """How many records of each assigned partition are still to come."""
+        """The number of records in each assigned partition that were not returned yet."""
         places = self.assignment()
         unknown = [place for place in places if place not in self._positions.next]
         committed = self.committed(unknown) if unknown and self.group else {}
@@ -336,7 +336,7 @@ class Consumer(Generic[K, V]):
         return ends
 
     def seek(self, place: TopicPartition, offset: int) -> None:
-        """Go on at this offset; also inside `on_assigned`."""
+        """Continue at this offset; also allowed inside `on_assigned`."""
         if not self._rebalancing.took_seek(place, offset):
             if self.must_rewind:  # before, not after
                 self.rewind()
@@ -360,11 +360,12 @@ class Consumer(Generic[K, V]):
         self._positions.sought(place, offset)
 
     def seek_to_beginning(self, partitions: Partitions | None = None) -> None:
+        """Continue with the first record of each partition."""
         for place in self._chosen(partitions):
             self.seek(place, self._ends(place)[0])
 
     def seek_to_end(self, partitions: Partitions | None = None) -> None:
-        """Skip what is there now."""
+        """Continue after the records that are there now."""
         for place in self._chosen(partitions):
             self.seek(place, self._ends(place)[1])
 
@@ -386,7 +387,7 @@ class Consumer(Generic[K, V]):
             self.seek(place, offset)
 
     def rewind(self) -> None:
-        """Go back to what is committed, else to where we began: the rest comes again.
+        """Go back to the committed offsets, or to the start positions if there are none.
 
         If that cannot be asked for now, the next poll asks before it gives a record.
         """
@@ -398,7 +399,7 @@ class Consumer(Generic[K, V]):
         self.must_rewind = False
 
     def pause(self, partitions: Partitions | None = None) -> None:
-        """Give out no records of these partitions until `resume`; the membership stays alive.
+        """Return no records of these partitions until `resume`; the member stays in the group.
 
         Also inside `on_assigned`. A partition that goes to another member is paused no more.
         """
@@ -410,6 +411,7 @@ class Consumer(Generic[K, V]):
         self._fetched.hold(places)
 
     def resume(self, partitions: Partitions | None = None) -> None:
+        """Return records of these partitions again."""
         places = list(self.paused() if partitions is None else partitions)
         now = [place for place in places if not self._rebalancing.took_resume(place)]
         if now:
@@ -417,6 +419,7 @@ class Consumer(Generic[K, V]):
         self._fetched.release(places)
 
     def paused(self) -> set[TopicPartition]:
+        """The partitions that `pause` stopped."""
         return self._fetched.held
 
     # ---- committing
@@ -424,7 +427,7 @@ class Consumer(Generic[K, V]):
     def commit(
         self, up_to: UpTo = None, *, timeout_s: float = COMMIT_S
     ) -> dict[TopicPartition, int]:
-        """Commit and wait: what was given out; or up to a record, with it; or given offsets."""
+        """Commit and wait: all returned records, those up to a record, or the given offsets."""
         self._require_group()
         inside = self._alone.is_inside
         done: dict[TopicPartition, int] = self._call(
@@ -433,7 +436,7 @@ class Consumer(Generic[K, V]):
         return done
 
     def commit_async(self, up_to: UpTo = None) -> None:
-        """Commit without waiting; `on_commit` hears of it during a later poll or commit.
+        """Commit without waiting; `on_commit` is called during a later poll or commit.
 
         While one is under way, the next waits for it, and only its newest places are sent.
         """
@@ -462,7 +465,7 @@ class Consumer(Generic[K, V]):
     # ---- the end
 
     def close(self) -> None:
-        """Leave the group at once. Commits nothing, unless auto_commit: then what was given out."""
+        """Leave the group at once. Commits nothing; with auto_commit, the returned records."""
         if self._alone.refusal is not None:
             return
         self._alone.require_outside()

@@ -26,7 +26,7 @@ LONGEST_POLL_S = 0.5
 
 
 class NoOutcome(ClientError):
-    """The wish is written, and nobody has decided it in time."""
+    """The cancel is written, and no delay service decided it in time."""
 
 
 @dataclass(slots=True)

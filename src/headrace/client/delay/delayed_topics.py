@@ -41,7 +41,7 @@ SHARED_SETTINGS = ("max.message.bytes", "min.insync.replicas")
 
 
 class DelayedTopics:
-    """The registry of the cluster at `connection`."""
+    """Enables topics for delayed messages; lists and cancels messages: `admin.delayed`."""
 
     def __init__(
         self, connection: ClientSettings, *, wall_s: Callable[[], float] = time.time

@@ -237,7 +237,7 @@ class AsyncProducer(Generic[SentKey, SentValue]):
         timestamp_ms: int | None = None,
         **when: Unpack[When],
     ) -> asyncio.Future[Sent]:
-        """Take a record; await the future that you get to know where it lies.
+        """Send a record; await the returned future for its partition and offset.
 
         `delay=`, `deliver_at=`, `cron=` and `id=` are those of `Producer.send`.
         """
@@ -257,7 +257,7 @@ class AsyncProducer(Generic[SentKey, SentValue]):
         timestamp_ms: int | None = None,
         **when: Unpack[When],
     ) -> Sent:
-        """Send and wait until the cluster has the record, or raise why it has not."""
+        """Send and wait for the acknowledgement; raise the reason if the record was not written."""
         return await (
             await self.send(
                 topic,
@@ -281,7 +281,7 @@ class AsyncProducer(Generic[SentKey, SentValue]):
         timestamp_ms: int | None = None,
         **when: Unpack[When],
     ) -> None:
-        """Send without looking back; `one_way_failures` counts what was not written."""
+        """Send without waiting; `one_way_failures` counts the records that failed."""
         record = Outgoing(topic, value, key, header_list(headers), partition, timestamp_ms)
         await self._take(await self.scheduled(record, when), None)
 
@@ -333,7 +333,7 @@ class AsyncProducer(Generic[SentKey, SentValue]):
     async def cancel(
         self, topic: str, id: str, *, key: SentKey | None = None, partition: int | None = None
     ) -> asyncio.Future[Sent]:
-        """Call off what was sent under `id` with this key, as `Producer.cancel`."""
+        """Cancel the delayed record `id` that was sent with this key, as `Producer.cancel`."""
         record = cancelling(topic, id, key, partition)
         future: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
         await self._require_companion(topic)
@@ -421,7 +421,7 @@ class AsyncProducer(Generic[SentKey, SentValue]):
         return AsyncTransaction(self._producer, consumer)
 
     async def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until the end of every record is known."""
+        """Wait until every record is acknowledged or failed."""
         await asyncio.to_thread(self._producer.flush, timeout_s)
         await asyncio.sleep(0)  # let the futures of those hear of it
 

@@ -115,10 +115,12 @@ class Delivery(Future[Sent]):
             waiting.tell(self._invoke_callbacks)
 
     def result(self, timeout: float | None = None) -> Sent:
+        """Wait for the end: where the record was written, or raise why it was not."""
         self._wait(timeout)
         return super().result(0)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait for the end: the error, or None if the record was written."""
         self._wait(timeout)
         return super().exception(0)
 

@@ -19,6 +19,8 @@ log = logging.getLogger("headrace.client")
 
 
 class ProducerInterceptor:
+    """Sees, and may change, every record before it is sent: inherit and override what you need."""
+
     def on_send(self, record: Outgoing[Any, Any]) -> Outgoing[Any, Any]:
         return record
 

@@ -20,7 +20,7 @@ Partitioner = Callable[[str, bytes | None, int], int]
 
 
 class RoundRobin:
-    """Each record to the next partition, key or not: even, and without order by key."""
+    """Sends each record to the next partition, whatever its key: evenly, no order by key."""
 
     def __init__(self) -> None:
         self._next: defaultdict[str, int] = defaultdict(int)
@@ -65,7 +65,7 @@ def partition_of(key: bytes, partitions: int) -> int:
 
 
 def murmur2(topic: str, key: bytes | None, partitions: int) -> int:
-    """Keys as the Java client hashes them; all records without a key to one partition."""
+    """Hashes keys as the Java client does; all records without a key go to one partition."""
     return murmur2_of(key or b"", partitions)
 
 

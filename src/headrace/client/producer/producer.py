@@ -140,7 +140,7 @@ class Producer(Generic[SentKey, SentValue]):
         callback: Callback | None = None,
         **when: Unpack[When],
     ) -> Delivery:
-        """Take a record and return the future of where it lies.
+        """Send a record; returns a future with its partition and offset.
 
         `callback(sent, error)` is called once, with one of the two, on the thread that hears of it;
         it should be short. `delay=timedelta(minutes=30)`, `deliver_at=`, `cron=` and `id=` make it
@@ -171,7 +171,7 @@ class Producer(Generic[SentKey, SentValue]):
         timestamp_ms: int | None = None,
         **when: Unpack[When],
     ) -> Sent:
-        """Send and wait until the cluster has the record, or raise why it has not."""
+        """Send and wait for the acknowledgement; raise the reason if the record was not written."""
         return self.send(
             topic,
             value,
@@ -193,7 +193,7 @@ class Producer(Generic[SentKey, SentValue]):
         timestamp_ms: int | None = None,
         **when: Unpack[When],
     ) -> None:
-        """Send without looking back: quickest; `one_way_failures` counts what was not written."""
+        """Send without a future, the fastest way; `one_way_failures` counts failures."""
         if self._as_it_is and not when:
             plain = header_list(headers) if headers else None
             self.take(topic, value, key, partition, self._one_way_ended, timestamp_ms, plain)
@@ -205,7 +205,7 @@ class Producer(Generic[SentKey, SentValue]):
     def cancel(
         self, topic: str, id: str, *, key: SentKey | None = None, partition: int | None = None
     ) -> Delivery:
-        """Call off what was sent to `topic` under `id` with this key, if it is not delivered yet.
+        """Cancel the delayed record `id` of `topic` that was sent with this key.
 
         The future says that the wish is written. The outcome is written to the topic of outcomes;
         `Admin.delayed.cancel` waits for it.
@@ -414,7 +414,7 @@ class Producer(Generic[SentKey, SentValue]):
         return self._last_transaction
 
     def prepare_transactions(self) -> None:
-        """Fence older producers of the same transactional id, end what they left open.
+        """Fence older producers of the same transactional id and abort their open transactions.
 
         The first transaction does it; call it earlier to take over at once.
         """
@@ -430,7 +430,7 @@ class Producer(Generic[SentKey, SentValue]):
     # ---- the end
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until the end of every record is known, the delivery timeout at most."""
+        """Wait until every record is acknowledged or failed, at most for the delivery timeout."""
         self._require_open()
         self._waiting.require_an_end()
         left = self._flush(timeout_s)
@@ -441,7 +441,7 @@ class Producer(Generic[SentKey, SentValue]):
             )
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Wait for what was sent, at most `timeout_s` (the delivery timeout), then disconnect.
+        """Wait for acknowledgements, at most `timeout_s` (the delivery timeout), and disconnect.
 
         Records that are left after `timeout_s` are dropped, and their futures raise an error.
         """

@@ -25,6 +25,13 @@ def send(topic: str, value: Any = None, *, using: str = "default", **options: An
     _outbox(using).send(connections[using], topic, value, **options)
 
 
+def cancel(topic: str, id: str, *, key: bytes | str | None = None, using: str = "default") -> None:
+    """Cancel the delayed message `id`, as `Outbox.cancel`, in the database `using`."""
+    from django.db import connections
+
+    _outbox(using).cancel(connections[using], topic, id, key=key)
+
+
 @cache
 def _outbox(using: str) -> Outbox:
     """One per database: each has its own number of shards."""

@@ -32,7 +32,7 @@ CREATE_VIEW = {"sqlite": "CREATE VIEW IF NOT EXISTS "}
 
 
 class OutboxError(Exception):
-    """The text is one sentence for a person, and says what to do."""
+    """A call was refused; the text says why, and what to do."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -28,6 +28,8 @@ class Reassignment:
 
 
 class Reassignments:
+    """Moves replicas between brokers: `admin.reassignments`."""
+
     def __init__(self, connection: ClientSettings) -> None:
         self.connection = connection
         self._cluster = Cluster(connection)
