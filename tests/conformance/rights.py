@@ -68,6 +68,8 @@ from headrace.protocol.messages import (
     produce,
     read_share_group_state,
     read_share_group_state_summary,
+    share_acknowledge,
+    share_fetch,
     sync_group,
     txn_offset_commit,
     update_features,
@@ -317,6 +319,15 @@ def _share_state(api: ModuleType, request: type[Message], topic: type[Message]) 
         return request(GROUP, [topic(scene.topic_id, [api.PartitionData(0)])])  # type: ignore[call-arg]
 
     return make
+
+
+def _share_fetch(scene: Scene, version: int) -> Message:
+    topic = share_fetch.FetchTopic(scene.topic_id, [share_fetch.FetchPartition(0)])
+    return share_fetch.ShareFetchRequest(GROUP, "m", 0, max_records=1, topics=[topic])
+
+
+def _share_acknowledge(scene: Scene, version: int) -> Message:
+    return share_acknowledge.ShareAcknowledgeRequest(GROUP, "m", 1)
 
 
 ANY_ENTRY: dict[str, Any] = {
@@ -597,6 +608,8 @@ CASES: tuple[Case, ...] = (
          (on_group(READ), on_topic(DESCRIBE)), _member),
     Case("describe consumer groups", consumer_group_describe, (on_group(DESCRIBE),),
          lambda scene, version: consumer_group_describe.ConsumerGroupDescribeRequest([GROUP])),
+    Case("acquire records", share_fetch, (on_group(READ), on_topic(READ)), _share_fetch),
+    Case("acknowledge records", share_acknowledge, (on_group(READ),), _share_acknowledge),
     Case("list what has settings", list_config_resources, (on_cluster(DESCRIBE_CONFIGS),),
          lambda scene, version: list_config_resources.ListConfigResourcesRequest()),
     Case("partitions of topics", describe_topic_partitions, (on_topic(DESCRIBE),),

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from headrace.broker.cluster.controller_port import ControllerPort
+from headrace.broker.cluster.endpoint import Endpoint
 from headrace.broker.coordinators.confirmed_reads import ConfirmedReads
 from headrace.broker.coordinators.coordinators import Coordinator
 from headrace.broker.coordinators.groups import GROUP_KEY, GroupCoordinator
@@ -25,6 +26,7 @@ from headrace.broker.replicas.partitions import Partitions
 from headrace.broker.replicas.replica_fetching import ReplicaFetching, inter_broker_listener
 from headrace.broker.replicas.start_offsets import StartOffsets
 from headrace.broker.replicas.topics import Topic, Topics
+from headrace.broker.share.led_partitions import LedSharePartitions
 from headrace.environment import Now, Peers
 from headrace.metadata import configs
 from headrace.metadata.config_definitions.cluster import RACK_AWARE
@@ -56,13 +58,6 @@ QUIET_ABOUT_THE_DISK_MS = 60_000
 CAREFUL_MS = 30_000
 # Partitions that get their roles in one step: 5 us each, 80 us for one that begins to lead.
 FOLLOWED_AT_ONCE = 20
-
-
-class Endpoint(NamedTuple):
-    """Where clients of one listener find this broker."""
-
-    host: str
-    port: int
 
 
 class Broker:
@@ -114,6 +109,7 @@ class Broker:
         "folder_moves",
         "refusing_folders",
         "confirmed_reads",
+        "shared",
     )
 
     def __init__(
@@ -193,6 +189,8 @@ class Broker:
         self.groups = GroupCoordinator(self, new_member_id)
         self.transactions = TransactionCoordinator(self)
         self.share_states = ShareStateAccess(self)
+        settings_of = self.groups.share_settings
+        self.shared = LedSharePartitions(self.share_states, settings_of, purgatory, now)
         # by FindCoordinator's types
         self.coordinators: dict[int, Coordinator] = {
             GROUP_KEY: self.groups,
@@ -381,6 +379,7 @@ class Broker:
     def coordinators_follow(self) -> None:
         for coordinator in self.coordinators.values():
             coordinator.follow(self.topics.by_name.get(coordinator.topic), self.now)
+        self.shared.follow(self.topics)
 
     def open_what_had_no_room(self) -> None:
         for topic_id in list(self.unopened):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.broker.broker import Endpoint
+from headrace.broker.cluster.endpoint import Endpoint
 from headrace.consensus.quorum.machine import Timeouts
 from headrace.consensus.voters import Voter, VoterEndpoint
 from headrace.controller.controller_settings import ControllerSettings

@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.broker import Endpoint
+from headrace.broker.cluster.endpoint import Endpoint
 from headrace.broker.folders.identity import UnusableFolder
 from headrace.broker.records.lost_acknowledgements import take_back
 from headrace.consensus.metadata_recovery import UnusableMetadata

@@ -77,6 +77,7 @@ class Peer(Protocol):
     remembered: Any  # by which its next requests may be recognized; None: nothing yet
     login: Any  # serving/authentication/login.py while it goes on or can expire, else None
     closing: bool  # the outbox is sent, then the connection ends
+    when_closed: Callable[[Any], None] | None  # called with it, once it is gone
 
 
 class Waitable(Protocol):

@@ -249,6 +249,8 @@ class Dispatch:
         session.line.clear()
         session.outbox.clear()
         session.closing = True
+        if session.when_closed is not None:
+            session.when_closed(session)
 
     def mute(self, session: Session) -> None:
         """Read nothing more from this connection until the reason for it has ended (`unmute`)."""

@@ -16,7 +16,8 @@ from headrace.serving.api import Api, ClosesConnection, Recognize
 from headrace.serving.session import Piece
 
 API_VERSIONS_KEY = 18
-PRODUCE_KEY, FETCH_KEY = 0, 1
+PRODUCE_KEY, FETCH_KEY, SHARE_FETCH_KEY = 0, 1, 78
+ANSWERED_WITH_SLICES = (FETCH_KEY, SHARE_FETCH_KEY)
 # A request of this size may hold so many elements that it takes more than a few milliseconds.
 LARGE_FROM = 16 * 1024
 # The same for APIs whose elements are costly or have long answers; they say so by `handle_large`.
@@ -77,7 +78,8 @@ class Route:
         self.errors = 0
         self.microseconds = 0
         self.buckets = [0] * 32  # by bit length of the microseconds
-        self.frame = self._frame_with_slices if self.api_key == FETCH_KEY else self._frame_of_bytes
+        slices = self.api_key in ANSWERED_WITH_SLICES
+        self.frame = self._frame_with_slices if slices else self._frame_of_bytes
 
     def _frame_of_bytes(self, correlation_id: int, answer: Any) -> list[Piece]:
         """The whole reply as one piece."""

@@ -7,6 +7,7 @@ bytes to send gather in `outbox`; the listener sends each outbox once per turn.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headrace.environment import Buffer, FileSlice
@@ -47,6 +48,7 @@ class Session:
         "remembered",
         "login",
         "throttled",
+        "when_closed",
     )
 
     def __init__(self, client_host: str, listener: str, connection: Any = None) -> None:
@@ -67,3 +69,4 @@ class Session:
         # Until the client is authenticated, on a listener with SASL (authentication/login.py).
         self.login: Login | None = None
         self.throttled: WaitingRequest | None = None  # ends when its quotas let it be read again
+        self.when_closed: Callable[[Any], None] | None = None  # called with it, once it is gone

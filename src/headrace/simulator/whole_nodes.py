@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from headrace.broker.broker import Endpoint
+from headrace.broker.cluster.endpoint import Endpoint
 from headrace.broker.folders.identity import Identity, write_identity
 from headrace.broker.records.lost_acknowledgements import take_back
 from headrace.consensus.first_files import new_cluster_records, write_first_files

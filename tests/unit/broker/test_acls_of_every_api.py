@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from headrace.broker.broker import Broker
 from headrace.protocol.acls import OPERATIONS_ON, Operation, ResourceType
 from headrace.protocol.messages import (
     create_acls,
@@ -85,6 +86,11 @@ class Guarded:
         served = {route.version for route in self.rig.node.dispatch.routes.values()
                   if route.api_key == key}  # fmt: skip
         return sorted(served & set(case.versions or served))
+
+
+@pytest.fixture(autouse=True)
+def _share_groups_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Broker, "share_groups_served", property(lambda broker: True))
 
 
 def newest(case: Case) -> int:

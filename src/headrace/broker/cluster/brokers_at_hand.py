@@ -7,7 +7,8 @@ listeners that no other has (its delay service's).
 
 from __future__ import annotations
 
-from headrace.broker.broker import Broker, Endpoint
+from headrace.broker.broker import Broker
+from headrace.broker.cluster.endpoint import Endpoint
 from headrace.metadata.image import (
     MIGRATING_DIRECTORY,
     NO_LEADER,

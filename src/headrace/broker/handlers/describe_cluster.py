@@ -9,8 +9,9 @@ controller.
 from __future__ import annotations
 
 from headrace.broker.authorized_operations import on_cluster
-from headrace.broker.broker import Broker, Endpoint
+from headrace.broker.broker import Broker
 from headrace.broker.cluster.brokers_at_hand import brokers_at_hand, registered_endpoint
+from headrace.broker.cluster.endpoint import Endpoint
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import describe_cluster as messages
 from headrace.protocol.messages.describe_cluster import (

@@ -270,7 +270,7 @@ class SharePartition:
     def _require_held(self, member: str, first: int, last: int, now_ms: int) -> None:
         if last >= self.end_offset:
             raise KafkaError(
-                ErrorCode.INVALID_RECORD_STATE, f"Offset {last} was not handed out to anyone."
+                ErrorCode.INVALID_REQUEST, f"Offset {last} was not handed out to anyone."
             )
         # What was before the start offset is done, also if its holder does not know it yet.
         for run in self._window.whole_between(max(first, self.start_offset), last):
@@ -384,13 +384,16 @@ def _give_up_lock(run: DeliveryRun, state: DeliveryState) -> None:
 def _wishes(
     acknowledgements: Sequence[Acknowledgement],
 ) -> list[tuple[int, int, AcknowledgeType]]:
-    """Ranges of offsets of one type, in order; INVALID_REQUEST if they overlap or make no sense."""
+    """Ranges of offsets of one type, in order; refused if they overlap or make no sense."""
     wishes: list[tuple[int, int, AcknowledgeType]] = []
     position = -1
     for first, last, types in acknowledgements:
-        if not position < first <= last or len(types) not in (1, last - first + 1):
+        if not 0 <= first <= last or first < position or len(types) not in (1, last - first + 1):
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        if first == position:
+            # As Apache Kafka 4.3: the first range has changed the record that both name.
             raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"Offsets {first} to {last} cannot be acknowledged so."
+                ErrorCode.INVALID_RECORD_STATE, f"Offset {first} is acknowledged twice."
             )
         position = last
         if len(types) == 1:
@@ -408,6 +411,4 @@ def _type_of(number: int) -> AcknowledgeType:
     try:
         return AcknowledgeType(number)
     except ValueError:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"There is no acknowledgement of type {number}."
-        ) from None
+        raise KafkaError(ErrorCode.INVALID_REQUEST) from None

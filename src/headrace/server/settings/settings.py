@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.broker.broker import Endpoint
+from headrace.broker.cluster.endpoint import Endpoint
 from headrace.consensus.voters import VoterEndpoint
 from headrace.host_names import is_loopback
 from headrace.metadata.config_definitions import BROKER_SETTINGS

@@ -111,7 +111,8 @@ def test_one_bad_range_refuses_all():
         [Acknowledgement(0, 2, [ACCEPT, ACCEPT])],
         [Acknowledgement(0, 2, [])],
         [Acknowledgement(0, 2, [9])],
-        [Acknowledgement(0, 2, [ACCEPT]), Acknowledgement(2, 4, [ACCEPT])],
+        [Acknowledgement(0, 2, [ACCEPT]), Acknowledgement(1, 4, [ACCEPT])],
+        [Acknowledgement(8, 10, [ACCEPT])],
     ],
 )
 def test_acknowledgements_that_make_no_sense(wrong):

@@ -1,0 +1,391 @@
+"""The share partitions that this broker leads: opened on first use, dropped with the leadership.
+
+A share partition is opened by the first fetch of its group: its state is read from the share
+coordinator, and a start that was never decided is found by `share.auto.offset.reset` and written,
+so that a new leader begins at the same record. It is closed when this broker does not lead the
+partition any more, when the coordinator knows a newer state or leader (FENCED_...), and when the
+last session of the group on this broker has ended. The locks of a closed share partition are gone:
+the records that were acquired and not acknowledged are available at the next opening.
+
+An acknowledgement is answered when the coordinator has its state. Locks expire at their deadline,
+by an alarm in the purgatory.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from headrace.broker.replicas.topics import Topics
+from headrace.broker.share.sessions import ShareSession, ShareSessions
+from headrace.coordination.deadlines import Deadlines
+from headrace.coordination.share.runs import DeliveryState
+from headrace.coordination.share.share_partition import (
+    Acknowledgement,
+    ShareLimits,
+    SharePartition,
+    StateBatch,
+    StateUpdate,
+)
+from headrace.coordination.share.state_key import SharePartitionKey
+from headrace.environment import Now
+from headrace.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from headrace.protocol.messages import read_share_group_state, write_share_group_state
+from headrace.replication.replica import PartitionLeader
+from headrace.serving.api import WaitingRequest
+from headrace.serving.purgatory import Purgatory
+
+log = logging.getLogger(__name__)
+
+NOT_DECIDED = -1  # the start offset of a group that has not begun
+# After these the state that is known here is not the one that counts.
+FENCING = frozenset(
+    {
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.FENCED_STATE_EPOCH,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+# What members hear instead; others pass as they are (Apache Kafka 4.3's).
+TOLD_INSTEAD = {
+    ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.FENCED_STATE_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.INVALID_REQUEST: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+Answered = Callable[[ErrorCode], None]
+
+
+class ShareStates(Protocol):
+    """Where the state of share partitions is kept; replies come once, maybe at once."""
+
+    def read(
+        self,
+        key: SharePartitionKey,
+        leader_epoch: int,
+        reply: Callable[[read_share_group_state.PartitionResult], None],
+    ) -> None: ...
+
+    def write(
+        self,
+        key: SharePartitionKey,
+        data: write_share_group_state.PartitionData,
+        reply: Callable[[write_share_group_state.PartitionResult], None],
+    ) -> None: ...
+
+
+class GroupSettings(Protocol):
+    """The settings of a share group that its partitions need."""
+
+    @property
+    def record_lock_ms(self) -> int: ...
+    @property
+    def delivery_limit(self) -> int: ...
+    @property
+    def max_record_locks(self) -> int: ...
+    @property
+    def offset_reset(self) -> str: ...
+    @property
+    def offset_reset_ms(self) -> int: ...
+
+
+class LedSharePartition:
+    """One share partition, from its opening until it is closed."""
+
+    __slots__ = (
+        "key",
+        "leader",
+        "led_since",
+        "leader_epoch",
+        "state_epoch",
+        "machine",
+        "refused",
+        "is_closed",
+        "waiting",
+    )
+
+    def __init__(self, key: SharePartitionKey, leader: PartitionLeader) -> None:
+        self.key = key
+        self.leader = leader
+        self.led_since = leader.led_since
+        self.leader_epoch = leader.epoch
+        self.state_epoch = 0
+        self.machine: SharePartition | None = None  # None: its state is being read
+        self.refused: KafkaError | None = None  # why it could not be opened
+        self.is_closed = False
+        self.waiting: dict[WaitingRequest, None] = {}
+
+    @property
+    def is_led(self) -> bool:
+        return self.leader.leads and self.leader.led_since == self.led_since
+
+
+class LedSharePartitions:
+    __slots__ = (
+        "sessions",
+        "_states",
+        "_settings_of",
+        "_purgatory",
+        "_now",
+        "_open",
+        "_deadlines",
+        "_alarm",
+    )
+
+    def __init__(
+        self,
+        states: ShareStates,
+        settings_of: Callable[[str], GroupSettings],
+        purgatory: Purgatory,
+        now: Now,
+    ) -> None:
+        self.sessions = ShareSessions(self._session_ended)
+        self._states = states
+        self._settings_of = settings_of
+        self._purgatory = purgatory
+        self._now = now
+        self._open: dict[SharePartitionKey, LedSharePartition] = {}
+        self._deadlines = Deadlines()  # of locks, by share partition
+        self._alarm: WaitingRequest | None = None
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    # --- opening and closing
+
+    def opened(self, group: str, leader: PartitionLeader) -> LedSharePartition:
+        """The share partition, which may not have its state yet. Raises why it has none."""
+        key = SharePartitionKey(group, leader.topic_id, leader.index)
+        found = self._open.get(key)
+        if found is not None and found.leader is leader and found.is_led:
+            return found
+        if found is not None:
+            self.close(found)
+        opened = self._open[key] = LedSharePartition(key, leader)
+        self._states.read(key, opened.leader_epoch, lambda result: self._read(opened, result))
+        if opened.refused is not None:
+            raise opened.refused
+        return opened
+
+    def find(self, group: str, topic_id: bytes, index: int) -> LedSharePartition | None:
+        """None: no member of the group has fetched from it since this broker leads it."""
+        found = self._open.get(SharePartitionKey(group, topic_id, index))
+        return found if found is not None and found.is_led else None
+
+    def _read(
+        self, part: LedSharePartition, result: read_share_group_state.PartitionResult
+    ) -> None:
+        if part.is_closed:
+            return
+        try:
+            if result.error_code != ErrorCode.NONE:
+                raise _told(ErrorCode(result.error_code), result.error_message)
+            part.state_epoch = result.state_epoch
+            self._make_machine(part, result)
+        except KafkaError as refusal:
+            part.refused = refusal
+            self.close(part)
+        self._purgatory.wake(part)
+
+    def _make_machine(
+        self, part: LedSharePartition, result: read_share_group_state.PartitionResult
+    ) -> None:
+        start_offset = result.start_offset
+        is_new = start_offset == NOT_DECIDED
+        if is_new:
+            start_offset = self._first_offset(part)
+        kept = sorted(
+            StateBatch(
+                batch.first_offset,
+                batch.last_offset,
+                _kept_state(batch.delivery_state),
+                batch.delivery_count,
+            )
+            for batch in result.state_batches
+        )
+        part.machine = SharePartition(start_offset, self._limits(part), kept)
+        if is_new:
+            self._write(part, StateUpdate([], start_offset, 0, waits=False), _ignored)
+
+    def _first_offset(self, part: LedSharePartition) -> int:
+        """Where a group begins that has read nothing yet."""
+        settings, leader = self._settings_of(part.key.group_id), part.leader
+        if settings.offset_reset == "earliest":
+            return leader.log.start_offset
+        latest = leader.latest_offset(committed=False)
+        if settings.offset_reset == "latest":
+            return latest
+        since_ms = self._now.wall_ms - settings.offset_reset_ms
+        try:
+            leader.log.write_pending()
+            found = leader.log.offset_for_time(since_ms)
+        except MalformedMessage as damage:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(damage)) from damage
+        except OSError as problem:
+            leader.log.unwritten.on_problem(leader.log.folder, problem)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)) from problem
+        return latest if found is None else min(found[1], latest)
+
+    def _limits(self, part: LedSharePartition) -> ShareLimits:
+        settings = self._settings_of(part.key.group_id)
+        return ShareLimits(
+            settings.record_lock_ms, settings.delivery_limit, settings.max_record_locks
+        )
+
+    def close(self, part: LedSharePartition) -> None:
+        if part.is_closed:
+            return
+        part.is_closed = True
+        if self._open.get(part.key) is part:
+            del self._open[part.key]
+        self._deadlines.drop(part)
+        self._purgatory.wake(part)
+
+    def follow(self, topics: Topics) -> None:
+        """The metadata have changed: close what this broker does not lead any more."""
+        for part in list(self._open.values()):
+            topic = topics.by_id.get(part.key.topic_id)
+            leader = None if topic is None else topic.leader_if_here(part.key.partition)
+            if leader is not part.leader or not part.is_led:
+                self.close(part)
+
+    # --- records
+
+    def prepare(self, part: LedSharePartition) -> SharePartition | None:
+        """The machine, with the group's settings and the log's start as they are now."""
+        machine = part.machine
+        if machine is not None:
+            machine.limits = self._limits(part)
+            machine.log_starts_at(part.leader.log.start_offset)
+        return machine
+
+    def acquired(self, part: LedSharePartition) -> None:
+        """To be called after records were handed out."""
+        self._set_deadline(part)
+
+    def acknowledge(
+        self,
+        part: LedSharePartition,
+        member: str,
+        acknowledgements: Sequence[Acknowledgement],
+        answered: Answered,
+    ) -> None:
+        """`answered` is called once, when the acknowledgement counts or is refused."""
+        machine = self.prepare(part)
+        if machine is None:
+            raise KafkaError(ErrorCode.INVALID_RECORD_STATE)
+        update = machine.acknowledge(member, acknowledgements, self._now.monotonic_ms)
+        self._set_deadline(part)
+        if update is None:
+            answered(ErrorCode.NONE)
+        else:
+            self._write(part, update, answered)
+
+    def _session_ended(self, session: ShareSession, is_last: bool) -> None:
+        """The member is gone; its records are available at once. With the last session of the
+        group here its share partitions are closed."""
+        for part in [each for each in self._open.values() if each.key.group_id == session.group]:
+            if part.machine is not None:
+                self._taken_back(part, part.machine.release_all(session.member))
+            if is_last:
+                self.close(part)
+
+    def _taken_back(self, part: LedSharePartition, update: StateUpdate | None) -> None:
+        if update is not None:
+            self._write(part, update, _ignored)
+            self._purgatory.wake(part)
+        self._set_deadline(part)
+
+    def _write(self, part: LedSharePartition, update: StateUpdate, answered: Answered) -> None:
+        data = write_share_group_state.PartitionData(
+            part.key.partition,
+            part.state_epoch,
+            part.leader_epoch,
+            update.start_offset,
+            update.finished,
+            [write_share_group_state.StateBatch(*batch) for batch in update.batches],
+        )
+        self._states.write(
+            part.key, data, lambda result: self._wrote(part, update, result, answered)
+        )
+
+    def _wrote(
+        self,
+        part: LedSharePartition,
+        update: StateUpdate,
+        result: write_share_group_state.PartitionResult,
+        answered: Answered,
+    ) -> None:
+        assert part.machine is not None
+        code = ErrorCode(result.error_code)
+        machine = part.machine
+        had_room = machine.has_room
+        machine.written(update, succeeded=code == ErrorCode.NONE)
+        if code != ErrorCode.NONE:
+            log.warning(
+                "the state of share partition %s was not written: %s", part.key.text, code.name
+            )
+        if code in FENCING:
+            self.close(part)
+        elif not part.is_closed:
+            self._set_deadline(part)
+            # Most acknowledgements accept, which gives those that wait nothing more than before.
+            if machine.has_room and (
+                not had_room or machine.next_fetch_offset < machine.end_offset
+            ):
+                self._purgatory.wake(part)
+        answered(TOLD_INSTEAD.get(code, code))
+
+    # --- locks that expire
+
+    def _set_deadline(self, part: LedSharePartition) -> None:
+        at_ms = None if part.machine is None or part.is_closed else part.machine.next_expiry_ms
+        if at_ms is None:
+            self._deadlines.drop(part)
+            return
+        self._deadlines.set(part, at_ms)
+        if self._alarm is None or at_ms < self._alarm.deadline_ms:
+            self._set_alarm(at_ms)
+
+    def _set_alarm(self, at_ms: int) -> None:
+        def attempt(expired: bool) -> bool | None:
+            if not expired:
+                return None
+            self._alarm = None
+            self._expire()
+            return True
+
+        if self._alarm is not None:
+            self._purgatory.forget(self._alarm)
+        self._alarm = WaitingRequest(attempt, deadline_ms=at_ms, hangs_on=[])
+        self._purgatory.add(self._alarm)
+
+    def _expire(self) -> None:
+        now_ms = self._now.monotonic_ms
+        while isinstance(part := self._deadlines.reached(now_ms), LedSharePartition):
+            self._deadlines.drop(part)
+            if part.machine is not None and not part.is_closed:
+                self._taken_back(part, part.machine.expire(now_ms))
+        next_ms = self._deadlines.next_ms
+        if next_ms is not None and self._alarm is None:
+            self._set_alarm(next_ms)
+
+
+def _told(code: ErrorCode, message: str | None) -> KafkaError:
+    return KafkaError(TOLD_INSTEAD.get(code, code), message)
+
+
+def _kept_state(number: int) -> DeliveryState:
+    """A record that was acquired when its state was written is available to the next leader."""
+    state = DeliveryState(number)
+    return state if state.is_final else DeliveryState.AVAILABLE
+
+
+def _ignored(code: Any) -> None:
+    """The state here counts already; the next write brings what this one did not."""

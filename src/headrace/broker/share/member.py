@@ -1,0 +1,33 @@
+"""What ShareFetch and ShareAcknowledge share: who asks, and how long an answer may wait."""
+
+from __future__ import annotations
+
+from headrace.broker.broker import Broker
+from headrace.protocol.acls import Operation
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.serving.api import Call
+from headrace.serving.rights import GROUP, require
+
+LONGEST_MEMBER_ID = 36  # as Apache Kafka 4.3: clients make a UUID up
+# The share coordinator is asked for `request.timeout.ms`; its last refusal comes a look later.
+SLACK_MS = 5_000
+
+
+def require_member(
+    broker: Broker, group: str | None, member: str | None, call: Call
+) -> tuple[str, str]:
+    """Group and member of a request that may be served."""
+    if not broker.share_groups_served:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    if group is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid group id in the request.")
+    require(broker, call, Operation.READ, GROUP, group)
+    if not member or len(member) > LONGEST_MEMBER_ID:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid member id in the request.")
+    return group, member
+
+
+def wait_deadline_ms(broker: Broker) -> int:
+    """When an answer leaves although the outcome of its acknowledgements is not known."""
+    timeout_ms: int = broker.values["request.timeout.ms"]
+    return broker.now.monotonic_ms + timeout_ms + SLACK_MS
