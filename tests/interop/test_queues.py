@@ -6,6 +6,7 @@ On Apache Kafka 4.3, and on ours when `TARGET` names it.
 from __future__ import annotations
 
 import itertools
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import pytest
 from headrace.app import App, Message, Retry
 from headrace.client import Admin, ClientError, Consumer, Producer, ShareConsumer, ShareRecord
 from tests.command_in_process import run_command
+from tests.console.served import Served
 from tests.interop.brokers import Node, make_node
 from tests.patience import until
 
@@ -193,3 +195,38 @@ def test_a_job_that_takes_longer_than_its_lock_is_done_once(node: Node, topic: s
         until(lambda: time.monotonic() > begun[0] + 5.0, within_s=60)
         ended.set()
     assert len(begun) == 1
+
+
+def test_the_command_line_and_the_console_show_and_reset_a_share_group(
+    node: Node, topic: str
+) -> None:
+    put(node, topic, 10)
+    group, at = f"{topic}-workers", ("--bootstrap", node.bootstrap)
+    with worker(node, topic) as consumer, Served(node.bootstrap) as served:
+        consumer.accept(*some(consumer, 10)[:6])
+        assert consumer.commit() == []
+        [shown] = json.loads(run_command("groups", "describe", group, "--json", *at).stdout)
+        facts = ("state", "type", "lag", "unknown_partitions")
+        assert [shown[each] for each in facts] == ["Stable", "share", 4, 0]
+        [member] = shown["members"]
+        assert (member["id"], member["assigned"]) == (consumer.member_id, [[topic, 0]])
+        [one] = shown["partitions"]
+        assert (one["end_offset"], one["lag"]) == (10, 4)
+        visitor = served.visitor()
+        paths = ("/groups", f"/groups/one?name={group}", f"/topics/{topic}", "/")
+        pages = {path: visitor.get(path) for path in paths}
+        assert {path: page.status for path, page in pages.items()} == dict.fromkeys(paths, 200)
+        assert "Stable" in pages[f"/groups/one?name={group}"].text
+        assert ">4<" in pages[f"/groups/one?name={group}"].text
+        refused = run_command("groups", "reset", group, "--all-topics", "--to-beginning", *at)
+        assert refused.returncode == 1 and "active members" in refused.stderr
+    words = ("groups", "reset", group, "--topic", topic, "--to-offset", "4", "--json", *at)
+    for more in ((), ("--execute",)):
+        plan = json.loads(run_command(*words, *more).stdout)
+        assert plan["executed"] is bool(more)
+        assert [each["target"] for each in plan["partitions"]] == [4]
+    with worker(node, topic) as consumer:
+        assert sorted(by_value(some(consumer, 6))) == [4, 5, 6, 7, 8, 9]
+    assert run_command("groups", "delete", group, "--yes", *at).returncode == 0
+    listed = run_command("groups", "list", "--type", "share", "--json", *at).stdout
+    assert group not in listed

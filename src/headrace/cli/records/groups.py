@@ -20,6 +20,7 @@ from headrace.cli.options.completion import group_names
 from headrace.cli.records import reset_targets
 from headrace.client.admin import groups as client
 from headrace.client.admin.groups import Groups, Move, Place
+from headrace.client.admin.share_groups import SHARE
 from headrace.operations.group_resets import (
     NothingCommitted,
     Reset,
@@ -31,7 +32,7 @@ from headrace.operations.groups import known_lag
 from headrace.operations.partition_runs import run_in_digits, runs_of
 
 app = typer.Typer(
-    help="List, describe, reset and delete consumer groups.",
+    help="List, describe, reset and delete groups: consumer groups and share groups.",
     no_args_is_help=True,
     add_completion=False,
     **output.LOOK,
@@ -59,7 +60,7 @@ STATES = (
     "Stable",
     "Dead",
 )
-TYPES = ("classic", "consumer")
+TYPES = ("classic", "consumer", "share")
 
 # How many offsets that were moved to an edge are told one by one.
 TOLD_ONE_BY_ONE = 3
@@ -77,9 +78,7 @@ def list_groups(
     ] = [],
     kind: Annotated[
         str | None,
-        typer.Option(
-            "--type", metavar="TYPE", help="Only those of this protocol: classic, consumer."
-        ),
+        typer.Option("--type", metavar="TYPE", help="Only of this type: classic, consumer, share."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -173,6 +172,8 @@ def _summary(group: client.GroupDescription) -> str:
 
 def _lag(group: client.GroupDescription) -> str:
     known = known_lag(group)
+    if known.lag is None and group.type == SHARE:
+        return "nothing read yet"
     if known.lag is None:
         return "nothing committed yet, so no lag is known"
     said = f"lag {known.lag:,}"
@@ -190,7 +191,9 @@ def _show_progress(group: client.GroupDescription) -> None:
         (one.topic, one.partition, one.committed, one.end_offset, one.lag, one.member)
         for one in group.progress
     ]
-    if rows:
+    if rows and group.type == SHARE:
+        output.table(("topic", "partition", "start", "end", "lag"), [row[:-1] for row in rows])
+    elif rows:
         output.table(("topic", "partition", "committed", "end", "lag", "member"), rows)
 
 
@@ -266,7 +269,10 @@ def reset(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Reset a group's offsets; a dry run unless --execute is given."""
+    """Reset a group's offsets; a dry run unless --execute is given.
+
+    Of a share group the start offsets: what is before them counts as done, the rest comes again.
+    """
     said: dict[str, tuple[Way, int] | None] = {
         "--to-beginning": (Way.BEGINNING, 0) if to_beginning else None,
         "--to-end": (Way.END, 0) if to_end else None,

@@ -25,6 +25,11 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import OffsetSpec
 
+from headrace.client.admin.share_groups import (
+    SHARE,
+    ShareGroupDescription,
+    ShareGroups,
+)
 from headrace.client.admin.unread import Unread, unread
 from headrace.client.connection import ClientSettings, reach
 from headrace.client.errors import NO_LONGER_OURS, ClientError, NoSuchTopic, explain, kafka_error
@@ -81,8 +86,9 @@ class Member:
 
 @dataclass(slots=True)
 class GroupProgress:
-    """One partition of a group. `unread` counts the records that it can still get, from its first
-    record where the group has committed nothing; None: the topic is gone, or it has no leader now.
+    """One partition of a group. `committed` is the start offset of a share group. `unread` counts
+    the records that it can still get, from its first record where the group has committed nothing;
+    None: the topic is gone, or it has no leader now.
     """
 
     topic: str
@@ -102,7 +108,7 @@ class GroupProgress:
 class GroupDescription:
     group: str
     state: str
-    type: str  # classic or consumer: which protocol its members speak
+    type: str  # classic, consumer or share: which protocol its members speak
     protocol: str  # the assignor
     coordinator: int | None
     members: list[Member] = field(default_factory=list)
@@ -138,6 +144,8 @@ class Groups:
         self.connection = connection
         self._admin = connection.admin()
         self.cluster = reach(self._admin, connection)
+        brokers = [(str(each.host), each.port) for each in self.cluster.brokers.values()]
+        self._share = ShareGroups(connection, brokers)
 
     def all(self) -> list[GroupSummary]:
         """Of every broker; a list that lacks the groups of one would mislead."""
@@ -161,6 +169,9 @@ class Groups:
             states = self._states()
             for group in groups:
                 group.state = states.get(group.group, group.state)
+        shared = self._share.states()
+        groups = [group for group in groups if group.group not in shared]
+        groups += [GroupSummary(name, state, SHARE) for name, state in shared.items()]
         return sorted(groups, key=lambda group: group.group), failure
 
     def _states(self) -> dict[str, str]:
@@ -182,7 +193,7 @@ class Groups:
     def _describe(self, name: str) -> GroupDescription:
         found, state = self._look_at(name)
         if state == DEAD:
-            raise no_such_group(name)
+            return self._describe_share_group(name)
         members = _members(found)
         coordinator = None if found.coordinator is None else found.coordinator.id
         return GroupDescription(
@@ -195,12 +206,35 @@ class Groups:
             self._progress(name, members),
         )
 
+    def _describe_share_group(self, name: str) -> GroupDescription:
+        found = self._share.describe(name)
+        if found is None:
+            raise no_such_group(name)
+        known = self._share.offsets(name)
+        places = {*known, *(place for member in found.members for place in member.assigned)}
+        starts = {place: known[place].start_offset if place in known else None for place in places}
+        unread = self.unread(starts)
+        progress = []
+        for place in sorted(places):
+            lag = known[place].lag if place in known else None
+            left = unread.after(place, starts[place]) if lag is None else lag
+            progress.append(
+                GroupProgress(*place, starts[place], unread.ends.get(place), None, left)
+            )
+        members = _share_members(found)
+        return GroupDescription(
+            name, found.state, SHARE, found.assignor, found.coordinator, members, progress
+        )
+
     def members(self, name: str) -> list[Member]:
         """The members of a group, without its progress."""
         found, state = self._look_at(name)
-        if state == DEAD:
+        if state != DEAD:
+            return _members(found)
+        share = self._share.describe(name)
+        if share is None:
             raise no_such_group(name)
-        return _members(found)
+        return _share_members(share)
 
     def members_of(self, names: Iterable[str]) -> dict[str, list[Member]]:
         """Of many groups, asked for side by side; those that do not answer are left out."""
@@ -235,7 +269,7 @@ class Groups:
         return found, self._states().get(name, state) if state == UNKNOWN else state
 
     def is_there(self, name: str) -> bool:
-        return self._look_at(name)[1] != DEAD
+        return self._look_at(name)[1] != DEAD or self._share.describe(name) is not None
 
     def _progress(self, name: str, members: list[Member]) -> list[GroupProgress]:
         """Every partition of every topic that the group has committed in or reads now."""
@@ -262,9 +296,15 @@ class Groups:
         return unread(self.connection, self.cluster, readers)
 
     def committed(self, name: str) -> dict[Place, int]:
+        """The offsets of a group; of a share group its start offsets."""
         # The coordinator is waited for: librdkafka 2.16 crashes, and the program with it, when it
         # asks for offsets and hears NOT_COORDINATOR (its issue 5040; seen on a new Apache Kafka).
-        self._look_at(name)
+        if self._look_at(name)[1] == DEAD and (shared := self._share.offsets(name)):
+            return {
+                place: each.start_offset
+                for place, each in shared.items()
+                if each.start_offset is not None
+            }
         asked = self._admin.list_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(name)], request_timeout=self.connection.timeout_s
         )
@@ -344,11 +384,17 @@ class Groups:
 
     def require_inactive(self, name: str) -> None:
         found, state = self._look_at(name)
+        if state == DEAD and (share := self._share.describe(name)) and share.members:
+            raise _is_active(f"{name} has active members ({share.state})")
         if state not in IDLE and (state != UNKNOWN or found.members):
             raise _is_active(f"{name} has active members ({state})")
 
     def move(self, name: str, moves: Iterable[Move]) -> None:
         self.require_inactive(name)
+        if self._share.describe(name) is not None:
+            moves = list(moves)
+            self._share.move(name, [((move.topic, move.partition), move.target) for move in moves])
+            return
         places = [TopicPartition(move.topic, move.partition, move.target) for move in moves]
         asked = self._admin.alter_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(name, places)], request_timeout=self.connection.timeout_s
@@ -403,6 +449,12 @@ def _members(found: Any) -> list[Member]:
             sorted((one.topic, one.partition) for one in member.assignment.topic_partitions),
         )
         for member in found.members
+    ]
+
+
+def _share_members(found: ShareGroupDescription) -> list[Member]:
+    return [
+        Member(each.id, each.client_id, each.host, None, each.assigned) for each in found.members
     ]
 
 

@@ -1,0 +1,201 @@
+"""Share groups of a cluster (KIP-932): members, start offsets and lag, with our own codecs.
+
+librdkafka's admin client neither lists nor describes them. `Groups` asks here for what it does not
+find among consumer groups. A share group has no committed offset: its start offset is the first
+record of a partition that is not done, and records after it may be done already, which `lag` leaves
+out. Which records are locked, and how often they were delivered, the protocol does not tell.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from headrace.client.connection import ClientSettings
+from headrace.client.errors import ClientError
+from headrace.client.wire import Wire, require_no_error, wire_to_any
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages import (
+    alter_share_group_offsets,
+    describe_share_group_offsets,
+    find_coordinator,
+    list_groups,
+    share_group_describe,
+)
+
+Address = tuple[str, int]
+Place = tuple[str, int]  # topic, partition
+
+SHARE = "share"
+GROUP_KEY = 0  # FindCoordinator's type
+FIRST_WITH_TYPES = 5  # ListGroups
+FIRST_WITH_LAG = 1  # DescribeShareGroupOffsets
+PAUSE_S = 0.05
+NOT_SAID = -1
+
+
+@dataclass(slots=True)
+class ShareGroupMember:
+    id: str
+    client_id: str
+    host: str
+    assigned: list[Place]  # others may read the same partitions
+
+
+@dataclass(slots=True)
+class SharedPartition:
+    """None: the group has not read it yet, or the cluster does not say."""
+
+    start_offset: int | None
+    lag: int | None
+
+
+@dataclass(slots=True)
+class ShareGroupDescription:
+    group: str
+    state: str
+    assignor: str
+    coordinator: int
+    members: list[ShareGroupMember]
+
+
+class ShareGroups:
+    """`brokers` are the addresses of the cluster's brokers."""
+
+    def __init__(self, connection: ClientSettings, brokers: Sequence[Address]) -> None:
+        self._connection = connection
+        self._brokers = brokers
+
+    def states(self) -> dict[str, str]:
+        """Of all share groups, by name; without those of brokers that do not answer."""
+        found: dict[str, str] = {}
+        for address in self._brokers:
+            try:
+                with Wire(self._connection, address) as wire:
+                    if not _knows_them(wire):
+                        return found
+                    request = list_groups.ListGroupsRequest(types_filter=[SHARE])
+                    answer = wire.ask(list_groups, request)
+                require_no_error(answer.error_code)
+            except ClientError:  # the list of the others says that groups of a broker are missing
+                continue
+            # A broker may ignore the filter.
+            found.update(
+                {g.group_id: g.group_state for g in answer.groups if g.group_type == SHARE}
+            )
+        return found
+
+    def describe(self, name: str) -> ShareGroupDescription | None:
+        """None if there is no share group of this name."""
+        with self._at_coordinator(name) as (wire, node):
+            if wire is None:
+                return None
+            request = share_group_describe.ShareGroupDescribeRequest([name])
+            [found] = wire.ask(share_group_describe, request).groups
+        if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            return None
+        require_no_error(found.error_code, found.error_message)
+        return ShareGroupDescription(
+            name, found.group_state, found.assignor_name, node, _members(found.members)
+        )
+
+    def offsets(self, name: str) -> dict[Place, SharedPartition]:
+        """Of every partition that the group knows; empty if there is no such share group."""
+        with self._at_coordinator(name) as (wire, _):
+            if wire is None:
+                return {}
+            says_lag = wire.version_of(describe_share_group_offsets) >= FIRST_WITH_LAG
+            asked = describe_share_group_offsets.DescribeShareGroupOffsetsRequestGroup(name, None)
+            request = describe_share_group_offsets.DescribeShareGroupOffsetsRequest([asked])
+            [found] = wire.ask(describe_share_group_offsets, request).groups
+        if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            return {}
+        require_no_error(found.error_code, found.error_message)
+        return {
+            (topic.topic_name, each.partition_index): SharedPartition(
+                None if each.start_offset < 0 else each.start_offset,
+                None if each.lag == NOT_SAID or not says_lag else each.lag,
+            )
+            for topic in found.topics
+            for each in topic.partitions
+            if each.error_code == ErrorCode.NONE
+        }
+
+    def move(self, name: str, targets: Iterable[tuple[Place, int]]) -> None:
+        """Set start offsets: what lies before them is done, what lies after them is delivered
+        again, with no attempt counted. The cluster refuses while the group has members."""
+        topics: dict[str, list[alter_share_group_offsets.AlterShareGroupOffsetsRequestPartition]]
+        topics = defaultdict(list)
+        for (topic, partition), offset in targets:
+            topics[topic].append(
+                alter_share_group_offsets.AlterShareGroupOffsetsRequestPartition(partition, offset)
+            )
+        request = alter_share_group_offsets.AlterShareGroupOffsetsRequest(
+            name,
+            [
+                alter_share_group_offsets.AlterShareGroupOffsetsRequestTopic(topic, partitions)
+                for topic, partitions in topics.items()
+            ],
+        )
+        with self._at_coordinator(name) as (wire, _):
+            if wire is None:
+                raise ClientError("This cluster has no share groups.")
+            answer = wire.ask(alter_share_group_offsets, request)
+        require_no_error(answer.error_code, answer.error_message)
+        for topic in answer.responses:
+            for each in topic.partitions:
+                require_no_error(each.error_code, each.error_message)
+
+    @contextmanager
+    def _at_coordinator(self, name: str) -> Iterator[tuple[Wire | None, int]]:
+        """A connection to the group's coordinator, and its node id; None without share groups."""
+        address, node = self._coordinator(name)
+        if address is None:
+            yield None, node
+            return
+        with Wire(self._connection, address) as wire:
+            yield wire, node
+
+    def _coordinator(self, name: str) -> tuple[Address | None, int]:
+        """Waits for one that was just made or has just moved."""
+        deadline = time.monotonic() + self._connection.timeout_s
+        with wire_to_any(self._connection, self._brokers) as wire:
+            if not _knows_them(wire):
+                return None, NOT_SAID
+            while True:
+                request = find_coordinator.FindCoordinatorRequest(name, GROUP_KEY, [name])
+                [found] = wire.ask(find_coordinator, request).coordinators
+                if found.error_code == ErrorCode.NONE:
+                    return (found.host, found.port), found.node_id
+                if found.error_code != ErrorCode.COORDINATOR_NOT_AVAILABLE or (
+                    time.monotonic() > deadline
+                ):
+                    require_no_error(found.error_code, found.error_message)
+                time.sleep(PAUSE_S)
+
+
+def _knows_them(wire: Wire) -> bool:
+    try:
+        wire.version_of(share_group_describe)
+        return wire.version_of(list_groups) >= FIRST_WITH_TYPES
+    except ClientError:
+        return False
+
+
+def _members(found: Iterable[share_group_describe.Member]) -> list[ShareGroupMember]:
+    return [
+        ShareGroupMember(
+            each.member_id,
+            each.client_id,
+            each.client_host,
+            sorted(
+                (topic.topic_name, partition)
+                for topic in each.assignment.topic_partitions
+                for partition in topic.partitions
+            ),
+        )
+        for each in found
+    ]
