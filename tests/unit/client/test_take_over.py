@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from headrace.client.faults import Fault
 from headrace.client.producer.transactions import take_over
 from headrace.client.refusals import Refusals
 
@@ -36,5 +37,5 @@ def test_what_is_only_put_off_is_asked_again_whatever_the_reason() -> None:
 
 
 def test_what_is_refused_for_good_is_raised() -> None:
-    with pytest.raises(KafkaException):
+    with pytest.raises(Fault):
         taken_over(KafkaError(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no"))

@@ -42,6 +42,7 @@ from headrace.client.errors import (
     kafka_error,
     too_large_for_us,
 )
+from headrace.client.faults import Fault
 from headrace.client.producer.delivery import (
     POLL_MASK,
     Callback,
@@ -422,9 +423,9 @@ class Producer(Generic[SentKey, SentValue]):
         self._poller.begin()
         try:
             take_over(self._producer, self._refusals, self.connection.timeout_s * 3)
-        except KafkaException as failure:
-            why = self._refusals.recent or kafka_error(failure)
-            raise explain(why, self.connection.bootstrap) from failure
+        except Fault as fault:
+            refused, at = self._refusals.recent, self.connection.bootstrap
+            raise (explain(refused, at) if refused else fault.explained(at)) from fault.__cause__
         self._transactions_ready = True
 
     # ---- the end

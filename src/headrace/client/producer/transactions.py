@@ -10,25 +10,18 @@ producer of the same transactional id took over, or the cluster gave up waiting;
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as NativePartition
 
 from headrace.client.connection import ClientSettings
 from headrace.client.consumer.consumer import Consumer
-from headrace.client.errors import (
-    ClientError,
-    Fenced,
-    Misuse,
-    TransactionAborted,
-    Unreachable,
-    explain,
-    kafka_error,
-)
+from headrace.client.errors import ClientError, Misuse, TransactionAborted, Unreachable
+from headrace.client.faults import Fault, faults
+from headrace.client.once.outcome import explained, insist
 from headrace.client.refusals import Refusals
 from headrace.client.transaction_offsets import send_offsets
 
@@ -42,19 +35,21 @@ AGAIN_S = 0.05
 
 
 def take_over(producer: Producer, refusals: Refusals, within_s: float) -> None:
-    """`init_transactions`, which goes on where it was; a refused login is not waited out."""
-    deadline = time.monotonic() + within_s
-    while (left_s := deadline - time.monotonic()) > LOOK_S:
-        try:
-            producer.init_transactions(LOOK_S)
-            return
-        except KafkaException as failure:
-            # The cause of librdkafka's wait may also be the reason of the error: a coordinator that
-            # loads.
-            if not kafka_error(failure).retriable() or refusals.taken():
-                raise
-            time.sleep(AGAIN_S)
-    producer.init_transactions(max(left_s, 0.0))
+    """`init_transactions`, which goes on where it was; a refused login is not waited out.
+
+    The cause of librdkafka's wait may also be the reason of the error: a coordinator that loads.
+    """
+
+    def call() -> None:
+        with faults():
+            producer.init_transactions(min(LOOK_S, within_s))
+
+    insist(
+        call,
+        within_s - LOOK_S,
+        stopping=lambda: refusals.taken() is not None,
+        pause_s=AGAIN_S,
+    )
 
 
 class Transaction:
@@ -142,27 +137,15 @@ class Transaction:
 
     def _tried(self, call: Callable[[], Any]) -> None:
         """Do it, again while the cluster says "later"; an error says what became of the whole."""
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                call()
-                return
-            except KafkaException as failure:
-                error = kafka_error(failure)
-                if not error.retriable() or time.monotonic() > deadline:
-                    raise self._explained(error) from failure
 
-    def _explained(self, error: KafkaError) -> ClientError:
-        said = explain(error, self._connection.bootstrap)
-        if error.fatal() and not isinstance(said, Fenced):
-            said.args = (
-                f"{said} Close this producer and make a new one: that ends the open transaction.",
-            )
-        if error.fatal() or not error.txn_requires_abort():
-            return said
-        aborted = TransactionAborted(f"The transaction is aborted and may be tried again. {said}")
-        aborted.code, aborted.retriable = said.code, True
-        return aborted
+        def once() -> None:
+            with faults():
+                call()
+
+        try:
+            insist(once, PATIENCE_S)
+        except Fault as fault:
+            raise explained(fault, self._connection.bootstrap) from fault.__cause__
 
     def __enter__(self) -> Transaction:
         self.begin()
