@@ -171,10 +171,12 @@ check: $(DEV_STAMP) docs ## format, lint, strict types, layers, generated code u
 check-deploy: $(DOCS_STAMP)
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/shellcheck deploy/*.sh
-	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec deploy/*.yaml
+	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec deploy/compose*.yaml
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/[dw]*.yml
 	$(BIN)/zizmor --quiet --offline .github/workflows
+	@if command -v kubectl >/dev/null; then echo 'kubectl kustomize deploy' && kubectl kustomize deploy >/dev/null; \
+	else echo 'kubectl is not here: deploy/kubernetes.yaml was not checked'; fi
 	@if command -v systemd-analyze >/dev/null; then folder=$$(mktemp -d) && \
 	  sed 's#/opt/headrace/bin/headrace#/bin/true#' deploy/headrace.service > "$$folder/headrace.service" && \
 	  echo 'systemd-analyze verify deploy/headrace.service' && \

@@ -1,12 +1,13 @@
 #!/bin/sh
-# One broker of deploy/compose.cluster.yaml, which is a controller too: makes its folder if it is new, and
-# starts it. By its environment:
+# One broker of deploy/compose.cluster.yaml or deploy/kubernetes.yaml, which is a controller too: makes
+# its folder if it is new, and starts it. By its environment:
 #   NODE         1, 2 or 3
 #   DATA         its folder
 #   CLIENTS      HOST:PORT that it tells clients of this machine
 #   BROKERS      HOST:PORT that it tells the other brokers
 #   CONTROLLERS  of the three controllers: HOST:PORT,HOST:PORT,HOST:PORT
 #   BIND         the address it listens on
+#   METRICS      HOST:PORT for Prometheus, if any
 set -eu
 
 # Whose folder it is. The same three for ever; a cluster of your own gets its own.
@@ -30,4 +31,4 @@ set -- --data "$DATA" \
 
 headrace format --ignore-formatted --cluster-id "$cluster" --initial-controllers \
   "1@$(controller 1):$one,2@$(controller 2):$two,3@$(controller 3):$three" "$@"
-exec headrace start --insecure --no-console "$@"
+exec headrace start --insecure --no-console ${METRICS:+--metrics "$METRICS"} "$@"
