@@ -30,7 +30,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def headrace(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
-    monkeypatch.setattr("headrace.cli.records.delay.SOON_KNOWN_S", 0.5)
+    monkeypatch.setattr("headrace.operations.delayed.SOON_KNOWN_S", 0.5)
     return CommandLine(broker.bootstrap)
 
 

@@ -11,13 +11,14 @@ from headrace.cli.delayed.moments import away, clock, moment_ms
 from headrace.cli.delayed.pending_view import cron_text
 from headrace.cli.delayed.stats_view import (
     NOBODY,
+    as_document,
     lateness_text,
+    owned_text,
     percentiles,
     problems,
-    put_together,
-    ranges,
 )
 from headrace.client.delay.instances import Instance
+from headrace.operations.delayed import Lateness, report_of
 
 NOW_MS = 1_700_000_000_000
 
@@ -63,17 +64,16 @@ def test_a_time_beyond_all_calendars_is_shown_as_a_number() -> None:
     assert clock(10**18) == str(10**18)
 
 
-def test_percentiles_are_upper_bounds_over_all_instances() -> None:
-    one = [[5, 90], [10, 0], [None, 0]]
-    other = [[5, 0], [10, 9], [None, 1]]
-    assert percentiles([one, other]) == {"count": 100, "p50": 5, "p99": 10, "p99.9": None}
-    assert "p99 <= 10 ms, p99.9 > 1 min" in lateness_text(percentiles([one, other]))
-    assert "nothing was delivered" in lateness_text(percentiles([]))
+def test_percentiles_are_upper_bounds() -> None:
+    lateness: Lateness = {5: 90, 10: 9, None: 1}
+    assert percentiles(lateness) == {"count": 100, "p50": 5, "p99": 10, "p99.9": None}
+    assert "p99 <= 10 ms, p99.9 > 1 min" in lateness_text(percentiles(lateness))
+    assert "nothing was delivered" in lateness_text(percentiles({}))
 
 
 def test_partitions_are_told_in_runs() -> None:
-    assert ranges([5, 0, 2, 1]) == "0-2,5"
-    assert ranges([]) == ""
+    assert owned_text({"orders": [5, 0, 2, 1], "bills": [0]}) == "bills 0; orders 0-2,5"
+    assert owned_text({}) == ""
 
 
 def answer(instance: str, topic: str, *partitions: dict[str, Any]) -> tuple[Instance, Any]:
@@ -84,26 +84,28 @@ def answer(instance: str, topic: str, *partitions: dict[str, Any]) -> tuple[Inst
         "now_ms": 10,
         "started_at_ms": 4,
         "topics": [told],
-        "lateness_ms": [],
+        "lateness_ms": [[5, 3], [None, 1]],
         "problem": None,
         **numbers,
     }
 
 
 def test_instances_are_put_together_by_topic() -> None:
-    document = put_together(
-        ["idle", "orders"],
+    report = report_of(
         [
             answer("b", "orders", {"partition": 1, "state": "rebuilding", "problem": None}),
             answer("a", "orders", {"partition": 0, "state": "waiting", "problem": "create it"}),
         ],
+        ["idle", "orders"],
     )
+    document = as_document(report)
     idle, orders = document["topics"]
     assert (idle["topic"], idle["state"]) == ("idle", NOBODY)
     assert (orders["pending"], orders["due_next_minute"]) == (4, 2)
     assert orders["state"] == "rebuilding, waiting"
     assert [p["instance"] for p in orders["partitions"]] == ["a", "b"]
     assert document["instances"][0]["partitions"] == {"orders": [1]}
+    assert report.lateness == {5: 6, None: 2}
     assert problems(document) == ["orders: create it"]
 
 

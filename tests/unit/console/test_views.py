@@ -272,8 +272,8 @@ def test_one_time_is_said_and_no_more() -> None:
 
 
 def test_lateness_is_told_by_bounds() -> None:
-    assert lateness_words([(5, 0), (None, 0)]) == ""
-    assert lateness_words([(5, 60), (20, 39), (None, 1)]) == (
+    assert lateness_words({5: 0, None: 0}) == ""
+    assert lateness_words({5: 60, 20: 39, None: 1}) == (
         "half within 5 ms, 99 % within 20 ms, all later than the last bound"
     )
 

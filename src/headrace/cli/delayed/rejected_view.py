@@ -9,25 +9,26 @@ from headrace.cli import output
 from headrace.cli.delayed.moments import clock
 from headrace.client.connection import ClientSettings
 from headrace.client.lookup.record_reader import RecordReader
-from headrace.contract import headers as names
 from headrace.contract.delay_topics import rejected_of
 from headrace.foreign_text import escaped_bytes
+from headrace.operations.delayed import RejectedMessage, rejected_message
 
 
 def rows_of(cluster: ClientSettings, topic: str) -> list[dict[str, Any]]:
     """Oldest first within a partition."""
     with closing(RecordReader(cluster, rejected_of(topic))) as reader:
-        return [
-            {
-                "rejected_at_ms": record.timestamp_ms,
-                "reason": _text(record.header(names.REJECTED_REASON)),
-                "source": _text(record.header(names.SOURCE)),
-                "id": _text(record.header(names.ID) or record.header(names.CANCEL)),
-                "key": _text(record.key),
-                "value": _text(record.value),
-            }
-            for record in reader.records()
-        ]
+        return [_as_row(rejected_message(record)) for record in reader.records()]
+
+
+def _as_row(found: RejectedMessage) -> dict[str, Any]:
+    return {
+        "rejected_at_ms": found.at_ms,
+        "reason": _text(found.reason),
+        "source": _text(found.source),
+        "id": _text(found.id),
+        "key": _text(found.key),
+        "value": _text(found.value),
+    }
 
 
 def show(rows: list[dict[str, Any]]) -> None:

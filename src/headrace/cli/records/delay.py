@@ -32,6 +32,7 @@ from headrace.client.producer.producer import Producer
 from headrace.contract import headers as contract_headers
 from headrace.contract.delay_topics import GROUP
 from headrace.installation import how_to_add
+from headrace.operations.delayed import LOOK_AGAIN_S, report_of, waiting_message
 from headrace.private_files import keep_new_files_private
 
 app = typer.Typer(
@@ -58,9 +59,6 @@ Partition = Annotated[
 PAGE = 20
 LARGEST_PAGE = 1000
 ADMIN_PORT = 9095
-# A message just sent is listed within this time: as soon as the service has read it.
-SOON_KNOWN_S = 2.0
-LOOK_AGAIN_S = 0.1
 
 
 @app.command()
@@ -282,7 +280,7 @@ def stats(
                 "TOPIC`, or make one with `headrace topics create TOPIC --delayed`."
             )
         answers = DelayInstances(cluster).stats()
-    document = stats_view.put_together(registered, answers)
+    document = stats_view.as_document(report_of(answers, registered))
     if as_json:
         output.answer_json(document)
     else:
@@ -356,24 +354,7 @@ def _found(
 ) -> tuple[dict[str, Any], int]:
     """The one message that waits under an id, and the service's time."""
     DelayedTopics(cluster).require(topic)
-    instances = DelayInstances(cluster)
-    deadline = time.monotonic() + SOON_KNOWN_S
-    while True:
-        found = instances.pending(
-            limit=2, topic=topic, id=id, key=key, partition=partition, values="1"
-        )
-        if found.rows or time.monotonic() > deadline:
-            break
-        time.sleep(LOOK_AGAIN_S)
-    if not found.rows:
-        raise Failure(
-            f"Nothing waits in {topic} under {id}: it was delivered or cancelled, or never sent. "
-            "`headrace delay list` shows what waits."
-        )
-    if len(found.rows) > 1:
-        places = ", ".join(str(row["partition"]) for row in found.rows)
-        raise Failure(f"{id} waits in partitions {places}: say which with --key or --partition.")
-    return found.rows[0], found.now_ms
+    return waiting_message(cluster, topic, id, key=key, partition=partition)
 
 
 def _send_again(cluster: ClientSettings, row: dict[str, Any], when: When) -> None:

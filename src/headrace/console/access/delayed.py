@@ -16,12 +16,17 @@ from headrace.client.delay.schedules import When
 from headrace.client.errors import ClientError
 from headrace.client.lookup.record_pages import Browser
 from headrace.client.producer.producer import Producer
-from headrace.client.records import Record
 from headrace.console.access.delay_service import running_service
 from headrace.console.access.held_connection import HeldClientSettings
 from headrace.console.access.parts import Part, part
-from headrace.contract import headers
 from headrace.contract.delay_topics import rejected_of
+from headrace.operations.delayed import (
+    Lateness,
+    RejectedMessage,
+    rejected_message,
+    report_of,
+    waiting_message,
+)
 
 ON_ONE_PAGE = 25
 IN_THE_CHART = 1_000
@@ -98,32 +103,15 @@ def reschedule(
 ) -> None:
     """Sent again under its id with another time, which replaces what waits."""
     require_readable(connection, topic)
-    found = DelayInstances(connection).pending(
-        limit=1, topic=topic, id=id, partition=partition, values="1"
-    )
-    if not found.rows:
-        raise ClientError(f"Nothing waits in {topic} under {id}: it was delivered or cancelled.")
-    [row] = found.rows
+    row, _ = waiting_message(connection, topic, id, partition=partition)
     pending_rows.reschedule(producer, row, when).result(connection.timeout_s)
-
-
-@dataclass(slots=True)
-class Rejected:
-    """A delayed message that the service refused, and why."""
-
-    topic: str
-    at_ms: int | None
-    reason: str
-    source: str
-    id: str
-    key: bytes | None
-    value: bytes | None
 
 
 @dataclass(slots=True)
 class RejectedPage:
     topics: list[str]
-    rows: list[Rejected]  # the newest first
+    topic: str  # the one that is shown
+    rows: list[RejectedMessage]  # the newest first
     is_whole: bool = True
     unread: dict[int, str] = field(default_factory=dict)
 
@@ -135,27 +123,14 @@ def rejected(connection: HeldClientSettings, topic: str) -> RejectedPage:
         require_readable(connection, topic)
     chosen = topic or (topics[0] if topics else "")
     if not chosen:
-        return RejectedPage(topics, [])
+        return RejectedPage(topics, "", [])
     with closing(Browser(connection, rejected_of(chosen))) as browser:
         page = browser.backwards(
             browser.ends(browser.partitions),
             want=ON_ONE_PAGE * 4,
         )
-    rows = [_rejected(chosen, seen.record) for seen in page.found]
-    return RejectedPage(topics, rows, page.at_the_end, page.unread)
-
-
-def _rejected(topic: str, record: Record) -> Rejected:
-    told = {name: (raw or b"").decode(errors="replace") for name, raw in record.headers}
-    return Rejected(
-        topic,
-        record.timestamp_ms,
-        told.get(headers.REJECTED_REASON, ""),
-        told.get(headers.SOURCE, ""),
-        told.get(headers.ID) or told.get(headers.CANCEL, ""),
-        record.key,
-        record.value,
-    )
+    rows = [rejected_message(seen.record) for seen in page.found]
+    return RejectedPage(topics, chosen, rows, page.at_the_end, page.unread)
 
 
 @dataclass(slots=True)
@@ -166,27 +141,18 @@ class Service:
     waiting: int
     delivered: int
     rejected: int
-    lateness: list[tuple[int | None, int]]  # upper bound in ms, None: beyond; and how many
+    lateness: Lateness
     problems: list[str]
 
 
 def how_it_fares(service: DelayInstances, topics: set[str]) -> Service:
     """Of these topics, as far as the service tells them apart."""
-    told = service.stats()
-    summed: dict[int | None, int] = {}
-    for _, stats in told:
-        for bound, count in stats["lateness_ms"]:
-            summed[bound] = summed.get(bound, 0) + (count or 0)
+    report = report_of(service.stats())
     return Service(
-        len(told),
-        sum(
-            topic["pending"]
-            for _, stats in told
-            for topic in stats["topics"]
-            if topic["topic"] in topics
-        ),
-        sum(stats["delivered"] for _, stats in told),
-        sum(stats["rejected"] for _, stats in told),
-        list(summed.items()),
-        [str(stats["problem"]) for _, stats in told if stats["problem"]],
+        len(report.instances),
+        sum(each.pending for each in report.of(topics)),
+        sum(each.delivered for each in report.instances),
+        sum(each.rejected for each in report.instances),
+        report.lateness,
+        [each.problem for each in report.instances if each.problem],
     )

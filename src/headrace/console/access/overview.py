@@ -14,6 +14,7 @@ from headrace.console.access.held_connection import HeldClientSettings
 from headrace.console.access.parts import Part
 from headrace.contract.companions import DEAD_SUFFIX
 from headrace.contract.delay_topics import REGISTRY
+from headrace.operations.delayed import report_of
 from headrace.operations.group_lags import Looked
 from headrace.operations.replicas import replica_facts
 from headrace.operations.topics import grouped
@@ -76,16 +77,13 @@ def pending(connection: HeldClientSettings) -> Pending | None:
     if REGISTRY not in Topics(connection).cluster.topics:
         return None
     instances = running_service(connection)
-    stats = instances.stats()
+    report = report_of(instances.stats())
     page = instances.pending(limit=DUE_SHOWN)
-    named = [topic["topic"] for _, answer in stats for topic in answer["topics"]]
-    allowed = set(readable(connection, named))
-    topics = [
-        topic for _, answer in stats for topic in answer["topics"] if topic["topic"] in allowed
-    ]
+    allowed = set(readable(connection, [each.topic for each in report.topics]))
+    topics = report.of(allowed)
     return Pending(
-        sum(topic["pending"] for topic in topics),
-        sum(topic["due_next_minute"] for topic in topics),
+        sum(each.pending for each in topics),
+        sum(each.due_next_minute for each in topics),
         [row for row in page.rows if row["topic"] in allowed],
         page.now_ms,
     )

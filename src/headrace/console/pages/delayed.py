@@ -11,7 +11,7 @@ from headrace.console.console import Console
 from headrace.console.query import Unreadable, moment_ms, needed, text_in, whole
 from headrace.console.renderer import link
 from headrace.console.views.commands import Name
-from headrace.console.views.delayed import delayed_row, histogram, lateness_words
+from headrace.console.views.delayed import delayed_row, histogram, lateness_words, rejected_row
 from headrace.console.views.draft import when_from, when_words
 from headrace.console.views.payloads import payload
 from headrace.contract import headers
@@ -108,7 +108,7 @@ async def _reschedule(console: Console, topic: str, id: str, partition: int, whe
 async def show_rejected(console: Console, request: web.Request) -> web.StreamResponse:
     topic = text_in(request.query, "topic")
     found = await console.access.ask(access.rejected, topic)
-    shown = topic or (found.topics[0] if found.topics else "")
+    shown = topic or found.topic
     return console.page(
         request,
         "rejected.html",
@@ -116,6 +116,7 @@ async def show_rejected(console: Console, request: web.Request) -> web.StreamRes
         section="delayed",
         topic=shown,
         found=found,
+        rows=[rejected_row(each) for each in found.rows],
         payload=payload,
         line=console.commands.headrace("delay", "rejected", Name(shown or "TOPIC")),
     )

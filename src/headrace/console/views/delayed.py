@@ -10,6 +10,7 @@ from headrace.client.delay.pending_rows import field_bytes
 from headrace.console.views import words
 from headrace.console.views.overview import time_left
 from headrace.console.views.payloads import Payload, payload
+from headrace.operations.delayed import Lateness, RejectedMessage, latest_of
 
 BARS = 24
 
@@ -66,16 +67,30 @@ def histogram(due_ms: Sequence[int], bars: int = BARS) -> list[Bar]:
     ]
 
 
-def lateness_words(lateness: Sequence[tuple[int | None, int]]) -> str:
+def lateness_words(lateness: Lateness) -> str:
     """`half within 5 ms, 99 % within 20 ms`; "" if nothing was delivered."""
-    total = sum(count for _, count in lateness)
+    if not any(lateness.values()):
+        return ""
     said = []
-    for share, name in ((0.5, "half"), (0.99, "99 %"), (1.0, "all")) if total else ():
-        seen = 0
-        for bound, count in lateness:
-            seen += count
-            if seen >= total * share:
-                within = "later than the last bound" if bound is None else f"within {bound} ms"
-                said.append(f"{name} {within}")
-                break
+    for percent, name in ((50, "half"), (99, "99 %"), (100, "all")):
+        bound = latest_of(lateness, percent)
+        within = "later than the last bound" if bound is None else f"within {bound} ms"
+        said.append(f"{name} {within}")
     return ", ".join(said)
+
+
+@dataclass(slots=True)
+class RejectedRow:
+    at_ms: int | None
+    reason: str
+    source: str
+    id: str
+    key: bytes | None
+    value: bytes | None
+
+
+def rejected_row(found: RejectedMessage) -> RejectedRow:
+    reason, source, id = (
+        (raw or b"").decode(errors="replace") for raw in (found.reason, found.source, found.id)
+    )
+    return RejectedRow(found.at_ms, reason, source, id, found.key, found.value)
