@@ -108,10 +108,10 @@ class Stream:
 class Views:
     """Sends page views; knows how many each partition holds."""
 
-    def __init__(self, broker: Broker, topic: str = TOPIC) -> None:
-        self.topic, self.held = topic, [0] * PARTITIONS
+    def __init__(self, broker: Broker, topic: str = TOPIC, partitions: int = PARTITIONS) -> None:
+        self.topic, self.held = topic, [0] * partitions
         self._connection: socket.socket = wire.connect(broker.port)
-        wire.create_topics_with(self._connection, [topic], partitions=PARTITIONS)
+        wire.create_topics_with(self._connection, [topic], partitions=partitions)
 
     @property
     def sent(self) -> int:
@@ -136,7 +136,8 @@ class Views:
 
     def spread(self, records: Sequence[Record]) -> None:
         """All in one request, the same number into each partition."""
-        self.send({partition: records[partition::PARTITIONS] for partition in range(PARTITIONS)})
+        count = len(self.held)
+        self.send({partition: records[partition::count] for partition in range(count)})
 
     def close(self) -> None:
         self._connection.close()
