@@ -24,7 +24,8 @@ SCHEMA = (
     "at TIMESTAMP, day DATE, tags ARRAY<LONG>, "
     "place STRUCT<city: STRING NOT NULL, zip: LONG>, "
     "lines ARRAY<STRUCT<sku: STRING NOT NULL, price: DOUBLE>>, "
-    "labels MAP<STRING, DOUBLE>, stops ARRAY<STRUCT<at: TIMESTAMP>>"
+    "labels MAP<STRING, DOUBLE>, stops ARRAY<STRUCT<at: TIMESTAMP>>, tiny TINYINT, "
+    "tinies ARRAY<TINYINT>, local TIMESTAMP_NTZ, any VARIANT"
 )
 MORE = "something stands behind"
 NONE, OBJECT = "the value is not JSON", "the value is no JSON object"
@@ -72,7 +73,21 @@ BAD = {
     b'{"id": 1, "money": "much"}': "money is much, which is no number for DECIMAL(10,2)",
     b'{"id": 1, "money": true}': "money is true, which is no number for DECIMAL(10,2)",
     b'{"id": 1, "labels": {"a": 1, "b": 1e999}}': "the number labels is too large",
+    b'{"id": 1, "labels": {"a": 1, "a": 2}}': "labels has a key twice",
+    b'{"id": 1, "tiny": 200}': "tiny is 200, which TINYINT cannot hold",
+    b'{"id": 1, "tiny": -129}': "tiny is -129, which TINYINT cannot hold",
+    b'{"id": 1, "tinies": [1, 255]}': "tinies is 255, which TINYINT cannot hold",
+    b'{"id": 1, "name": 0.1234567890123456789}': (
+        "the field name is 0.1234567890123456789, which its column string would round"
+    ),
+    b'{"id": 1, "name": {"a": [12345678901234567.89]}}': "would round",
+    b'{"id": 1, "place": {"city": 12345678901234567.89}}': "would round",
+    b'{"id": 1, "lines": [{"sku": "a"}, {"sku": 12345678901234567.89}]}': "would round",
+    b'{"id": 1, "any": 1e400}': "which no column can hold exactly",
     # times
+    b'{"id": 1, "local": "2026-03-29T02:30:00Z"}': "which is no time without a zone such as",
+    b'{"id": 1, "local": "2026-03-29 02:30:00+05:00"}': "which is no time without a zone",
+    b'{"id": 1, "local": "2026-03-29T02:30:00 Europe/Berlin"}': "which is no time without a zone",
     b'{"id": 1, "at": "yesterday"}': "at is yesterday, which is no time such as",
     b'{"id": 1, "at": "10:15:00"}': "at is 10:15:00, which is no time such as",
     b'{"id": 1, "at": "T10:15"}': "which is no time such as",
@@ -112,12 +127,23 @@ BAD = {
 GOOD: dict[bytes, dict[str, Any]] = {
     b' {"id": 1} \r\n': {"id": 1},
     b'{"id": 9223372036854775807, "small": -2147483648}': {"id": 2**63 - 1, "small": -(2**31)},
+    b'{"id": 1, "tiny": -128, "tinies": [127, null]}': {"tiny": -128, "tinies": [127, None]},
     b'{"id": 1, "price": 1e308, "money": 1.5}': {"price": 1e308},
     # The last of a name that comes twice; what the schema does not name is left out.
     b'{"id": 1, "id": 2}': {"id": 2},
     b'{"id": 1, "Name": "x", "other": {"id": 5}}': {"id": 1, "name": None},
     b'{"id": 1, "name": "}{ ][ ,"}': {"name": "}{ ][ ,"},
     b'{"id": 1, "name": {"a": [1]}}': {"name": '{"a":[1]}'},  # whole, as text
+    b'{"id": 1, "name": "0.1234567890123456789"}': {"name": "0.1234567890123456789"},
+    b'{"id": 1, "name": "{\\"a\\": 0.1234567890123456789}"}': {
+        "name": '{"a": 0.1234567890123456789}'
+    },
+    b'{"id": 1, "name": {"a": [1.5, 12345678901234567]}}': {
+        "name": '{"a":[1.5,12345678901234567]}'
+    },
+    b'{"id": 1, "local": "2026-03-29T02:30:00.5"}': {
+        "local": datetime.datetime(2026, 3, 29, 2, 30, 0, 500_000)
+    },
     '{"id": 1, "name": "Zürich ☃"}'.encode(): {"name": "Zürich ☃"},
     b'{"id": 1, "at": "0001-01-01T00:00:00Z"}': {"at": "0001-01-01 00:00:00"},
     b'{"id": 1, "at": "9999-12-31T23:59:59.999999Z"}': {"at": "9999-12-31 23:59:59.999999"},

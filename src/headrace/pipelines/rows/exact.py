@@ -1,8 +1,9 @@
 """Times, dates and decimals in JSON: read as they stand, then converted by rules that can be told.
 
 Spark's JSON reader takes a number for seconds and lets it overflow into another century, completes
-"10:15:00" with today's date, and rounds a decimal to the digits of its column. So a time or date is
-read as text and a decimal as VARIANT, which holds each digit. A number is a time in the topic's
+"10:15:00" with today's date, rounds a decimal to the digits of its column, and makes -56 of 200 for
+a TINYINT. So a time or date is read as text, a decimal as VARIANT, which holds each digit, and a
+TINYINT as SMALLINT. A number is a time in the topic's
 `unit`, and must lie between 1990 and 2100: every other unit is out of that by a factor of
 1,000, and the reason names the unit that would fit. Text is a time if it begins with a date.
 """
@@ -28,6 +29,8 @@ NUMBER = r"^-?\d+(\.\d+)?([eE][+-]?\d+)?$"
 PLAIN_NUMBER = r"^-?\d+(\.\d+)?$"
 # Years of more than four digits, or before Christ: Spark reads them, and `strict` says so.
 FAR_DATE = r"^[+-]\d{4,7}-\d{1,2}-\d{1,2}(?:$|[T ])"
+# A time without a zone: nothing but digits behind the date.
+LOCAL_TIME = r"^[+-]?[\d-]+(?:[T ][\d:.]*)?$"
 SHORTEST_DATE, LONGEST_DATE = len("2026-1-1"), len("2026-01-31")
 SHOWN = 80  # letters of a wrong value in its reason
 
@@ -42,6 +45,8 @@ def read_as(kind: DataType) -> DataType:
         return T.StringType()
     if isinstance(kind, T.DecimalType):
         return T.VariantType()
+    if isinstance(kind, T.ByteType):
+        return T.ShortType()
     if isinstance(kind, T.StructType):
         fields = [T.StructField(one.name, read_as(one.dataType), True) for one in kind.fields]
         return T.StructType(fields)
@@ -62,7 +67,7 @@ def is_plain(kind: DataType) -> bool:
         return is_plain(kind.elementType)
     if isinstance(kind, T.MapType):
         return is_plain(kind.valueType)
-    exact = (T.TimestampType, T.TimestampNTZType, T.DateType, T.DecimalType)
+    exact = (T.TimestampType, T.TimestampNTZType, T.DateType, T.DecimalType, T.ByteType)
     return not isinstance(kind, exact)
 
 
@@ -81,28 +86,32 @@ def converted(value: Column, kind: DataType, unit: str) -> Column:
         return F.transform_values(value, lambda _, one: converted(one, kind.valueType, unit))
     if isinstance(kind, T.DecimalType):
         return F.when(_fits(value, kind), _text(value).try_cast(kind))
+    if isinstance(kind, T.ByteType):
+        return F.when(value.between(-128, 127), value.cast(kind))
     if isinstance(kind, T.TimestampType):
         number = value.try_cast("decimal(38,9)")
         return F.when(_begins_with_date(value), value.try_cast("timestamp")).when(
             value.rlike(NUMBER), _moment(number, unit)
         )
     if isinstance(kind, T.TimestampNTZType):
-        return F.when(_begins_with_date(value), value.try_cast("timestamp_ntz"))
+        local = _begins_with_date(value) & value.rlike(LOCAL_TIME)  # Spark would drop a zone
+        return F.when(local, value.try_cast("timestamp_ntz"))
     whole = F.length(value) <= LONGEST_DATE
     far = value.rlike(FAR_DATE) & ~value.contains("T") & ~value.contains(" ")
     return F.when((_begins_with_date(value) & whole) | far, value.try_cast("date"))
 
 
-def has_decimals(kind: DataType) -> bool:
+def uses_variant(kind: DataType) -> bool:
+    """Whether numbers are read by VARIANT, which has no room for more than 38 digits."""
     from pyspark.sql import types as T
 
     if isinstance(kind, T.StructType):
-        return any(has_decimals(one.dataType) for one in kind.fields)
+        return any(uses_variant(one.dataType) for one in kind.fields)
     if isinstance(kind, T.ArrayType):
-        return has_decimals(kind.elementType)
+        return uses_variant(kind.elementType)
     if isinstance(kind, T.MapType):
-        return has_decimals(kind.valueType)
-    return isinstance(kind, T.DecimalType)
+        return uses_variant(kind.valueType)
+    return isinstance(kind, T.DecimalType | T.VariantType)
 
 
 def columns(value: Column, schema: StructType, unit: str) -> list[Column]:
@@ -172,6 +181,8 @@ def why_not(value: Column, kind: DataType, path: str, unit: str) -> Column:
             text.rlike(NUMBER), F.concat(shown, F.lit(f", which {name} cannot hold exactly"))
         ).otherwise(F.concat(shown, F.lit(f", which is no number for {name}")))
     shown = _shown(value, path)
+    if isinstance(kind, T.ByteType):
+        return F.concat(shown, F.lit(", which TINYINT cannot hold"))
     if isinstance(kind, T.TimestampType):
         number = value.try_cast("decimal(38,9)")
         others = [
@@ -194,4 +205,4 @@ def why_not(value: Column, kind: DataType, path: str, unit: str) -> Column:
 def _shown(text: Column, path: str) -> Column:
     from pyspark.sql import functions as F
 
-    return F.concat(F.lit(f"{path} is "), F.substring(text, 1, SHOWN))
+    return F.concat(F.lit(f"{path} is "), F.substring(text.cast("string"), 1, SHOWN))

@@ -223,8 +223,9 @@ def _json(records: DataFrame, topic: Topic) -> tuple[DataFrame, list[Column]]:
         strict.half_pair(text),
     ]
     reasons += strict.reasons(value, F.col(PARSED), schema, topic.unit)
-    if exact.has_decimals(schema):
+    if exact.uses_variant(schema):
         reasons.append(kept_numbers.lost(text))
+    reasons += kept_numbers.rounded_in_text(text, F.col(PARSED), schema, JSON)
     reasons += model_checks.reasons(F.col(PARSED), text, model)
     if not model.defaults:
         return found, reasons
@@ -245,6 +246,7 @@ def _variant(records: DataFrame) -> tuple[DataFrame, list[Column]]:
         F.when(F.col(PARSED)["value"].isNull(), F.lit("the value is not JSON")),
         F.when(~strict.is_one_value(text), F.lit(MORE)),
         strict.half_pair(text),
+        kept_numbers.lost(text),
     ]
 
 

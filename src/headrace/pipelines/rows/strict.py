@@ -2,8 +2,8 @@
 
 They read the first value of a text and leave what stands behind it, put question marks for bytes
 that are no text and for half of a surrogate pair, make a number that is too large for DOUBLE
-infinite, and do not mind a nested field that is NOT NULL and missing. Times, dates and decimals are
-read by `exact`, and what it cannot convert is told here.
+infinite, and do not mind a nested field that is NOT NULL and missing, nor a map that has a key
+twice. Times, dates and decimals are read by `exact`, and what it cannot convert is told here.
 Left as it is, because that is how JSON is commonly read: of a name that comes twice the last value
 counts, a name in other letters (`ID` for `id`) is another name, and names that the schema does not
 have are left out. A number with a fraction in a text column is written as a double.
@@ -98,7 +98,9 @@ def checks(kind: DataType, path: str, unit: str, typed: Column | None = None) ->
     if isinstance(kind, T.ArrayType):
         return [_any(check) for check in checks(kind.elementType, path, unit)]
     if isinstance(kind, T.MapType):
-        return [_of(F.map_values, _any(one)) for one in checks(kind.valueType, path, unit)]
+        twice = Check(_has_a_key_twice, _said(f"{path} has a key twice"))
+        inside = [_of(F.map_values, _any(one)) for one in checks(kind.valueType, path, unit)]
+        return [twice, *inside]
     if isinstance(kind, T.FloatType | T.DoubleType):
         return [Check(_is_infinite, _said(f"the number {path} is too large for its type"))]
     if exact.is_plain(kind):
@@ -173,6 +175,14 @@ def within(step: str, check: Check, *, each: str, values: str) -> Check:
     if step == values:
         return _of(F.map_values, _any(check))
     return _of(lambda value: value[step], check)
+
+
+def _has_a_key_twice(pairs: Column) -> Column:
+    """Spark would keep both values, and show the first or the last one, as it happens."""
+    from pyspark.sql import functions as F
+
+    keys = F.map_keys(pairs)
+    return F.size(keys) != F.size(F.array_distinct(keys))
 
 
 def _is_infinite(number: Column) -> Column:
