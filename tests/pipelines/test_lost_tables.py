@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 from confluent_kafka import TopicPartition
 from pyspark.sql import DataFrame, SparkSession
@@ -12,7 +14,7 @@ from pyspark.sql import functions as F
 
 from headrace.client.admin.topics import Topics
 from headrace.client.connection import ClientSettings
-from headrace.pipelines import Table, Topic, pipeline
+from headrace.pipelines import Jdbc, Table, Topic, pipeline
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.sinks import delta_log
 from headrace.pipelines.sinks.table_writer import delta_memory
@@ -21,6 +23,7 @@ from headrace.pipelines.stream.sink_identity import SinkIdentity
 from headrace.pipelines.stream.span import parse
 from tests.pipelines.conftest import Run
 from tests.pipelines.orders import SCHEMA, expected, new_topic, orders, read, rows_into, table
+from tests.services.servers import Postgres
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -113,6 +116,115 @@ def test_a_parquet_folder_without_its_checkpoint(
     with pytest.raises(PipelineError, match="files is gone, and the checkpoint"):
         run(made).stream(once=True)
     assert not place.exists()
+
+
+@pytest.mark.parametrize(
+    "sink",
+    [
+        Table("older"),
+        Table("older", mode="upsert", key="id"),
+        Table("older", format="iceberg"),
+        Table("older", format="parquet"),
+    ],
+    ids=["append", "upsert", "iceberg", "parquet"],
+)
+def test_an_older_copy_of_a_table_is_not_gone_on_with(
+    sink: Table, connection: ClientSettings, run: Run, tmp_path: Path, spark: SparkSession
+) -> None:
+    topic = new_topic(connection, f"older-{sink.format}-{sink.mode}")
+    made, place = rows_into(sink, topic), tmp_path / "tables" / "older"
+    orders(connection.bootstrap, topic, range(5))
+    run(made).stream(once=True)
+    older = shutil.copytree(place, tmp_path / "older")
+    orders(connection.bootstrap, topic, range(5, 8))
+    run(made).stream(once=True)
+    today = shutil.move(place, tmp_path / "today")
+    shutil.copytree(older, place)
+    orders(connection.bootstrap, topic, range(8, 9))
+    with pytest.raises(PipelineError, match=r"older.*the table is an older copy.*from a copy"):
+        run(made).stream(once=True)
+    shutil.rmtree(place)
+    shutil.move(today, place)
+    run(made).stream(once=True)
+    assert table(spark, place, sink.format) == expected(range(9))
+
+
+def test_another_parquet_folder_in_the_place_of_a_table(
+    connection: ClientSettings, run: Run, tmp_path: Path, spark: SparkSession
+) -> None:
+    """Made by another stream, or by hand: files that no list of the sink names."""
+    topic = new_topic(connection, "parquet-by-hand")
+    made, place = rows_into(Table("files", format="parquet"), topic), tmp_path / "tables" / "files"
+    orders(connection.bootstrap, topic, range(5))
+    run(made).stream(once=True)
+    own = shutil.move(place, tmp_path / "own")
+    other = rows_into(Table("others", format="parquet"), topic)
+    other.name = "other-parquet"
+    run(other).stream(once=True)
+    shutil.copytree(tmp_path / "tables" / "others", place)
+    with pytest.raises(PipelineError, match="files is not the table that the checkpoint of"):
+        run(made).stream(once=True)
+    shutil.rmtree(place / "_spark_metadata")
+    with pytest.raises(PipelineError, match="files has come to none of"):
+        run(made).stream(once=True)
+    shutil.rmtree(place)
+    shutil.move(own, place)
+    run(made).stream(once=True)
+    assert table(spark, place, "parquet") == expected(range(5))
+
+
+def test_another_table_of_postgresql_in_the_place_of_one(
+    connection: ClientSettings, run: Run, postgres: Postgres
+) -> None:
+    topic = new_topic(connection, "postgresql-by-hand")
+    url = f"jdbc:postgresql://{postgres.place}"
+    made = rows_into(Jdbc("by_hand", url=url, options={"user": "headrace"}), topic)
+
+    def asked(*statements: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(f"postgresql://headrace@{postgres.place}") as database:
+            for one in statements:
+                answer = database.execute(one)
+            return answer.fetchall() if answer.description else []
+
+    orders(connection.bootstrap, topic, range(3))
+    run(made).stream(once=True)
+    asked("CREATE TABLE of_before AS TABLE by_hand", "CREATE TABLE b AS TABLE headrace_batches")
+    asked("CREATE TABLE kept AS TABLE by_hand", "DROP TABLE by_hand")
+    asked("ALTER TABLE kept RENAME TO by_hand")
+    with pytest.raises(PipelineError, match="by_hand is not the table that the checkpoint of"):
+        run(made).stream(once=True)
+    # A copy of both is another matter, if it is not older.
+    asked("DROP TABLE headrace_batches", "CREATE TABLE headrace_batches AS TABLE b")
+    asked("ALTER TABLE headrace_batches ADD PRIMARY KEY (stream)")
+    orders(connection.bootstrap, topic, range(3, 5))
+    run(made).stream(once=True)
+    assert asked("SELECT id FROM by_hand ORDER BY id") == [(n,) for n in range(5)]
+    asked("DROP TABLE by_hand", "CREATE TABLE by_hand AS TABLE of_before")
+    asked("DROP TABLE headrace_batches", "CREATE TABLE headrace_batches AS TABLE b")
+    asked("ALTER TABLE headrace_batches ADD PRIMARY KEY (stream)")
+    with pytest.raises(PipelineError, match="by_hand has come to batch 0 of .*an older copy"):
+        run(made).stream(once=True)
+
+
+def test_a_table_of_postgresql_that_goes_while_a_stream_runs_is_not_created_again(
+    connection: ClientSettings, run: Run, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(connection, "dropped-meanwhile")
+    url = f"jdbc:postgresql://{postgres.place}"
+    made = rows_into(Jdbc("goes", url=url, options={"user": "headrace"}), topic)
+    orders(connection.bootstrap, topic, range(60))  # two batches
+    kept = SinkIdentity.after_batch
+
+    def after_batch(sink: SinkIdentity) -> None:
+        kept(sink)
+        with psycopg.connect(f"postgresql://headrace@{postgres.place}") as database:
+            database.execute("DROP TABLE goes")
+
+    monkeypatch.setattr(SinkIdentity, "after_batch", after_batch)
+    with pytest.raises(PipelineError, match="goes was dropped or created again while it was"):
+        run(made).stream(once=True)
+    with psycopg.connect(f"postgresql://headrace@{postgres.place}") as database:
+        assert database.execute("SELECT to_regclass('goes')").fetchall() == [(None,)]
 
 
 def test_numbers_are_not_replaced_by_those_of_the_records_that_are_left(

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 VIEW = "headrace_batch"
+# Texts that Delta and Parquet read as null from the name of a partition's folder.
+READ_AS_NULL = ("", "__HIVE_DEFAULT_PARTITION__")
 # Of a row that takes the row of its key out of the table.
 DELETED = "_headrace_deleted"
 # In the summaries of Iceberg's snapshots.
@@ -200,7 +202,12 @@ class TableWriter:
     # ---- appended
 
     def _append_to_delta(self, rows: DataFrame, once: Once | None) -> None:
-        writer = rows.write.format("delta").mode("append").options(**self.table.options)
+        writer = (
+            self._with_partitions(rows)
+            .write.format("delta")
+            .mode("append")
+            .options(**self.table.options)
+        )
         if self.table.partition_by:
             writer = writer.partitionBy(*self.table.partition_by)
         if once is not None:
@@ -208,7 +215,12 @@ class TableWriter:
         writer.save(self.location)
 
     def _to_parquet(self, rows: DataFrame) -> None:
-        writer = rows.write.format("parquet").mode("append").options(**self.table.options)
+        writer = (
+            self._with_partitions(rows)
+            .write.format("parquet")
+            .mode("append")
+            .options(**self.table.options)
+        )
         if self.table.partition_by:
             writer = writer.partitionBy(*self.table.partition_by)
         writer.save(self.location)
@@ -235,7 +247,7 @@ class TableWriter:
     def stream_of_parquet(self, rows: DataFrame) -> DataStreamWriter:
         """Spark's own sink, which writes the stream without asking us batch by batch."""
         self.must_fit_parquet(rows)
-        writer = rows.writeStream
+        writer = self._with_partitions(rows).writeStream
         if self.table.partition_by:
             writer = writer.partitionBy(*self.table.partition_by)
         return writer.format("parquet").outputMode("append").option("path", self.location)
@@ -291,26 +303,42 @@ class TableWriter:
             kept.unpersist()
 
     def _refuse_empty_partitions(self, rows: DataFrame) -> None:
-        """Delta keeps an empty text in the name of a partition as null. As a key it would not be
-        found again, or would become one row with null, which is another key."""
+        """As a key an empty text would not be found again, or would become one row with null, which
+        is another key."""
         from pyspark.sql import functions as F
-        from pyspark.sql.types import StringType
 
-        texts = [
-            key
-            for key in self.table.keys
-            if key in self.table.partition_by and isinstance(rows.schema[key].dataType, StringType)
-        ]
+        texts = self._text_partitions(rows)
         if not texts:
             return
-        empty = [F.max(F.col(quoted(key)) == "").alias(key) for key in texts]
-        [found] = rows.agg(*empty).collect()
-        if named := [key for key in texts if found[key]]:
-            raise PipelineError(
-                f"A row for {self.table.name} has an empty text in its key {', '.join(named)}, by "
-                "which the table is partitioned, and Delta keeps that as null, another key: "
-                "replace the empty text in the function, or leave the column out of partition_by=."
-            )
+        nulls = [F.max(F.col(quoted(one)).isin(*READ_AS_NULL)).alias(one) for one in texts]
+        [found] = rows.agg(*nulls).collect()
+        if named := [one for one in texts if found[one]]:
+            raise PipelineError(self._why_not_null(", ".join(named)))
+
+    def _with_partitions(self, rows: DataFrame) -> DataFrame:
+        """The rows; writing one whose partition would be read as null fails."""
+        from pyspark.sql import functions as F
+
+        checked = {}
+        for name in self._text_partitions(rows):
+            text = F.col(quoted(name))
+            wrong = F.raise_error(F.lit(self._why_not_null(name)))
+            checked[name] = F.when(text.isin(*READ_AS_NULL), wrong).otherwise(text)
+        return rows.withColumns(checked) if checked else rows
+
+    def _text_partitions(self, rows: DataFrame) -> list[str]:
+        from pyspark.sql.types import StringType
+
+        kinds = {one.name.lower(): one.dataType for one in rows.schema.fields}
+        named = self.table.partition_by
+        return [one for one in named if isinstance(kinds.get(one.lower()), StringType)]
+
+    def _why_not_null(self, named: str) -> str:
+        return (
+            f"A row for {self.table.name} has an empty text in {named}, by which the table is "
+            f"partitioned, and {self.table.format.capitalize()} keeps that as null: replace the "
+            "empty text in the function, or leave the column out of partition_by=."
+        )
 
     def _fetched(self, rows: DataFrame) -> pyarrow.Table | None:
         """None: they are many or long this time, and Spark gives its driver no more than

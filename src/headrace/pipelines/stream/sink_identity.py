@@ -40,6 +40,7 @@ class SinkIdentity:
     folder: Folder
     writer: Writer
     spark: SparkSession
+    known: bool = False  # the table has been seen, and has an id
     version: int = -1  # of the table, as far as it is known
     log: tuple[int, int] | None = None  # the device and the number of the log's folder
 
@@ -83,7 +84,7 @@ class SinkIdentity:
         """The first batch of a stream makes the table; each one changes it."""
         if not self.pipeline.sink.knows_batches:
             return
-        if not self.folder.kept_with_identity("table"):
+        if not self.known:
             memory = self.writer.into.memory(self.spark)
             if memory is not None:
                 self._keep(memory)
@@ -92,6 +93,7 @@ class SinkIdentity:
 
     def _keep(self, memory: TableMemory) -> None:
         self.folder.keep_with_identity(table=memory.id)
+        self.known = bool(memory.id)
         self.log = _log_of(self.writer.location)
         self._keep_version(memory.version)
 
