@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.pipelines.declaration import Table
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.sinks import delta_log, small_upserts, table_columns
+from headrace.pipelines.sinks import delta_log, partition_texts, small_upserts, table_columns
 from headrace.pipelines.sinks.console_lines import Once, Say
 from headrace.pipelines.sinks.deleted_keys import DeletedKeys
 from headrace.pipelines.sinks.latest import Latest
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 VIEW = "headrace_batch"
-# Texts that Delta and Parquet read as null from the name of a partition's folder.
-READ_AS_NULL = ("", "__HIVE_DEFAULT_PARTITION__")
 # Of a row that takes the row of its key out of the table.
 DELETED = "_headrace_deleted"
 # In the summaries of Iceberg's snapshots.
@@ -203,7 +201,7 @@ class TableWriter:
 
     def _append_to_delta(self, rows: DataFrame, once: Once | None) -> None:
         writer = (
-            self._with_partitions(rows)
+            partition_texts.checked(rows, self.table)
             .write.format("delta")
             .mode("append")
             .options(**self.table.options)
@@ -216,7 +214,7 @@ class TableWriter:
 
     def _to_parquet(self, rows: DataFrame) -> None:
         writer = (
-            self._with_partitions(rows)
+            partition_texts.checked(rows, self.table)
             .write.format("parquet")
             .mode("append")
             .options(**self.table.options)
@@ -247,7 +245,7 @@ class TableWriter:
     def stream_of_parquet(self, rows: DataFrame) -> DataStreamWriter:
         """Spark's own sink, which writes the stream without asking us batch by batch."""
         self.must_fit_parquet(rows)
-        writer = self._with_partitions(rows).writeStream
+        writer = partition_texts.checked(rows, self.table).writeStream
         if self.table.partition_by:
             writer = writer.partitionBy(*self.table.partition_by)
         return writer.format("parquet").outputMode("append").option("path", self.location)
@@ -287,7 +285,7 @@ class TableWriter:
             chosen = self.deleted.without_older(chosen, once[1])
         kept = chosen.persist()
         try:
-            self._refuse_empty_partitions(kept)
+            partition_texts.refuse_nulls(kept, self.table)
             part = touched(kept, keys, self.table.partition_by)
             self.few = part.text_bytes <= small_upserts.MOST_TEXT_BYTES and (
                 part.looked or not part.rows
@@ -301,44 +299,6 @@ class TableWriter:
                 self._merge(fitted, latest, part)
         finally:
             kept.unpersist()
-
-    def _refuse_empty_partitions(self, rows: DataFrame) -> None:
-        """As a key an empty text would not be found again, or would become one row with null, which
-        is another key."""
-        from pyspark.sql import functions as F
-
-        texts = self._text_partitions(rows)
-        if not texts:
-            return
-        nulls = [F.max(F.col(quoted(one)).isin(*READ_AS_NULL)).alias(one) for one in texts]
-        [found] = rows.agg(*nulls).collect()
-        if named := [one for one in texts if found[one]]:
-            raise PipelineError(self._why_not_null(", ".join(named)))
-
-    def _with_partitions(self, rows: DataFrame) -> DataFrame:
-        """The rows; writing one whose partition would be read as null fails."""
-        from pyspark.sql import functions as F
-
-        checked = {}
-        for name in self._text_partitions(rows):
-            text = F.col(quoted(name))
-            wrong = F.raise_error(F.lit(self._why_not_null(name)))
-            checked[name] = F.when(text.isin(*READ_AS_NULL), wrong).otherwise(text)
-        return rows.withColumns(checked) if checked else rows
-
-    def _text_partitions(self, rows: DataFrame) -> list[str]:
-        from pyspark.sql.types import StringType
-
-        kinds = {one.name.lower(): one.dataType for one in rows.schema.fields}
-        named = self.table.partition_by
-        return [one for one in named if isinstance(kinds.get(one.lower()), StringType)]
-
-    def _why_not_null(self, named: str) -> str:
-        return (
-            f"A row for {self.table.name} has an empty text in {named}, by which the table is "
-            f"partitioned, and {self.table.format.capitalize()} keeps that as null: replace the "
-            "empty text in the function, or leave the column out of partition_by=."
-        )
 
     def _fetched(self, rows: DataFrame) -> pyarrow.Table | None:
         """None: they are many or long this time, and Spark gives its driver no more than
