@@ -160,12 +160,20 @@ def _may_hold_a_long_number(kind: DataType, value: Column) -> Column:
         return F.coalesce(may, F.lit(False))
     if isinstance(kind, T.ArrayType):
         inside = kind.elementType
+        if isinstance(inside, T.StringType):  # without a function for each item
+            whole = F.array_join(value, ",")
+            return F.coalesce(_is_long(whole) & whole.contains("."), F.lit(False))
         some = F.exists(value, lambda one: _may_hold_a_long_number(inside, one))
         return F.coalesce(some, F.lit(False))
     begins = ((value >= "0") & (value < ":")) | value.startswith("-")
     begins = begins | value.startswith("{") | value.startswith("[")
-    long = F.octet_length(value) > DOUBLE_DIGITS
-    return F.coalesce(begins & long & value.contains("."), F.lit(False))
+    return F.coalesce(_is_long(value) & begins & value.contains("."), F.lit(False))
+
+
+def _is_long(text: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.octet_length(text) > DOUBLE_DIGITS
 
 
 def _may_round(kind: DataType) -> bool:

@@ -42,7 +42,7 @@ class Check:
 def is_list(text: Column) -> Column:
     from pyspark.sql import functions as F
 
-    return F.ltrim(text, F.lit(BLANK)).startswith("[")
+    return ~text.startswith("{") & F.ltrim(text, F.lit(BLANK)).startswith("[")
 
 
 def is_one_value(text: Column) -> Column:
@@ -55,11 +55,14 @@ def is_one_value(text: Column) -> Column:
 
 
 def is_one_object(text: Column) -> Column:
-    """The same of text that begins with a whole JSON object. Where the first brace that closes is
-    the last letter there is nothing behind it, which is seen without reading it a second time."""
+    """The same of text that begins with a whole JSON object. Where the only brace that closes is
+    the last byte there is nothing behind it, which is seen without reading it a second time.
+    `contains` looks at bytes; `instr`, which looks at letters, took ten times as long."""
     from pyspark.sql import functions as F
 
-    return (F.instr(text, "}") == F.length(text)) | is_one_value(text)
+    without_last = F.substring(text.cast("binary"), F.lit(1), F.octet_length(text) - 1)
+    only_at_the_end = text.endswith("}") & ~without_last.cast("string").contains("}")
+    return only_at_the_end | is_one_value(text)
 
 
 def half_pair(text: Column) -> Column:
