@@ -36,6 +36,8 @@ def test_a_value_is_read_once(spark: SparkSession, way: str) -> None:
         ids = {"page-views": "NN4FUNB8RIaAxdvrp36PAw"}
         frame = record_rows.bad(found, page_views, ids, DEFAULT_BYTES)
     plan = frame._jdf.queryExecution().optimizedPlan().toString()
-    # Which field does not fit is looked for in dead letters, by other readings.
+    # Which field does not fit is looked for in dead letters, by other readings. As VARIANT a value
+    # is read again only where text looks like a long number.
     assert plan.count("from_json(StructField(id,StringType") == 1, plan
-    assert way == "dead letters" or plan.count("from_json") == 1, plan
+    as_variant = plan.count("from_json(StructField(id,VariantType")
+    assert way == "dead letters" or plan.count("from_json") == 1 + as_variant, plan
