@@ -23,6 +23,7 @@ from headrace.protocol.messages import (
     alter_configs,
     alter_partition_reassignments,
     alter_replica_log_dirs,
+    alter_share_group_offsets,
     alter_user_scram_credentials,
     consumer_group_describe,
     consumer_group_heartbeat,
@@ -32,6 +33,7 @@ from headrace.protocol.messages import (
     delete_acls,
     delete_groups,
     delete_records,
+    delete_share_group_offsets,
     delete_share_group_state,
     delete_topics,
     describe_acls,
@@ -42,6 +44,7 @@ from headrace.protocol.messages import (
     describe_log_dirs,
     describe_producers,
     describe_quorum,
+    describe_share_group_offsets,
     describe_topic_partitions,
     describe_transactions,
     describe_user_scram_credentials,
@@ -70,6 +73,8 @@ from headrace.protocol.messages import (
     read_share_group_state_summary,
     share_acknowledge,
     share_fetch,
+    share_group_describe,
+    share_group_heartbeat,
     sync_group,
     txn_offset_commit,
     update_features,
@@ -87,6 +92,7 @@ REFUSALS = {
 
 Need = tuple[ResourceType, str, Operation]
 NEW_TOPIC, GROUP, TRANSACTIONAL_ID = "not-there-yet", "readers", "payer"
+SHARE_GROUP = "sharers"
 TOPIC_TYPE, BROKER_TYPE, GROUP_TYPE = 2, 4, 32  # of what has settings
 
 
@@ -135,8 +141,8 @@ def on_topic(operation: Operation, name: str = "orders") -> Need:
     return ResourceType.TOPIC, name, operation
 
 
-def on_group(operation: Operation) -> Need:
-    return ResourceType.GROUP, GROUP, operation
+def on_group(operation: Operation, name: str = GROUP) -> Need:
+    return ResourceType.GROUP, name, operation
 
 
 def on_cluster(operation: Operation) -> Need:
@@ -310,6 +316,18 @@ def _txn_offsets(scene: Scene, version: int) -> Message:
     part = txn_offset_commit.TxnOffsetCommitRequestPartition(0, 1, -1, "")
     topic = txn_offset_commit.TxnOffsetCommitRequestTopic(scene.topic, [part])
     return txn_offset_commit.TxnOffsetCommitRequest(TRANSACTIONAL_ID, GROUP, 77, 0, topics=[topic])
+
+
+def _describe_share_offsets(scene: Scene, version: int) -> Message:
+    topic = describe_share_group_offsets.DescribeShareGroupOffsetsRequestTopic(scene.topic, [0])
+    group = describe_share_group_offsets.DescribeShareGroupOffsetsRequestGroup(SHARE_GROUP, [topic])
+    return describe_share_group_offsets.DescribeShareGroupOffsetsRequest([group])
+
+
+def _alter_share_offsets(scene: Scene, version: int) -> Message:
+    part = alter_share_group_offsets.AlterShareGroupOffsetsRequestPartition(0, 0)
+    topic = alter_share_group_offsets.AlterShareGroupOffsetsRequestTopic(scene.topic, [part])
+    return alter_share_group_offsets.AlterShareGroupOffsetsRequest(SHARE_GROUP, [topic])
 
 
 def _share_state(api: ModuleType, request: type[Message], topic: type[Message]) -> Any:
@@ -527,6 +545,21 @@ CASES: tuple[Case, ...] = (
          lambda scene, version: end_txn.EndTxnRequest(TRANSACTIONAL_ID, 77, 0, True)),
     Case("markers", write_txn_markers, (on_cluster(CLUSTER_ACTION),), _markers),
     Case("markers of an administrator", write_txn_markers, (on_cluster(ALTER),), _markers),
+    Case("a member of a share group", share_group_heartbeat,
+         (on_group(READ, SHARE_GROUP), on_topic(DESCRIBE)),
+         lambda scene, version: share_group_heartbeat.ShareGroupHeartbeatRequest(
+             SHARE_GROUP, "member-0123456789abcdef", 0, None, [scene.topic])),
+    Case("describe share groups", share_group_describe, (on_group(DESCRIBE, SHARE_GROUP),),
+         lambda scene, version: share_group_describe.ShareGroupDescribeRequest([SHARE_GROUP])),
+    Case("describe offsets of share groups", describe_share_group_offsets,
+         (on_group(DESCRIBE, SHARE_GROUP), on_topic(DESCRIBE)), _describe_share_offsets),
+    Case("set offsets of a share group", alter_share_group_offsets,
+         (on_group(READ, SHARE_GROUP), on_topic(READ)), _alter_share_offsets),
+    Case("forget offsets of a share group", delete_share_group_offsets,
+         (on_group(DELETE, SHARE_GROUP), on_topic(READ)),
+         lambda scene, version: delete_share_group_offsets.DeleteShareGroupOffsetsRequest(
+             SHARE_GROUP,
+             [delete_share_group_offsets.DeleteShareGroupOffsetsRequestTopic(scene.topic)])),
     Case("begin the state of a share partition", initialize_share_group_state,
          (on_cluster(CLUSTER_ACTION),), _share_state(
              initialize_share_group_state,

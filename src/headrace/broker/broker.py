@@ -18,7 +18,7 @@ from headrace.broker.coordinators.coordinators import Coordinator
 from headrace.broker.coordinators.groups import GROUP_KEY, GroupCoordinator
 from headrace.broker.coordinators.producer_ids import ProducerIds
 from headrace.broker.coordinators.share_state_access import ShareStateAccess
-from headrace.broker.coordinators.share_states import SHARE_FEATURE, SHARE_KEY
+from headrace.broker.coordinators.share_states import SHARE_KEY
 from headrace.broker.coordinators.transactions import TRANSACTION_KEY, TransactionCoordinator
 from headrace.broker.records.fetch_sessions import FetchSessions
 from headrace.broker.replicas.in_sync_upkeep import InSyncUpkeep
@@ -205,7 +205,7 @@ class Broker:
 
     @property
     def share_groups_served(self) -> bool:
-        return self.image.features.get(SHARE_FEATURE, 0) > 0
+        return self.image.serves_share_groups
 
     def partition_changed(self, leader: PartitionLeader) -> None:
         """Something a fetch or a produce may wait for has happened to this partition."""
@@ -357,7 +357,7 @@ class Broker:
             self.coordinators_follow()
             names = frozenset(before.topics_by_id[topic_id].name for topic_id in gone)
             self.groups.forget_topics(names)
-            self.share_states.here.forget_topics(frozenset(gone))
+            self.share_states.forget_topics(frozenset(gone))
 
     def _follow_configs(self, before: MetadataImage, image: MetadataImage) -> None:
         """Topics inherit from brokers: where only topics have changed, the others have not."""

@@ -143,7 +143,7 @@ def _not_supported(definition: Definition) -> str:
 # ---- groups and client metrics -------------------------------------------------------------------
 
 # Kinds of groups whose settings are known, and whose APIs are not served.
-KINDS_NOT_SERVED = ("share", "streams")
+KINDS_NOT_SERVED = ("streams",)
 # A group's setting, and the broker's settings between which it must lie.
 _GROUP_BOUNDS: dict[str, tuple[str | None, str | None]] = {
     **{
@@ -185,7 +185,7 @@ def validate_group_configs(settings: Mapping[str, str], broker: Mapping[str, Any
 
 
 def refuse_groups_that_are_not_served(changed: Iterable[str]) -> None:
-    """Refuses settings of share and streams groups: they would be kept, and nothing would follow.
+    """Refuses settings of streams groups: they would be kept, and nothing would follow.
     `changed` are the names that are set now; those of a folder from Apache Kafka may stay."""
     for name in changed:
         kind = name.partition(".")[0]

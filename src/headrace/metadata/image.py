@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from headrace.metadata.features import KRAFT_VERSION, METADATA_VERSION, LevelRange
+from headrace.metadata.features import KRAFT_VERSION, METADATA_VERSION, SHARE_VERSION, LevelRange
 
 NO_LEADER = -1
 
@@ -135,6 +135,10 @@ class MetadataImage:
         if not self.kraft_version:
             return self.features
         return {**self.features, KRAFT_VERSION: self.kraft_version}
+
+    @property
+    def serves_share_groups(self) -> bool:
+        return self.features.get(SHARE_VERSION, 0) > 0
 
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:
         return self.configs.get((resource_type, name), _EMPTY)

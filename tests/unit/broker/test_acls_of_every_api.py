@@ -14,10 +14,12 @@ import pytest
 from headrace.broker.broker import Broker
 from headrace.protocol.acls import OPERATIONS_ON, Operation, ResourceType
 from headrace.protocol.messages import (
+    alter_share_group_offsets,
     create_acls,
     find_coordinator,
     init_producer_id,
     offset_commit,
+    update_features,
 )
 from headrace.serving.authorization import allowed_by
 from headrace.serving.principal import Principal
@@ -25,6 +27,7 @@ from tests.conformance.rights import (
     CASES,
     GROUP,
     REFUSALS,
+    SHARE_GROUP,
     TRANSACTIONAL_ID,
     Case,
     Need,
@@ -57,9 +60,13 @@ class Guarded:
             super_users="User:ANONYMOUS",
             offsets_topic_num_partitions=1,
             transaction_state_log_num_partitions=1,
+            share_coordinator_state_topic_num_partitions=1,
         )
         self.scene = Scene(topic_id=self.rig.create("orders"))
         ask = self.rig.ask
+        level = update_features.FeatureUpdateKey("share.version", 1, upgrade_type=1)
+        request = update_features.UpdateFeaturesRequest(1_000, [level])
+        assert ask(update_features, request, version=1).error_code == 0
         for key, kind in ((GROUP, 0), (TRANSACTIONAL_ID, 1)):
             ask(find_coordinator, find_coordinator.FindCoordinatorRequest(key, kind, [key]))
         ask(init_producer_id, init_producer_id.InitProducerIdRequest(TRANSACTIONAL_ID, 10_000))
@@ -68,6 +75,13 @@ class Guarded:
         commit = offset_commit.OffsetCommitRequest(GROUP, -1, "", None, -1, [topic])
         [answered] = ask(offset_commit, commit, version=9).topics
         assert answered.partitions[0].error_code == 0
+        offset = alter_share_group_offsets.AlterShareGroupOffsetsRequestPartition(0, 0)
+        share = alter_share_group_offsets.AlterShareGroupOffsetsRequestTopic("orders", [offset])
+        ask(
+            alter_share_group_offsets,
+            alter_share_group_offsets.AlterShareGroupOffsetsRequest(SHARE_GROUP, [share]),
+        )
+        self.rig.advance(1_000)  # the topic of the states is made
 
     def grant(self, *needs: Need) -> None:
         wanted = [creation(need, str(NOBODY)) for need in needs]

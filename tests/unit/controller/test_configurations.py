@@ -100,7 +100,7 @@ def answer_of(decided: Alterations) -> tuple[int, dict[str, str | None]]:
         ((GROUP, "g", ("consumer.session.timeout.ms", SET, "5")), INVALID_CONFIG),
         ((GROUP, "g", ("consumer.session.timeout.ms", APPEND, "5")), INVALID_CONFIG),
         ((GROUP, "g", ("foo", DELETE, None)), NONE),
-        ((GROUP, "g", ("share.auto.offset.reset", SET, "earliest")), INVALID_CONFIG),
+        ((GROUP, "g", ("share.auto.offset.reset", SET, "earliest")), NONE),
         ((GROUP, "g", ("streams.num.standby.replicas", SET, "1")), INVALID_CONFIG),
         ((GROUP, "g", ("share.auto.offset.reset", DELETE, None)), NONE),
         ((GROUP, "", ("consumer.session.timeout.ms", SET, "50000")), INVALID_REQUEST),

@@ -151,7 +151,7 @@ def test_documentation_is_one_or_two_plain_sentences() -> None:
 
 
 def test_what_is_called_honoured_is_read_by_somebody() -> None:
-    """By its name, outside of the tables; or by way of the topics that inherit it."""
+    """By its name, outside of the tables; or by way of the topics and groups that inherit it."""
     package = Path(headrace.__file__).parent
     tables = package / "metadata" / "config_definitions"
     code = "".join(
@@ -159,7 +159,12 @@ def test_what_is_called_honoured_is_read_by_somebody() -> None:
         for path in package.rglob("*.py")
         if tables not in path.parents and path.name != "config_validation.py"
     )
-    inherited = {s.name for definition in TOPIC_SETTINGS.values() for s in definition.synonyms}
+    inherited = {
+        synonym.name
+        for table in (TOPIC_SETTINGS, GROUP_SETTINGS)
+        for definition in table.values()
+        for synonym in definition.synonyms
+    }
     for table in (TOPIC_SETTINGS, BROKER_SETTINGS):
         for name, definition in table.items():
             if definition.standing is Standing.HONOURED and name not in inherited:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.broker.coordinators.coordinators import Coordinator, replicas_of_topic
 from headrace.broker.coordinators.partition_journal import journal_of
+from headrace.broker.coordinators.share_group_states import begin_states
 from headrace.coordination.group import offset_rules
 from headrace.coordination.group.classic_answers import Client
 from headrace.coordination.group.consumer_group import ConsumerGroup
@@ -15,7 +16,8 @@ from headrace.coordination.group.machine import GroupMachine
 from headrace.coordination.group.offsets import OffsetCopies
 from headrace.coordination.group.settings import GroupSettings, ShareGroupSettings
 from headrace.coordination.group.subscriptions import EVERYTHING, Sight, long_trials
-from headrace.coordination.shard import UNKNOWN, Later, Shard
+from headrace.coordination.shard import UNKNOWN, Decision, Later, Shard
+from headrace.environment import Now
 from headrace.metadata import configs
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import ErrorCode, KafkaError
@@ -113,6 +115,23 @@ class GroupCoordinator(Coordinator):
             },
         )
 
+    def ask_shard(
+        self, shard: Shard, now: Now, decide: Callable[..., Decision], *arguments: Any
+    ) -> Any | WaitingRequest:
+        response = super().ask_shard(shard, now, decide, *arguments)
+        machine: GroupMachine = shard.machine  # type: ignore[assignment]
+        if machine.share.to_initialize:
+            wanted, machine.share.to_initialize = machine.share.to_initialize, []
+            for initialization in wanted:
+                begin_states(self._broker, initialization)
+        return response
+
+    def forget_shared_topics(self, topic_ids: frozenset[bytes]) -> None:
+        """Share groups have no state of deleted topics; the share coordinator forgets it itself."""
+        for shard in list(self.shards.values()):
+            with suppress(KafkaError):  # looked for again when the groups are loaded
+                self.ask_shard(shard, self._broker.now, forget_shared_topics, topic_ids)
+
     def forget_topics(self, topics: frozenset[str]) -> None:
         """The topics are deleted: nobody has a place in them any more."""
         if self.loading:
@@ -142,6 +161,10 @@ class GroupCoordinator(Coordinator):
             yield
 
     def _opened(self, shard: Shard) -> None:
+        machine: GroupMachine = shard.machine  # type: ignore[assignment]
+        if machine.share.groups and shard.damage is None:
+            with suppress(KafkaError):
+                self.ask_shard(shard, self._broker.now, forget_unknown_topics)
         if self._gone_meanwhile:
             made_again = self._broker.image.topics.keys()
             self._forget_topics(shard, frozenset(self._gone_meanwhile - made_again))
@@ -188,6 +211,24 @@ def count_of_offsets(broker: Broker, group_id: str) -> int:
     except KafkaError:
         return 0
     return len(machine.offsets.of(group_id))
+
+
+def forget_shared_topics(machine: GroupMachine, topic_ids: frozenset[bytes]) -> Decision:
+    return machine.share.forget_topics(topic_ids)
+
+
+def forget_unknown_topics(machine: GroupMachine) -> Decision:
+    known = machine.share.image().topics_by_id
+    kept = [key for group in machine.share.groups.values() for one in group.shared for key in one]
+    return machine.share.forget_topics(frozenset(key for key in kept if key not in known))
+
+
+def is_share_group(broker: Broker, group_id: str) -> bool:
+    """Whether this broker coordinates a share group of this name; KafkaError if another broker
+    coordinates the name."""
+    shard = broker.groups.shard_of(group_id)
+    machine: GroupMachine = shard.machine  # type: ignore[assignment]
+    return group_id in machine.share.groups
 
 
 def sight_of(broker: Broker, call: Call) -> Sight:

@@ -280,6 +280,11 @@ class ShareStateAccess:
     def _topic_made(self, _: Any) -> None:
         self._makes_topic = False
 
+    def forget_topics(self, topic_ids: frozenset[bytes]) -> None:
+        """The topics are deleted: their states go, and groups know that."""
+        self.here.forget_topics(topic_ids)
+        self._broker.groups.forget_shared_topics(topic_ids)
+
     # --- answers
 
     def _answered(self, request: StateRequest, result: Any) -> None:
@@ -289,12 +294,14 @@ class ShareStateAccess:
             return
         queue = self._queues[request.key]
         assert queue[0] is request, "requests of one share partition run one after the other"
-        queue.popleft()
-        if queue:
-            self._ask(queue[0])
-        else:
-            del self._queues[request.key]
-        request.reply(result)
+        try:
+            request.reply(result)  # may add another request of this key, which waits
+        finally:
+            queue.popleft()
+            if queue:
+                self._ask(queue[0])
+            else:
+                del self._queues[request.key]
 
     def _rest(self, request: StateRequest, code: ErrorCode) -> None:
         now_ms = self._broker.now.monotonic_ms

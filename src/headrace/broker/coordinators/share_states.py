@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 SHARE_STATE_TOPIC = "__share_group_state"
 SHARE_KEY = 2  # FindCoordinator's type of a share partition
-SHARE_FEATURE = "share.version"
 # Fewer records before the first snapshot are not worth snapshots of quiet partitions.
 WORTH_REFRESHING = 1_000
 

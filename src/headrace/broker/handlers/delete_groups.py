@@ -1,5 +1,6 @@
 """DeleteGroups, v0-2: forget groups without members, and all their offsets (KIP-229).
 
+A share group goes after the states of its partitions.
 v1 throttle time. v2 flexible. Needs DELETE on each group.
 """
 
@@ -9,7 +10,8 @@ from functools import partial
 
 from headrace.broker.broker import Broker
 from headrace.broker.coordinators.coordinator_waits import after_all, refused_alone
-from headrace.broker.coordinators.groups import count_of_offsets
+from headrace.broker.coordinators.groups import count_of_offsets, is_share_group
+from headrace.broker.coordinators.share_group_states import delete_share_group
 from headrace.coordination.group import offset_rules
 from headrace.protocol.acls import Operation
 from headrace.protocol.errors import KafkaError
@@ -49,7 +51,10 @@ def delete(
         response.results.append(result)
         try:
             require(broker, call, Operation.DELETE, GROUP, group_id)
-            answer = broker.groups.ask(group_id, call.now, offset_rules.delete_group, group_id)
+            if is_share_group(broker, group_id):
+                answer = delete_share_group(broker, group_id)
+            else:
+                answer = broker.groups.ask(group_id, call.now, offset_rules.delete_group, group_id)
         except KafkaError as refusal:
             result.error_code = refusal.code
             continue

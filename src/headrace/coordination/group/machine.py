@@ -13,7 +13,14 @@ from typing import Any
 
 from headrace.coordination.deadlines import Deadlines
 from headrace.coordination.group import classic_answers as classic
-from headrace.coordination.group import consumer, consumer_group, offset_rules, records
+from headrace.coordination.group import (
+    consumer,
+    consumer_group,
+    offset_rules,
+    records,
+    share,
+    share_group,
+)
 from headrace.coordination.group import consumer_records as kept
 from headrace.coordination.group.classic import ClassicGroups
 from headrace.coordination.group.classic_answers import Client
@@ -28,6 +35,8 @@ from headrace.coordination.group.epochs import JOINS, known_member
 from headrace.coordination.group.migration import Migration
 from headrace.coordination.group.offsets import Offsets
 from headrace.coordination.group.settings import GroupSettings
+from headrace.coordination.group.share import ShareGroups
+from headrace.coordination.group.share_group import LEAVES
 from headrace.coordination.records import Record
 from headrace.coordination.shard import Decision, Later
 from headrace.environment import Now
@@ -42,7 +51,7 @@ from headrace.protocol.messages.heartbeat import HeartbeatRequest
 from headrace.protocol.messages.join_group import JoinGroupRequest
 from headrace.protocol.messages.leave_group import LeaveGroupRequest
 from headrace.protocol.messages.offset_commit_key import OffsetCommitKey
-from headrace.protocol.messages.share_group_metadata_key import ShareGroupMetadataKey
+from headrace.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from headrace.protocol.messages.streams_group_metadata_key import StreamsGroupMetadataKey
 from headrace.protocol.messages.sync_group import SyncGroupRequest
 
@@ -63,9 +72,9 @@ class GroupMachine:
         image: Callable[[], MetadataImage],
     ) -> None:
         self.groups: dict[str, Group] = {}
-        # Names of share and streams groups, which wait here for an Apache Kafka that serves them. A
-        # group of ours with such a name would keep it from loading this partition at all.
-        self.taken_names: set[str] = set()
+        # Names of streams groups, which wait here for an Apache Kafka that serves them. A group of
+        # ours with such a name would keep it from loading this partition at all.
+        self.streams_names: set[str] = set()
         self.offsets = Offsets()
         self.deadlines = Deadlines()
         self._to_expire: list[str] = []  # groups whose offsets are to be looked at
@@ -73,6 +82,7 @@ class GroupMachine:
         self.classic = ClassicGroups(self.groups, self.deadlines, answered, settings, new_id)
         self.consumer = ConsumerGroups(self.groups, self.deadlines, image, settings, new_id)
         self.migration = Migration(self.classic, self.consumer, settings, new_id)
+        self.share = ShareGroups(self.deadlines, image, settings)  # has its groups itself
 
     # --- what the shard asks
 
@@ -86,9 +96,9 @@ class GroupMachine:
             self.offsets.replay(key, value)
         elif type(key) is GroupMetadataKey:
             self._replay_classic(key.group, value)
-        elif isinstance(key, ShareGroupMetadataKey | StreamsGroupMetadataKey):
-            (self.taken_names.discard if value is None else self.taken_names.add)(key.group_id)
-        else:
+        elif isinstance(key, StreamsGroupMetadataKey):
+            (self.streams_names.discard if value is None else self.streams_names.add)(key.group_id)
+        elif not share_group.replay(self.share.groups, record):
             consumer_group.replay(self.groups, record)
 
     def _replay_classic(self, group_id: str, value: Any) -> None:
@@ -122,6 +132,7 @@ class GroupMachine:
                 for reader in group.members.values():
                     self.consumer.keep_session(group.id, reader, now)
                     self.consumer.watch_revocation(group.id, reader, now, moved=True)
+        self.share.resume(now)
 
     def abandon(self) -> None:
         for group in self.groups.values():
@@ -152,6 +163,8 @@ class GroupMachine:
         kind = key[0]
         if key == EXPIRY:
             return self._expire_offsets(now)
+        if kind == share.SESSION:
+            return self.share.session_is_over(key[1], key[2])
         group = self.groups.get(key[1])
         if isinstance(group, ConsumerGroup):
             return self._member_is_late(group, key, now)
@@ -188,7 +201,11 @@ class GroupMachine:
 
     def group_ids(self) -> list[str]:
         """All groups, also those that have nothing but offsets."""
-        return [*{**self.groups, **self.offsets.by_group}]
+        return [*{**self.groups, **self.share.groups, **self.offsets.by_group}]
+
+    def is_taken(self, group_id: str) -> bool:
+        """Whether a share or streams group has this name."""
+        return group_id in self.share.groups or group_id in self.streams_names
 
     # --- membership
 
@@ -207,7 +224,7 @@ class GroupMachine:
             raise KafkaError(
                 ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {request.group_id} not found."
             )
-        if found is None and request.group_id in self.taken_names:
+        if found is None and self.is_taken(request.group_id):
             raise KafkaError(
                 ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group."
             )
@@ -244,12 +261,31 @@ class GroupMachine:
         )
         return classic.answered(self.migration.remove(group, [member], now), response)
 
+    def share_heartbeat(
+        self, request: ShareGroupHeartbeatRequest, client: Client, now: Now
+    ) -> Decision:
+        """Joins, stays or leaves, by its epoch."""
+        share.require_sensible(request)
+        self.require_share_name(request.group_id)
+        if request.member_epoch == LEAVES:
+            return self.share.leave(request)
+        return self.share.heartbeat(request, client, now)
+
+    def require_share_name(self, group_id: str) -> None:
+        """Refuses the name of a group of another kind, also of one that has nothing but offsets."""
+        if group_id in self.share.groups:
+            return
+        if group_id in self.streams_names or self.find(group_id) is not None:
+            raise KafkaError(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group."
+            )
+
     def join(self, request: JoinGroupRequest, client: Client, now: Now) -> Decision:
         settings = self.settings()
         timeout_ms = request.session_timeout_ms
         if not settings.min_session_timeout_ms <= timeout_ms <= settings.max_session_timeout_ms:
             raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
-        if request.group_id in self.taken_names and request.group_id not in self.groups:
+        if self.is_taken(request.group_id) and request.group_id not in self.groups:
             code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
             return Decision(response=classic.join_refused(classic.UNKNOWN, code))
         group = self.find(request.group_id)

@@ -71,7 +71,9 @@ def require_may_commit(
     commits: list[Commit],
     now: Now,
 ) -> None:
-    """Refuses whoever is not, or no longer, a member; commits of members keep their session."""
+    """Refuses clients that are not, or not any longer, members; commits of members keep their
+    session."""
+    _require_no_share_group(machine, group_id)
     if generation < 0 and group_id not in machine.groups:
         return
     group = machine.find(group_id)
@@ -98,6 +100,12 @@ def require_may_commit(
     machine.classic.keep_session(group, member, now)
 
 
+def _require_no_share_group(machine: GroupMachine, group_id: str) -> None:
+    """Share groups have no offsets of this kind."""
+    if group_id in machine.share.groups:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+
+
 def _had_all(member: ConsumerMember, epoch: int, commits: list[Commit]) -> bool:
     """Whether an older epoch may commit: all of it was the member's then, and is still (KIP-1251).
 
@@ -120,6 +128,7 @@ def require_may_fetch(
     machine: GroupMachine, group_id: str, member_id: str | None, epoch: int
 ) -> None:
     """Members of a consumer group are told when they are out of date; others may look."""
+    _require_no_share_group(machine, group_id)
     group = machine.groups.get(group_id)
     if not isinstance(group, ConsumerGroup) or (member_id is None and epoch < 0):
         return
@@ -134,6 +143,7 @@ def delete_offsets(
     machine: GroupMachine, group_id: str, places: Iterable[Place]
 ) -> tuple[list[Record], dict[Place, ErrorCode]]:
     """The records, and which places are refused because the group reads them."""
+    _require_no_share_group(machine, group_id)
     group = machine.require(group_id)
     if isinstance(group, ClassicGroup) and group.members and group.protocol_type != CONSUMER:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP)

@@ -1,8 +1,8 @@
 """The records of `__consumer_offsets`: which kinds there are and how a change becomes one.
 
 The formats are those that Apache Kafka 4.3 writes, so that its tools read them and its brokers go
-on with them. Of share and streams groups only the names count, since they are taken; their other
-kinds are passed over, and stay in the log.
+on with them. Of streams groups only the names count, since they are taken; their other kinds are
+passed over, and stay in the log.
 """
 
 from __future__ import annotations
@@ -31,8 +31,18 @@ from headrace.protocol.messages import (
     legacy_offset_commit_value,
     offset_commit_key,
     offset_commit_value,
+    share_group_current_member_assignment_key,
+    share_group_current_member_assignment_value,
+    share_group_member_metadata_key,
+    share_group_member_metadata_value,
     share_group_metadata_key,
     share_group_metadata_value,
+    share_group_state_partition_metadata_key,
+    share_group_state_partition_metadata_value,
+    share_group_target_assignment_member_key,
+    share_group_target_assignment_member_value,
+    share_group_target_assignment_metadata_key,
+    share_group_target_assignment_metadata_value,
     streams_group_metadata_key,
     streams_group_metadata_value,
 )
@@ -127,7 +137,12 @@ CODEC = RecordCodec(
             consumer_group_current_member_assignment_value,
         ),
         (consumer_group_regular_expression_key, consumer_group_regular_expression_value),
+        (share_group_current_member_assignment_key, share_group_current_member_assignment_value),
+        (share_group_member_metadata_key, share_group_member_metadata_value),
         (share_group_metadata_key, share_group_metadata_value),
+        (share_group_state_partition_metadata_key, share_group_state_partition_metadata_value),
+        (share_group_target_assignment_member_key, share_group_target_assignment_member_value),
+        (share_group_target_assignment_metadata_key, share_group_target_assignment_metadata_value),
         (streams_group_metadata_key, streams_group_metadata_value),
     ],
     shortcuts={OffsetCommitKey: _encode_offset},

@@ -20,6 +20,41 @@ _DURATION = re.compile(
 _SECONDS = (86_400, 3_600, 60, 1)
 
 
+# Settings of share groups that have bounds: the group's, and the broker's least and most.
+_BOUNDED = {
+    "session_timeout_ms": (
+        "share.session.timeout.ms",
+        "group.share.min.session.timeout.ms",
+        "group.share.max.session.timeout.ms",
+    ),
+    "heartbeat_interval_ms": (
+        "share.heartbeat.interval.ms",
+        "group.share.min.heartbeat.interval.ms",
+        "group.share.max.heartbeat.interval.ms",
+    ),
+    "assignment_interval_ms": (
+        "share.assignment.interval.ms",
+        "group.share.min.assignment.interval.ms",
+        "group.share.max.assignment.interval.ms",
+    ),
+    "record_lock_ms": (
+        "share.record.lock.duration.ms",
+        "group.share.min.record.lock.duration.ms",
+        "group.share.max.record.lock.duration.ms",
+    ),
+    "delivery_limit": (
+        "share.delivery.count.limit",
+        "group.share.min.delivery.count.limit",
+        "group.share.max.delivery.count.limit",
+    ),
+    "max_record_locks": (
+        "share.partition.max.record.locks",
+        "group.share.min.partition.max.record.locks",
+        "group.share.max.partition.max.record.locks",
+    ),
+}
+
+
 @dataclass(slots=True, frozen=True)
 class ShareGroupSettings:
     """The settings of one share group; the broker's where it has none."""
@@ -38,23 +73,17 @@ class ShareGroupSettings:
     @classmethod
     def from_values(cls, group: Mapping[str, Any], broker: Mapping[str, Any]) -> ShareGroupSettings:
         """Values of a group beyond the broker's bounds as they are now are taken at the bound."""
-
-        def bounded(name: str) -> int:
-            least, most = broker[f"group.share.min.{name}"], broker[f"group.share.max.{name}"]
-            return int(min(max(group[f"share.{name}"], least), most))
-
+        bounded = {
+            field: int(min(max(group[own], broker[least]), broker[most]))
+            for field, (own, least, most) in _BOUNDED.items()
+        }
         reset, _, duration = group["share.auto.offset.reset"].partition(":")
         return cls(
-            session_timeout_ms=bounded(SESSION_TIMEOUT),
-            heartbeat_interval_ms=bounded(HEARTBEAT_INTERVAL),
-            assignment_interval_ms=bounded(ASSIGNMENT_INTERVAL),
-            record_lock_ms=bounded("record.lock.duration.ms"),
-            delivery_limit=bounded("delivery.count.limit"),
-            max_record_locks=bounded("partition.max.record.locks"),
             offset_reset=reset,
             offset_reset_ms=_milliseconds(duration),
             reads_committed=group["share.isolation.level"] == "read_committed",
             renews=group["share.renew.acknowledge.enable"],
+            **bounded,
         )
 
 

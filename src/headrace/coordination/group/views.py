@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
 
 from headrace.coordination.group.assignors import Assignment
 from headrace.coordination.group.classic_group import CONSUMER, ClassicGroup, ClassicGroupState
 from headrace.coordination.group.consumer_group import ConsumerGroup, ConsumerMember
+from headrace.coordination.group.share import SIMPLE
 from headrace.metadata.image import MetadataImage
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import consumer_group_describe as consumer
 from headrace.protocol.messages import describe_groups as classic
+from headrace.protocol.messages import share_group_describe as share
 from headrace.protocol.messages.list_groups import ListedGroup
 
 if TYPE_CHECKING:
-    from headrace.coordination.group.machine import GroupMachine
+    from headrace.coordination.group.machine import Group, GroupMachine
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
+Part = TypeVar("Part")
+SHARE = "share"  # the protocol type and the group type
 
 
 def list_groups(machine: GroupMachine, names: Iterable[str]) -> list[ListedGroup]:
     """Those of these groups that are there."""
     found = []
     for name in names:
+        if name in machine.share.groups:
+            found.append(ListedGroup(name, SHARE, machine.share.groups[name].state, SHARE))
+            continue
         if name not in machine.groups and name not in machine.offsets.by_group:
             continue
         group = machine.require(name)
@@ -36,7 +43,7 @@ def list_groups(machine: GroupMachine, names: Iterable[str]) -> list[ListedGroup
 
 
 def describe_classic(machine: GroupMachine, group_id: str) -> classic.DescribedGroup:
-    group = machine.require(group_id)
+    group = _other_than_share(machine, group_id, "classic")
     if not isinstance(group, ClassicGroup):
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a classic group.")
     stable = group.state is ClassicGroupState.STABLE
@@ -60,7 +67,7 @@ def describe_classic(machine: GroupMachine, group_id: str) -> classic.DescribedG
 
 
 def describe_consumer(machine: GroupMachine, group_id: str) -> consumer.DescribedGroup:
-    group = machine.require(group_id)
+    group = _other_than_share(machine, group_id, "consumer")
     if not isinstance(group, ConsumerGroup):
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
     image = machine.consumer.image()
@@ -71,6 +78,39 @@ def describe_consumer(machine: GroupMachine, group_id: str) -> consumer.Describe
         assignment_epoch=group.target_epoch,
         assignor_name=machine.consumer.assignor_name(group.wishes),
         members=[_member(group, member, image) for member in group.members.values()],
+    )
+
+
+def _other_than_share(machine: GroupMachine, group_id: str, kind: str) -> Group:
+    if group_id in machine.share.groups:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a {kind} group.")
+    return machine.require(group_id)
+
+
+def describe_share(machine: GroupMachine, group_id: str) -> share.DescribedGroup:
+    machine.require_share_name(group_id)
+    group = machine.share.groups.get(group_id)
+    if group is None:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+    image = machine.share.image()
+    return share.DescribedGroup(
+        group_id=group.id,
+        group_state=group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.target_epoch,
+        assignor_name=SIMPLE,
+        members=[
+            share.Member(
+                member.id,
+                member.rack_id,
+                member.epoch,
+                member.client_id,
+                member.client_host,
+                list(member.topics),
+                share.Assignment(_named(member.assigned, image, share.TopicPartitions)),
+            )
+            for member in group.members.values()
+        ],
     )
 
 
@@ -101,11 +141,13 @@ def _held(member: ConsumerMember) -> Assignment:
 
 
 def _assignment(given: Assignment, image: MetadataImage) -> consumer.Assignment:
+    return consumer.Assignment(_named(given, image, consumer.TopicPartitions))
+
+
+def _named(given: Assignment, image: MetadataImage, kind: Callable[..., Part]) -> list[Part]:
     """Topics that are gone have no name to show."""
-    return consumer.Assignment(
-        [
-            consumer.TopicPartitions(topic, image.topics_by_id[topic].name, sorted(indexes))
-            for topic, indexes in given.items()
-            if topic in image.topics_by_id
-        ]
-    )
+    return [
+        kind(topic, image.topics_by_id[topic].name, sorted(indexes))
+        for topic, indexes in given.items()
+        if topic in image.topics_by_id
+    ]

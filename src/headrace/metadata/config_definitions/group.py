@@ -1,7 +1,7 @@
 """The settings of a group and of a client-metrics subscription, Kafka 4.3's.
 
-A group's setting that is not set is the broker's `group.<name>`. Groups and client metrics are not
-served yet: their settings are kept and shown, and used by nobody.
+A group's setting that is not set is the broker's `group.<name>`. Streams groups and client metrics
+are not served yet: their settings are kept and shown, and used by nobody.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _CONSUMER = (
             "Least time between two new assignments of the group."),
     ),
 )
-_SHARE = without_effect("share groups are not served yet",
+_SHARE = (
     integer("share.session.timeout.ms", 45_000, at_least(1),
         "A member of the share group that is silent for so long has left."),
     integer("share.heartbeat.interval.ms", 5_000, at_least(1),

@@ -1,7 +1,4 @@
-"""The broker's settings of share groups (KIP-932), which Headrace does not serve yet.
-
-They are accepted because Apache Kafka's own sample file sets some of them.
-"""
+"""The broker's settings of share groups (KIP-932)."""
 
 from __future__ import annotations
 
@@ -18,10 +15,8 @@ from headrace.metadata.config_definitions.rows import (
     without_effect,
 )
 
-_WHY = "share groups are not served yet"
-
 # fmt: off
-_GROUPS = without_effect(_WHY,
+_GROUPS = (
     integer("group.share.session.timeout.ms", 45_000, at_least(1),
         "share.session.timeout.ms of groups that do not set it."),
     integer("group.share.min.session.timeout.ms", 45_000, at_least(1),
@@ -36,8 +31,10 @@ _GROUPS = without_effect(_WHY,
         "Longest heartbeat interval that a share group may set."),
     integer("group.share.max.size", 200, between(1, 1_000),
         "Most members of a share group."),
-    listing("group.share.assignors", ("simple",), None,
-        "Ways to spread partitions over the members of a share group."),
+    *without_effect("there is one way, simple",
+        listing("group.share.assignors", ("simple",), None,
+            "Ways to spread partitions over the members of a share group."),
+    ),
     integer("group.share.assignment.interval.ms", 1_000, at_least(0),
         "share.assignment.interval.ms of groups that do not set it.", CLUSTER_WIDE),
     integer("group.share.min.assignment.interval.ms", 0, at_least(0),
@@ -65,7 +62,7 @@ _GROUPS = without_effect(_WHY,
     integer("group.share.max.share.sessions", 2_000, at_least(1),
         "How many share sessions are remembered."),
 )
-_COORDINATOR = without_effect(_WHY,
+_COORDINATOR = (
     integer("share.coordinator.state.topic.num.partitions", 50, at_least(1),
         "Partitions of __share_group_state; not to be changed once it is there."),
     short("share.coordinator.state.topic.replication.factor", 3, at_least(1),
@@ -74,32 +71,40 @@ _COORDINATOR = without_effect(_WHY,
         "min.insync.replicas of __share_group_state."),
     integer("share.coordinator.state.topic.segment.bytes", 100 * 1024**2, at_least(1),
         "segment.bytes of __share_group_state."),
-    integer("share.coordinator.threads", 1, at_least(1),
-        "Threads that keep the state of share groups."),
     integer("share.coordinator.snapshot.update.records.per.snapshot", 500, between(0, 500),
         "Records of changes between two records of the whole state."),
-    integer("share.coordinator.load.buffer.size", 5 * 1024**2, at_least(1),
-        "Bytes read at a time when the state is loaded."),
     integer("share.coordinator.state.topic.compression.codec", 0, None,
         "Compression of __share_group_state: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."),
-    integer("share.coordinator.append.linger.ms", -1, at_least(-1),
-        "How long the coordinator gathers records before it writes them; -1: as it finds best."),
     integer("share.coordinator.write.timeout.ms", 5_000, at_least(1),
         "How long a write of the state waits until it is replicated."),
-    integer("share.coordinator.cached.buffer.max.bytes", 1024**2 + 12, between(512 * 1024, INT_MAX),
-        "Largest write buffer that the coordinator keeps.", CLUSTER_WIDE),
+    *without_effect("coordinators run on the node's loop and write at once",
+        integer("share.coordinator.threads", 1, at_least(1),
+            "Threads that keep the state of share groups."),
+        integer("share.coordinator.load.buffer.size", 5 * 1024**2, at_least(1),
+            "Bytes read at a time when the state is loaded."),
+        integer("share.coordinator.append.linger.ms", -1, at_least(-1),
+            "How long the coordinator gathers records before it writes them; -1: as it finds "
+            "best."),
+        integer("share.coordinator.cached.buffer.max.bytes", 1024**2 + 12,
+            between(512 * 1024, INT_MAX),
+            "Largest write buffer that the coordinator keeps.", CLUSTER_WIDE),
+    ),
 )
-_INTERNAL = internal(*without_effect(_WHY,
+_INTERNAL = internal(
     integer("group.share.initialize.retry.interval.ms", 30_000, at_least(1),
         "Rest before the state of a partition is initialised again."),
-    string("group.share.persister.class.name",
-        "org.apache.kafka.server.share.persister.DefaultStatePersister", None,
-        "Class that keeps the state of share groups."),
+    *without_effect("the state is kept in __share_group_state",
+        string("group.share.persister.class.name",
+            "org.apache.kafka.server.share.persister.DefaultStatePersister", None,
+            "Class that keeps the state of share groups."),
+    ),
     integer("share.coordinator.state.topic.prune.interval.ms", 300_000, at_least(1),
         "How often old records of __share_group_state are removed."),
-    integer("share.coordinator.cold.partition.snapshot.interval.ms", 300_000, at_least(1),
-        "How often the state of quiet partitions is written as a whole."),
-))
+    *without_effect("the state of quiet partitions is written when old records are removed",
+        integer("share.coordinator.cold.partition.snapshot.interval.ms", 300_000, at_least(1),
+            "How often the state of quiet partitions is written as a whole."),
+    ),
+)
 # fmt: on
 
 SHARING: tuple[Definition, ...] = (*_GROUPS, *_COORDINATOR, *_INTERNAL)

@@ -1,0 +1,83 @@
+"""ShareGroupDescribe, v1: members of share groups, and the partitions that they have.
+
+Needs DESCRIBE on each group, and on every topic that its members have.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from headrace.broker.authorized_operations import on_group
+from headrace.broker.broker import Broker
+from headrace.broker.coordinators.coordinator_waits import after_all, refused_alone
+from headrace.broker.coordinators.groups import require_group_id
+from headrace.coordination.group import views
+from headrace.coordination.group.machine import GroupMachine
+from headrace.coordination.shard import Decision
+from headrace.protocol.acls import Operation
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.messages import share_group_describe as messages
+from headrace.protocol.messages.share_group_describe import (
+    DescribedGroup,
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+)
+from headrace.protocol.steps import steps_of
+from headrace.serving.api import Api, Call, WaitingRequest
+from headrace.serving.rights import GROUP, TOPIC, may, require
+
+HIDDEN_TOPICS = "The group has described topic(s) that the client is not authorized to describe."
+
+
+def handle(
+    broker: Broker, request: ShareGroupDescribeRequest, call: Call
+) -> ShareGroupDescribeResponse | WaitingRequest:
+    waits: list[WaitingRequest] = []
+    groups = []
+    seen: set[str] = set()
+    for group_id in request.group_ids:
+        if group_id in seen:
+            continue
+        seen.add(group_id)
+        already = len(waits)
+        groups.append(describe(broker, group_id, call, waits))
+        refused_alone(waits[already:], groups, partial(DescribedGroup, group_id=group_id))
+    if request.include_authorized_operations:
+        for group in groups:
+            if not group.error_code:
+                group.authorized_operations = on_group(broker, call, group.group_id)
+    response: ShareGroupDescribeResponse | WaitingRequest = after_all(
+        waits, ShareGroupDescribeResponse(groups=groups)
+    )
+    return response
+
+
+def describe(
+    broker: Broker, group_id: str, call: Call, waits: list[WaitingRequest]
+) -> DescribedGroup:
+    try:
+        if not broker.share_groups_served:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        require(broker, call, Operation.DESCRIBE, GROUP, group_id)
+        require_group_id(group_id)
+        found: DescribedGroup = broker.groups.look(group_id, call.now, look, waits)
+        if broker.authorizer is not None:
+            require_visible(broker, call, found)
+        return found
+    except KafkaError as refusal:
+        return DescribedGroup(refusal.code, refusal.message, group_id)
+
+
+def require_visible(broker: Broker, call: Call, group: DescribedGroup) -> None:
+    topics = {
+        part.topic_name for member in group.members for part in member.assignment.topic_partitions
+    }
+    if not all(may(broker, call, Operation.DESCRIBE, TOPIC, topic) for topic in topics):
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, HIDDEN_TOPICS)
+
+
+def look(machine: GroupMachine, group_id: str) -> Decision:
+    return Decision(response=views.describe_share(machine, group_id))
+
+
+API = Api(messages=messages, handle=handle, versions=range(1, 2), handle_large=steps_of(handle))
