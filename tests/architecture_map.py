@@ -101,6 +101,7 @@ FOLDERS = {
     "services/tracking": "WEB TRACKING: events of browsers, over HTTP, into one topic per kind",
     "services/http": "THE HTTP DOOR: send and receive without a Kafka client, on any Kafka cluster",
     "services/http/writes": "records in; a key makes a request count once",
+    "services/http/queues": "share consumers behind HTTP requests",
     "services/http/streams": "records out, as they come",
     "services/http/consumers": "v2's consumer instances",
     "services/http/users": "whose request it is, on the cluster",

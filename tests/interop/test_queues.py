@@ -1,4 +1,4 @@
-"""Queues on share groups: the client's share consumer, and the app.
+"""Queues on share groups: the client, the app, HTTP, the command line and the console.
 
 On Apache Kafka 4.3, and on ours when `TARGET` names it.
 """
@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from tests.command_in_process import run_command
 from tests.console.served import Served
 from tests.interop.brokers import Node, make_node
 from tests.patience import until
+from tests.sockets.services.http.served import Served as HttpServed
 
 _names = (f"jobs-{number}" for number in itertools.count())
 
@@ -56,6 +58,10 @@ def worker(node: Node, topic: str) -> ShareConsumer:
     return ShareConsumer(
         node.bootstrap, topics=[topic], group=f"{topic}-workers", start_from="earliest"
     )
+
+
+def worker_of(node: Node, topic: str, group: str) -> ShareConsumer:
+    return ShareConsumer(node.bootstrap, topics=[topic], group=group)
 
 
 def some(consumer: ShareConsumer, count: int, within_s: float = 30.0) -> list[ShareRecord]:
@@ -195,6 +201,36 @@ def test_a_job_that_takes_longer_than_its_lock_is_done_once(node: Node, topic: s
         until(lambda: time.monotonic() > begun[0] + 5.0, within_s=60)
         ended.set()
     assert len(begun) == 1
+
+
+def test_a_language_without_a_share_consumer_works_over_http(node: Node, topic: str) -> None:
+    put(node, topic, 6)
+    with HttpServed(node.bootstrap) as http:
+
+        def ask(what: str, **body: object) -> Any:
+            answer = http.ask("POST", f"/queues/{topic}-http/{what}", json.dumps(body).encode())
+            assert answer.status == 200, answer.body
+            return answer.json()
+
+        def acquire(most: int) -> dict[int, dict[str, Any]]:
+            found = ask("acquire", topics=[topic], max_records=most, timeout_ms=10_000)
+            return {each["value"]: each for each in found}
+
+        first: dict[int, dict[str, Any]] = {}
+        until(lambda: first.update(acquire(6 - len(first))) or len(first) == 6)
+        assert {each["delivery_count"] for each in first.values()} == {1}
+        assert all(0 < each["lock_ms"] <= 3_000 for each in first.values())
+        ids = [first[number]["id"] for number in range(6)]
+        assert ask("accept", ids=ids[:3]) == {"refused": []}
+        assert ask("reject", ids=ids[3:4]) == {"refused": []}
+        assert ask("renew", ids=ids[4:5]) == {"refused": []}
+        assert ask("release", ids=ids[5:]) == {"refused": []}
+        again = acquire(6)
+        assert {number: each["delivery_count"] for number, each in again.items()} == {5: 2}
+        refused = ask("accept", ids=[ids[0], "made-up.1"])["refused"]
+        assert [each["id"] for each in refused] == [ids[0], "made-up.1"]
+    with worker_of(node, topic, f"{topic}-http") as consumer:  # the server gave back what it held
+        assert sorted(by_value(some(consumer, 2))) == [4, 5]
 
 
 def test_the_command_line_and_the_console_show_and_reset_a_share_group(

@@ -8,6 +8,7 @@ from headrace.client.errors import (
     ClientError,
     LoginRefused,
     Misuse,
+    NoShareGroups,
     NoSuchTopic,
     Unreachable,
 )
@@ -19,6 +20,7 @@ from headrace.services.http.refusal import (
     ILLEGAL_STATE,
     KAFKA_ERROR,
     KAFKA_RETRIABLE,
+    NOT_SERVED,
     TOO_LARGE,
     UNAUTHORIZED,
     Refusal,
@@ -41,6 +43,8 @@ def refusal_of(failure: ClientError) -> Refusal:
         return topic_not_found()
     if code == "_UNKNOWN_PARTITION":
         return partition_not_found()
+    if isinstance(failure, NoShareGroups):
+        return Refusal(NOT_SERVED, said)
     if isinstance(failure, LoginRefused):
         return Refusal(401, "The cluster does not let this user in.", code=UNAUTHORIZED)
     if code in NOT_ALLOWED or code == "SECURITY_DISABLED":

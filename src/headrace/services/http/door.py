@@ -31,6 +31,7 @@ from headrace.services.http.exchange import Exchange, line
 from headrace.services.http.guard import Guard
 from headrace.services.http.limits import HttpLimits
 from headrace.services.http.questions import Questions
+from headrace.services.http.queues.open_queues import OpenQueues
 from headrace.services.http.quick_answer import QuickAnswer
 from headrace.services.http.refusal import (
     AWAY,
@@ -85,6 +86,9 @@ class Door:
         # A name that says which door made an instance, to find it in logs.
         self.id = secrets.token_hex(4)
         self.instances: InstanceRegistry[ConsumerInstance] = InstanceRegistry(
+            f"headrace-{self.id}", most=limits.instances, idle_s=limits.instance_idle_s
+        )
+        self.queues = OpenQueues(
             f"headrace-{self.id}", most=limits.instances, idle_s=limits.instance_idle_s
         )
         self.streams = 0
@@ -258,6 +262,7 @@ class Door:
             "streams": ("Streams.", self.streams),
             "feeds": ("Topics that are streamed.", self._feeds()),
             "instances": ("Consumer instances.", len(self.instances)),
+            "queues": ("Share consumers.", len(self.queues)),
             "users": ("Users with connections of their own.", len(self.logins.accesses) - 1),
             "logins_refused": ("Logins that the cluster refused.", self.logins.refused_logins),
             "keys": ("Idempotency keys of the window that this door knows.", self._keys("keys")),
@@ -280,6 +285,8 @@ class Door:
                 await instance.close()
             except ClientError as failure:  # the cluster is away; the others are swept all the same
                 log.warning("an idle consumer instance was not closed well: %s", failure)
+        for queue in self.queues.expired():
+            await queue.close()
         while self._ending:
             await self._ending.pop().close()
         for access in self.logins.accesses:
@@ -302,6 +309,7 @@ class Door:
 
     async def close(self) -> None:
         closing = [instance.close() for instance in self.instances.all()]
+        closing += [queue.close() for queue in self.queues.all()]
         await asyncio.gather(*closing, return_exceptions=True)
         await self.logins.close(self.limits.grace_s)
         self.questions.close()

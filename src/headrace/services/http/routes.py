@@ -14,6 +14,8 @@ from headrace.services.http.refusal import BAD_REQUEST, NOT_ALLOWED, NOT_FOUND, 
 
 GROUP = "/consumers/{group}"
 INSTANCE = "/consumers/{group}/instances/{instance}"
+QUEUE = "/queues/{group}"
+QUEUES = "Queues"
 TOPICS3 = "/v3/clusters/{cluster_id}/topics"
 CONSUMERS = "Consumers (v2)"
 LONGEST_NAME = 1024
@@ -120,6 +122,17 @@ ROUTES = (
     ),
     Route("POST", INSTANCE + "/offsets", "commit", CONSUMERS, "Commit.", ("async",)),
     Route("GET", INSTANCE + "/offsets", "committed", CONSUMERS, "What the group has committed."),
+    Route(
+        "POST",
+        QUEUE + "/acquire",
+        "acquire",
+        QUEUES,
+        "Records of a share group, each with a lock and an id; waits for the first.",
+    ),
+    Route("POST", QUEUE + "/accept", "accept", QUEUES, "These records are done."),
+    Route("POST", QUEUE + "/release", "release", QUEUES, "Give records back, to be tried again."),
+    Route("POST", QUEUE + "/reject", "reject", QUEUES, "Give records up."),
+    Route("POST", QUEUE + "/renew", "renew", QUEUES, "Keep records for another lock duration."),
     Route("GET", "/v3/clusters", "clusters3", "v3", "The cluster."),
     Route("GET", "/v3/clusters/{cluster_id}", "cluster3", "v3", "The cluster by its id."),
     Route("GET", TOPICS3, "topics3", "v3", "All topics."),

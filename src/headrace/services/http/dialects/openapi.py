@@ -25,6 +25,21 @@ RECORD: dict[str, Any] = {
     },
 }
 RECORDS = {"type": "object", "properties": {"records": {"type": "array", "items": RECORD}}}
+IDS = {
+    "type": "object",
+    "required": ["ids"],
+    "properties": {"ids": {"type": "array", "items": {"type": "string"}, "maxItems": 1000}},
+}
+ACQUIRE = {
+    "type": "object",
+    "required": ["topics"],
+    "properties": {
+        "topics": {"type": "array", "items": {"type": "string"}},
+        "max_records": {"type": "integer", "minimum": 1, "maximum": 1000, "default": 1},
+        "timeout_ms": {"type": "integer", "default": 1000},
+        "start_from": {"enum": ["earliest", "latest"], "default": "earliest"},
+    },
+}
 BODIES: dict[str, dict[str, Any]] = {
     "produce": {
         v2.KIND_JSON: RECORDS,
@@ -44,6 +59,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "seek_beginning": {v2.KIND: ANY},
     "seek_end": {v2.KIND: ANY},
     "commit": {v2.KIND: ANY},
+    "acquire": {"application/json": ACQUIRE},
+    **{each: {"application/json": IDS} for each in ("accept", "release", "reject", "renew")},
 }
 KEYED = ("produce", "records3")
 

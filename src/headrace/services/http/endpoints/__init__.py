@@ -11,6 +11,7 @@ from headrace.services.http.endpoints import (
     consumers,
     delayed,
     produce,
+    queues,
     records3,
     streams,
     topics,
@@ -24,6 +25,7 @@ ENDPOINTS: dict[str, Endpoint] = {
     **produce.ENDPOINTS,
     **records3.ENDPOINTS,
     **consumers.ENDPOINTS,
+    **queues.ENDPOINTS,
     **streams.ENDPOINTS,
     **delayed.ENDPOINTS,
 }
