@@ -72,6 +72,23 @@ def test_pages_onwards_have_every_record_once_in_the_order_of_time(at: ClientSet
     assert pages == 4
 
 
+def test_what_is_written_while_a_page_is_read_is_on_the_next_page(
+    at: ClientSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer that holds it comes after the question for the end; `next` passed over it, and a
+    request with an idempotency key was written twice."""
+    write(at, "growing", 1)
+    with closing(Browser(at, "growing")) as browser:
+        end_then = browser.ends([0])
+        with Producer(at) as producer:
+            producer.send_sync("growing", "1", partition=0, timestamp_ms=2_000)
+        with monkeypatch.context() as then:
+            then.setattr(browser, "ends", lambda _: end_then)
+            page = browser.onwards({0: 0}, want=30)
+        assert (values(page), page.next) == ([0], {0: 1})
+        assert values(browser.onwards(page.next, want=30)) == [1]
+
+
 def test_pages_backwards_have_every_record_once_the_newest_first(at: ClientSettings) -> None:
     write(at, "backwards", 100, partitions=3)
     with closing(Browser(at, "backwards")) as browser:

@@ -358,7 +358,8 @@ class _Reading:
     def read(
         self, starts: Mapping[int, int], untils: Mapping[int, int]
     ) -> Iterator[tuple[int, list[Seen], int]]:
-        """Partition, its records from the start on, and the offset that was reached."""
+        """Partition, its records from the start on, and the offset that was reached: never beyond
+        `untils`, although an answer may hold what was written since that end was asked for."""
         hungry = [p for p in self._hungry if p in starts]
         ordered = {p: starts[p] for p in (*hungry, *starts)}
         answers = {each.partition_index: each for each in self._browser.fetch(ordered)}
@@ -388,17 +389,20 @@ class _Reading:
         aborting: set[int] = set()
         reached = start
         for pos, header in headers_in(records):
+            if header.base_offset >= until:
+                reached = until  # nothing is left before it
+                break
             while aborted and aborted[0][0] <= header.last_offset:
                 aborting.add(aborted.pop(0)[1])
             if seen and self._is_over():
                 break  # the page ends here, and the next one goes on
-            if header.last_offset >= start and header.base_offset < until:
+            if header.last_offset >= start:
                 seen += self._of_batch(
                     partition, header, records[pos : pos + header.size], start, until, aborting
                 )
             if header.is_control:
                 aborting.discard(header.producer_id)  # this transaction is over
-            reached = max(reached, header.last_offset + 1)
+            reached = max(reached, min(header.last_offset + 1, until))
         return seen, reached
 
     def _of_batch(
