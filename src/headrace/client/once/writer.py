@@ -105,7 +105,9 @@ class FencedWriter:
         self._never_taken, self._distrusted = never_taken, distrusted
         self._refusals: list[RefusedRecord] = []
         self._trouble: Fault | None = None
-        self.calls = TransactionWriter(settings, refused=self._refused, failed=self._failed)
+        # librdkafka logs what no callback of ours takes.
+        failed = self._failed if distrusted else None
+        self.calls = TransactionWriter(settings, refused=self._refused, failed=failed)
 
     def open(
         self, read: Callable[[], Known], stopping: Callable[[], bool] = lambda: False
