@@ -76,12 +76,7 @@ def _places(groups: Groups, reset: Reset) -> list[Place]:
         if not found:
             raise NothingCommitted(f"Group {reset.group} has committed nothing.")
         return found
-    places: dict[Place, None] = {}
-    for name, partitions in reset.topics:
-        everything = groups.partitions_of(name)
-        places |= dict.fromkeys([(name, each) for each in partitions] or everything)
-    groups.require_partitions(places)
-    return list(places)
+    return groups.places_in(reset.topics)
 
 
 def _targets(groups: Groups, reset: Reset, places: list[Place]) -> Mapping[Place, int]:

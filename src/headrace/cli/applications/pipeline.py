@@ -18,6 +18,7 @@ from headrace.cli.options.key_values import key_values
 from headrace.cli.options.listen_address import under_older_name
 from headrace.cli.options.local_folder import local_folder
 from headrace.contract import durations
+from headrace.operations.pipelines import facts_of
 from headrace.pipelines.declaration import NAME
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.pipeline_names import load, pipelines_in
@@ -392,11 +393,11 @@ def _not_run_yet(ran: set[str]) -> list[dict[str, str | int | None]]:
 
 
 def _state(folder: Folder) -> dict[str, str | int | None]:
-    known = {part: value for part, value in folder.described().items() if part != "id"}
-    last = folder.progress() or {}
-    failure = (folder.failure() or {}).get("sentence")
-    state = {"name": folder.name, **known, "process": folder.runner(), "batch": None, **last}
-    state |= {part: value for part, value in folder.compaction().items() if part != "vacuumed_s"}
+    facts = facts_of(folder)
+    known = {part: value for part, value in facts.described.items() if part != "id"}
+    failure = facts.failure.get("sentence")
+    state = {"name": facts.name, **known, "process": facts.process, "batch": None, **facts.progress}
+    state |= {part: value for part, value in facts.compaction.items() if part != "vacuumed_s"}
     return state if failure is None else {**state, "last_failure": str(failure)}
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -321,6 +321,16 @@ class Groups:
             hidden = ", or this user may not see it" if self.connection.is_secured else ""
             raise NoSuchTopic(f"There is no topic {topic}{hidden}.")
         return [(topic, index) for index in sorted(found.partitions)]
+
+    def places_in(self, topics: Iterable[tuple[str, Sequence[int]]]) -> list[Place]:
+        """The partitions of these topics, each once; all of a topic that names none. Refuses what
+        is not there."""
+        places: dict[Place, None] = {}
+        for name, partitions in topics:
+            everything = self.partitions_of(name)
+            places |= dict.fromkeys([(name, each) for each in partitions] or everything)
+        self.require_partitions(places)
+        return list(places)
 
     def require_partitions(self, places: Iterable[Place]) -> None:
         for topic, partition in places:

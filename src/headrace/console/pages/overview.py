@@ -12,13 +12,13 @@ from aiohttp import web
 from headrace.console import live
 from headrace.console.access import overview as access
 from headrace.console.access.parts import Part
-from headrace.console.access.pipelines import look_at
 from headrace.console.access.security import require_observer
 from headrace.console.console import Console
 from headrace.console.history.sampler import Sampler
 from headrace.console.views.overview import overview_page
 from headrace.console.views.services import ENDED, RUNS, PipelineRow, pipeline_row
 from headrace.operations.group_lags import lagging_groups
+from headrace.operations.pipelines import look_at
 
 SAMPLE_EVERY_S = 2.0
 MOST_PIPELINES = 6

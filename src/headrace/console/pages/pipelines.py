@@ -6,10 +6,10 @@ import asyncio
 
 from aiohttp import web
 
-from headrace.console.access import pipelines as access
 from headrace.console.access.security import require_observer
 from headrace.console.console import Console
 from headrace.console.views.services import pipeline_row
+from headrace.operations import pipelines as access
 
 
 async def show(console: Console, request: web.Request) -> web.StreamResponse:

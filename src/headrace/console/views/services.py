@@ -9,9 +9,9 @@ from typing import Any
 
 from headrace.client.admin.acls import Acl
 from headrace.client.admin.transactional_ids import TransactionDescription
-from headrace.console.access.pipelines import PipelineFacts
 from headrace.console.views import words
 from headrace.console.views.groups import spans
+from headrace.operations.pipelines import PipelineFacts
 
 
 @dataclass(slots=True)

@@ -279,11 +279,7 @@ def targets_from(
 ) -> dict[Place, int]:
     """Where a group goes that reads these topics again; without partitions all of a topic."""
     groups = Groups(connection)
-    places: dict[Place, None] = {}
-    for name, partitions in topics:
-        everything = groups.partitions_of(name)
-        places |= dict.fromkeys([(name, each) for each in partitions] or everything)
-    groups.require_partitions(places)
+    places = groups.places_in(topics)
     by_time = {} if since_ms is None else groups.at_time(places, since_ms)
     return {place: max(by_time.get(place, 0), from_offset or 0) for place in places}
 

@@ -19,21 +19,28 @@ class PipelineFacts:
     process: int | None = None
     progress: dict[str, Any] = field(default_factory=dict)
     failure: dict[str, Any] = field(default_factory=dict)
+    compaction: dict[str, Any] = field(default_factory=dict)
     problem: str = ""  # why its folder cannot be read
 
 
 def look_at(folder: Path) -> list[PipelineFacts]:
-    return [_facts(each) for each in folders.known(folder)[:MOST_SHOWN]]
+    """The first of them; one whose folder cannot be read does not hide the others."""
+    return [_facts_or_problem(each) for each in folders.known(folder)[:MOST_SHOWN]]
 
 
-def _facts(folder: folders.Folder) -> PipelineFacts:
+def _facts_or_problem(folder: folders.Folder) -> PipelineFacts:
     try:
-        return PipelineFacts(
-            folder.name,
-            folder.described(),
-            folder.runner(),
-            folder.progress() or {},
-            folder.failure() or {},
-        )
+        return facts_of(folder)
     except (PipelineError, OSError, ValueError) as failure:
         return PipelineFacts(folder.name, problem=str(failure))
+
+
+def facts_of(folder: folders.Folder) -> PipelineFacts:
+    return PipelineFacts(
+        folder.name,
+        folder.described(),
+        folder.runner(),
+        folder.progress() or {},
+        folder.failure() or {},
+        folder.compaction(),
+    )
