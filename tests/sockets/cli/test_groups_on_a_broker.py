@@ -79,7 +79,7 @@ def test_groups_are_listed_by_state_and_type(headrace: CommandLine) -> None:
         assert listed("--state", "stable", "--type", "classic") == {"reading"}
     assert listed("--state", "dead") == set()
     assert headrace.exit_code("groups", "list", "--state", "tired") == 2
-    assert headrace.exit_code("groups", "list", "--type", "share") == 2
+    assert headrace.exit_code("groups", "list", "--type", "streams") == 2
 
 
 @pytest.mark.integration
