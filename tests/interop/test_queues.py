@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import runpy
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +24,7 @@ from headrace.client import Admin, ClientError, Consumer, Producer, ShareConsume
 from tests.command_in_process import run_command
 from tests.console.served import Served
 from tests.interop.brokers import Node, make_node
+from tests.interop.tools import PROJECT, kafka_jars, tool
 from tests.patience import until
 from tests.sockets.services.http.served import Served as HttpServed
 
@@ -266,3 +271,46 @@ def test_the_command_line_and_the_console_show_and_reset_a_share_group(
     assert run_command("groups", "delete", group, "--yes", *at).returncode == 0
     listed = run_command("groups", "list", "--type", "share", "--json", *at).stdout
     assert group not in listed
+
+
+def test_the_three_example_programs_share_one_queue(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """examples/queue: curl takes the first mail, Java the second, the app the third and one that
+    fails."""
+    Admin(node.bootstrap).topics.create("mails", partitions=1)
+    folder = PROJECT / "examples" / "queue"
+    with Producer(node.bootstrap) as producer, HttpServed(node.bootstrap) as http:
+
+        def mail(to: str) -> None:
+            producer.send("mails", json.dumps({"to": to}).encode()).result(30)
+
+        mail("ada@example.com")
+        said = subprocess.run(
+            [folder / "mailer.sh"], env=os.environ | {"HTTP": http.base}, capture_output=True,
+            text=True, check=True, timeout=60,
+        ).stdout  # fmt: skip
+        assert "sent" in said and "ada@example.com" in said
+        http.stop()
+        mail("bob@example.com")
+        java = subprocess.Popen(
+            [tool("java"), "-cp", f"{kafka_jars()}/*", folder / "Mailer.java", node.bootstrap],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+        try:
+            assert java.stdout is not None
+            assert "bob@example.com" in java.stdout.readline()
+            groups = Admin(node.bootstrap).groups
+            until(lambda: groups.describe(["mailers"])[0].lag == 0)
+        finally:
+            java.terminate()
+            java.wait(30)
+        mail("eve@example.com")
+        mail("nowhere")
+    outbox = tmp_path / "sent.txt"
+    monkeypatch.setenv("KAFKA", node.bootstrap)
+    monkeypatch.setenv("OUTBOX", str(outbox))
+    app = runpy.run_path(str(folder / "mailer.py"))["app"]
+    with app.running():
+        until(lambda: app.subscriptions[0].stats.parked == 1 and outbox.exists(), within_s=60)
+    assert outbox.read_text() == "eve@example.com attempt 1\n"
