@@ -168,6 +168,9 @@ def _groups_behind(cluster: ClientSettings, topic: str) -> dict[str, int]:
     """Of the first groups, with their lag in this topic."""
     groups = Groups(cluster)
     looked = look_at(cluster, groups, groups.all(), most=MOST_GROUPS, topic=topic)
+    unknown = sum(each.lag is None for each in looked.groups)
+    if unknown:
+        output.note(f"The lag of {output.count(unknown, 'group')} is not known.")
     found = {each.group: each.lag.lag for each in looked.groups if each.lag is not None}
     return {group: lag for group, lag in found.items() if lag}
 
