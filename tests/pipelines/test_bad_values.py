@@ -202,6 +202,8 @@ def test_values_of_any_shape_are_one_value_and_text(spark: SparkSession) -> None
         b"1, 2": "not JSON",
         b'{"a": 1, "a": 2}': "not JSON",  # VARIANT has no two fields of a name
         b'{"a": NaN}': "not JSON",
+        b'{"a": 1e400}': "which no column can hold exactly",
+        b'{"a": 1%s}' % (b"0" * 39): "which no column can hold exactly",
         b'{"a": "caf\xe9"}': "not UTF-8",
         b"": "not JSON",
     }

@@ -334,6 +334,9 @@ def test_avro_values_whose_schema_changes(
         (2, "x"),
     ]
     put(connection, topic, b"\x02x", keys=["a"])
+    whole = avro(("id", "long"))
+    with pytest.raises(PipelineError, match="read values as avro until now, not as confluent-avro"):
+        fill(Lake(topic=topic, values="confluent-avro", schema=whole, upsert=True))
     with pytest.raises(PipelineError, match="id is bigint, not string: write to another table"):
         fill(lake(("id", "string")))
 

@@ -93,6 +93,10 @@ class LakeRows:
             return None
         return ByOffset("_record_partition", "_record_offset", "_record_time")
 
+    @property
+    def values(self) -> str:
+        return self.lake.values
+
     def parsed(self, records: DataFrame, table: StructType | None, note: Say) -> DataFrame:
         from pyspark.sql import functions as F
         from pyspark.sql.types import StringType, StructField, StructType

@@ -52,6 +52,17 @@ class Continuation:
         if streaming.writes_itself:
             streaming.keep_plan()
 
+    def check_values(self, values: str) -> None:
+        """The same for columns that grow with the values: in another format the bytes of a record
+        may be read as other values."""
+        name, kept = self.pipeline.name, self.folder.kept_with_identity("values")
+        if kept is not None and kept != values and self.folder.has_written():
+            raise PipelineError(
+                f"{name} has read values as {kept} until now, not as {values}: go on with {kept}, "
+                f"or begin anew with `headrace pipeline reset {name} --table`."
+            )
+        self.folder.keep_with_identity(values=values)
+
     def _must_carry_on(self, before: PlanIdentity, now: PlanIdentity) -> None:
         name = self.pipeline.name
         if (changed := change(before, now)) is None:

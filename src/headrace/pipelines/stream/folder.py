@@ -37,7 +37,7 @@ FILE_KINDS = ("delta", "iceberg", "parquet")
 # The state before it was written down.
 BEFORE = {"zone": "UTC"}
 # Parts of an identity that are for programs: they are not shown.
-NOT_SHOWN = ("name", "plan", "table", "late_table", "keeps_rows")
+NOT_SHOWN = ("name", "plan", "table", "late_table", "keeps_rows", "values")
 
 
 class Folder:

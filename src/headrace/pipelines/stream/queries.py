@@ -62,6 +62,10 @@ class Growth(Protocol):
     @property
     def latest(self) -> Latest | None: ...
 
+    @property
+    def values(self) -> str:
+        """The format of the values, which a checkpoint keeps."""
+
     def parsed(self, records: DataFrame, table: StructType | None, note: Say) -> DataFrame:
         """As `record_rows.parsed` gives them, by the columns of the table and of these records."""
 

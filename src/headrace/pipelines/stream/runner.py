@@ -107,7 +107,9 @@ class Runner:
                 spark = self._spark_for(folder)
                 try:
                     streaming = self._streaming(spark, folder, identity, ids, lock)
-                    if self.growth is None:
+                    if self.growth is not None:
+                        continuation.check_values(self.growth.values)
+                    else:
                         topics = list(self.topics)
                         continuation.check_function(streaming, topics, from_earliest=backfill)
                     if backfill:
