@@ -15,6 +15,8 @@ SETTINGS = {
     # So that groups can be full, and transactions be given up, without long waits.
     "group.max.size": "3",
     "group.consumer.max.size": "3",
+    "group.share.max.size": "3",
+    "group.share.assignment.interval.ms": "0",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
 }
 

@@ -33,6 +33,7 @@ from tests.conformance.stories import (
     records,
     restarts,
     sequences,
+    share_groups,
     topics,
     transactions,
     transactions_refused,
@@ -68,6 +69,7 @@ MODULES = (
     group_waiting,
     group_garbled,
     group_epochs,
+    share_groups,
     transactions,
     transactions_refused,
     # These stop the brokers and start them again, once, with another past.

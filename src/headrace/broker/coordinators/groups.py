@@ -246,4 +246,4 @@ def sight_of(broker: Broker, call: Call) -> Sight:
 def require_group_id(group_id: str | None) -> None:
     """An empty name was once usable for offsets; membership never."""
     if not group_id:
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, ErrorCode.INVALID_GROUP_ID.description)

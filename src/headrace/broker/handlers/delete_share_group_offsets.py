@@ -22,7 +22,6 @@ from headrace.protocol.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsResponse,
     DeleteShareGroupOffsetsResponseTopic,
 )
-from headrace.protocol.uuids import ZERO_ID
 from headrace.serving.api import Api, Call, WaitingRequest, require_few
 from headrace.serving.chain import chain
 from headrace.serving.rights import GROUP, TOPIC, may, require
@@ -44,7 +43,7 @@ def handle(
     response = DeleteShareGroupOffsetsResponse()
     for name in dict.fromkeys(topic.topic_name for topic in request.topics):
         found = broker.image.topics.get(name)
-        result = Topic(name, ZERO_ID if found is None else found.id)
+        result = Topic(name)
         response.responses.append(result)
         if not may(broker, call, Operation.READ, TOPIC, name):
             refuse(result, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -68,6 +67,8 @@ def handle(
                     refuse(topics[key.topic_id], ErrorCode.REQUEST_TIMED_OUT)
                 elif state.error_code:
                     refuse(topics[key.topic_id], ErrorCode(state.error_code))
+            for topic_id in keys:
+                topics[topic_id].topic_id = topic_id
             done = frozenset(topic_id for topic_id in keys if not topics[topic_id].error_code)
             if not done:
                 return response

@@ -11,7 +11,6 @@ from typing import Any
 
 from headrace.broker.broker import Broker
 from headrace.broker.coordinators.end_offsets import Place, end_offsets
-from headrace.broker.coordinators.groups import require_group_id
 from headrace.broker.coordinators.replies import ask_each
 from headrace.coordination.group.machine import GroupMachine
 from headrace.coordination.shard import Decision
@@ -65,7 +64,6 @@ def describe_or_refuse(
         if not broker.share_groups_served:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         require(broker, call, Operation.DESCRIBE, GROUP, group.group_id)
-        require_group_id(group.group_id)
         return or_refused(describe(broker, group, call), refused)
     except KafkaError as fault:
         return refused(fault.code, fault.message)

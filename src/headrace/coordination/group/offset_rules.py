@@ -128,9 +128,11 @@ def require_may_fetch(
     machine: GroupMachine, group_id: str, member_id: str | None, epoch: int
 ) -> None:
     """Members of a consumer group are told when they are out of date; others may look."""
+    if member_id is None and epoch < 0:
+        return
     _require_no_share_group(machine, group_id)
     group = machine.groups.get(group_id)
-    if not isinstance(group, ConsumerGroup) or (member_id is None and epoch < 0):
+    if not isinstance(group, ConsumerGroup):
         return
     member = group.members.get(member_id or "")
     if member is None:
