@@ -1,6 +1,6 @@
 """Queues on share groups: the client, the app, HTTP, the command line and the console.
 
-On Apache Kafka 4.3, and on ours when `TARGET` names it.
+On ours and on Apache Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import pytest
 
 from headrace.app import App, Message, Retry
 from headrace.client import Admin, ClientError, Consumer, Producer, ShareConsumer, ShareRecord
+from headrace.client.admin.features import Features
+from headrace.client.connection import connection
 from tests.command_in_process import run_command
 from tests.console.served import Served
 from tests.interop.brokers import Node, make_node
@@ -38,11 +40,12 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(scope="module", params=["apache"])
+@pytest.fixture(scope="module", params=["headrace", "apache"])
 def node(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Node]:
     with make_node(request.param, tmp_path_factory.mktemp(request.param), SETTINGS) as node:
+        Features(connection(bootstrap=node.bootstrap)).change({"share.version": 1})
         yield node
 
 

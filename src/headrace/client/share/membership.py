@@ -27,8 +27,8 @@ FIRST_INTERVAL_S = 1.0
 PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 LEAVE_WAIT_S = 5.0
 ADVICE = (
-    "Apache Kafka has them since 4.2; switch them on with `headrace cluster features upgrade "
-    "share.version 1` or kafka-features.sh."
+    "Apache Kafka has them since 4.2; switch them on with `headrace brokers features "
+    "share.version=1`."
 )
 
 REJOIN = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH})
