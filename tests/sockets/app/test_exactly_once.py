@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from headrace import App, Message, Publish, Retry
+from headrace.app.worker.intake import WorkerIntake
 from headrace.client import Admin
 from headrace.client.faults import Fault
 
@@ -76,6 +77,7 @@ def test_no_transaction_is_begun_while_a_commit_is_unanswered(cluster: Any) -> N
     with app.running():
         assert app.worker is not None
         intake = app.worker.intake
+        assert isinstance(intake, WorkerIntake)
         cluster.until(lambda: intake.owned)
         [owned] = intake.owned.values()
         cluster.until(lambda: owned.source.committed_offset == 0 and not intake.commits.unanswered)
@@ -193,6 +195,7 @@ def test_a_transaction_whose_end_is_not_heard_of_is_not_written_again(cluster: A
         worker = app.worker
         assert worker is not None
         cluster.until(lambda: worker.intake.owned)
+        assert isinstance(worker.intake, WorkerIntake)
         commits = worker.intake.commits
         lossy = Lossy(commits._ready_writer())
         commits._writer = lossy  # type: ignore[assignment]

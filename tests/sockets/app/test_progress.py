@@ -12,6 +12,7 @@ from headrace import App, Retry
 from headrace.app.observation.metrics import AppMetrics
 from headrace.app.retry import TryLater
 from headrace.app.worker import intake
+from headrace.app.worker.intake import WorkerIntake
 from headrace.client.faults import Fault
 from headrace.client.intake import Intake
 from headrace.prometheus_text import render
@@ -84,6 +85,7 @@ def test_a_commit_that_failed_later_on_is_made_again(cluster: Any) -> None:
         app.send("orders", "x")
         worker = app.worker
         assert worker is not None
+        assert isinstance(worker.intake, WorkerIntake)
         cluster.until(lambda: worker.intake.owned)
         [owned] = worker.intake.owned.values()
         cluster.until(lambda: owned.source.committed_offset == 1)
@@ -115,6 +117,7 @@ def test_a_commit_that_is_sent_again_never_undoes_a_later_one(
         cluster.until(lambda: 2 in group.taken)
         worker = app.worker
         assert worker is not None
+        assert isinstance(worker.intake, WorkerIntake)
         cluster.until(lambda: not worker.intake.commits.unanswered)
         assert group.taken[-1] == 2, group.taken
         assert cluster.committed("g")["orders", 0] == 2
@@ -158,6 +161,7 @@ def test_a_worker_that_ends_in_a_rebalance_commits_when_it_is_over(
     with app.running():
         worker = app.worker
         assert worker is not None
+        assert isinstance(worker.intake, WorkerIntake)
         cluster.until(lambda: worker.intake.owned)
         [owned] = worker.intake.owned.values()
         commits = worker.intake.commits
@@ -193,6 +197,7 @@ def test_a_worker_that_stood_still_and_wakes_in_a_rebalance_keeps_its_partitions
     with app.running():
         worker = app.worker
         assert worker is not None
+        assert isinstance(worker.intake, WorkerIntake)
         intake = worker.intake
         cluster.until(lambda: intake.owned)
         group: Any = Undecided(intake.member)
