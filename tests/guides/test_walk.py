@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ON_ONE_NODE = (
     "README.md",
     "docs/guide/getting-started.md",
+    "docs/guide/tutorial-shop.md",
     "docs/guide/client.md",
     "docs/guide/groups.md",
     "docs/guide/transactions.md",
