@@ -55,10 +55,39 @@ COMMANDS = {
     "quotas": "Limits of users, clients and addresses: list, set, remove.",
     "users": "Users who log in by SCRAM: list, add, remove.",
     "security": "Certificates and a first user for a node.",
+    "profile": "Clusters by name: create, use, list, show, delete.",
     "segment": "Look into Kafka's files on disk.",
     "http": "Send and receive over HTTP, without a Kafka client.",
     "console": "Look at a cluster in a browser, repair what is stuck.",
     "doctor": "Check this machine, a cluster, or a topic's safety.",
+}
+
+# The sections of `headrace --help`: a purpose, its commands, and an example.
+PURPOSES = {
+    "Start a broker": (
+        ("start", "format", "demo", "doctor"),
+        "headrace start --brokers 3",
+    ),
+    "Topics and records": (
+        ("topics", "produce", "consume", "delay", "http"),
+        "echo 'tom:coffee' | headrace produce orders --key-separator :",
+    ),
+    "Groups, lag and repair": (
+        ("groups", "backlog", "replay", "dead-letters", "transactions"),
+        "headrace groups reset billing --topic orders --to-time 2026-01-31T12:00",
+    ),
+    "Applications and data": (
+        ("app", "outbox", "triggers", "pipeline", "lake", "ship", "logs", "track"),
+        "headrace app run billing:app --workers 4",
+    ),
+    "Clusters and security": (
+        ("cluster", "brokers", "acls", "quotas", "users", "security", "profile"),
+        "headrace profile create production --bootstrap kafka-1:9092",
+    ),
+    "Inspect": (
+        ("console", "segment"),
+        "headrace console --bootstrap kafka-1:9092",
+    ),
 }
 
 # Which folder the module of a command lies in, by what the command is about.
@@ -79,6 +108,7 @@ AREAS = {
         "acls",
         "quotas",
         "users",
+        "profile",
     ),
     "node": (
         "start",
@@ -137,7 +167,14 @@ class TableOfContents(Commands):
     """All commands, none of them loaded."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(COMMANDS)
+        return [name for names, _ in PURPOSES.values() for name in names]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Grouped by purpose, with an example each."""
+        for purpose, (names, example) in PURPOSES.items():
+            with formatter.section(purpose):
+                formatter.write_dl([(name, COMMANDS[name]) for name in names])
+                formatter.write_text(f"Example: {example}")
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -148,7 +185,13 @@ class TableOfContents(Commands):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
-        return CommandOnDemand(cmd_name, short_help=COMMANDS[cmd_name], help=COMMANDS[cmd_name])
+        (panel,) = (
+            f"{purpose}: {example}"
+            for purpose, (names, example) in PURPOSES.items()
+            if cmd_name in names
+        )
+        words = COMMANDS[cmd_name]
+        return CommandOnDemand(cmd_name, short_help=words, help=words, rich_help_panel=panel)
 
 
 app = typer.Typer(no_args_is_help=True, **{**output.LOOK, "cls": TableOfContents})
@@ -164,7 +207,7 @@ def _show_version(wanted: bool) -> None:
 def about(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Say the version."),
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
     """The options of every command: only the version."""
@@ -184,6 +227,8 @@ def run() -> None:
         code = _fail("Nothing was done.", EXIT_FAILED)
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
+        if sys.stderr.isatty():
+            typer.echo("\nStopped.", err=True)
     except BrokenPipeError:
         code = _stop_writing()
     sys.exit(code if isinstance(code, int) else 0)

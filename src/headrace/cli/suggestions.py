@@ -66,8 +66,23 @@ OPTIONS_ELSEWHERE = {
 }
 
 
+LONGEST_SUMMARY = 400
+
+
 class Commands(TyperGroup):
-    """A group of commands that knows what somebody meant."""
+    """A group of commands that knows what somebody meant, and shows whole summaries."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """As the original, but a summary that is longer than the line is wrapped, not cut."""
+        known = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [
+            (name, command.get_short_help_str(LONGEST_SUMMARY))
+            for name, command in known
+            if command is not None and not command.hidden
+        ]
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
 
     def resolve_command(self, ctx: Any, args: Any) -> Any:
         word = str(args[0]) if args else ""

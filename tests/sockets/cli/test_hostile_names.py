@@ -191,6 +191,14 @@ def walk(folder: Path) -> list[list[str]]:
         ["lake", "show", HOSTILE],
         ["lake", "generate", HOSTILE, "--records", "1"],
         ["security", "init", "--user", HOSTILE],
+        ["profile", "create", HOSTILE, "--bootstrap", "localhost:1"],
+        ["profile", "create", "p", "--bootstrap", HOSTILE, "-X", f"client.id={HOSTILE}"],
+        ["profile", "list"],
+        ["profile", "show"],
+        ["profile", "show", HOSTILE],
+        ["profile", "use", HOSTILE],
+        ["profile", "delete", HOSTILE],
+        ["profile", "delete", "p"],
         ["outbox", "init", f"sqlite:///{folder}/box.db"],
         ["outbox", "status", f"sqlite:///{folder}/box.db"],
         ["outbox", "init", HOSTILE],
@@ -345,6 +353,7 @@ def test_no_command_lets_anything_through(
     broker: Broker, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADRACE_BOOTSTRAP", broker.bootstrap)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder))
     monkeypatch.chdir(folder)
     everything = []
     for words in walk(folder):
@@ -363,6 +372,7 @@ def test_no_command_lets_anything_through_as_json(
 ) -> None:
     """Each line is one document, or what a person is told beside it."""
     monkeypatch.setenv("HEADRACE_BOOTSTRAP", broker.bootstrap)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder))
     monkeypatch.chdir(folder)
     looked_at = 0
     for words in walk(folder):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.main import COMMANDS, command_of
+from headrace.cli.main import COMMANDS, PURPOSES, command_of
 from tests.command_in_process import run_command
 
 
@@ -22,6 +22,23 @@ def test_help_lists_every_command() -> None:
     for name, words in COMMANDS.items():
         assert name in said.stdout
         assert words in said.stdout
+
+
+def test_help_groups_every_command_by_purpose_with_an_example() -> None:
+    grouped = [name for names, _ in PURPOSES.values() for name in names]
+    assert sorted(grouped) == sorted(COMMANDS)
+    said = run_command("--help").stdout
+    assert said.count("Example: ") == len(PURPOSES)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_summary_is_cut(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    leaves = getattr(command_of(name), "commands", {})
+    said = " ".join(run_command(name, "--help").stdout.split())
+    for leaf in leaves.values():
+        first = " ".join((leaf.help or "").split("\n\n")[0].split()).partition(". ")[0]
+        assert first.removesuffix(".") in said
 
 
 @pytest.mark.parametrize("name", COMMANDS)

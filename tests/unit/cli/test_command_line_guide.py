@@ -14,7 +14,15 @@ from headrace.cli.main import COMMANDS, module_of
 
 GUIDE = Path(__file__).resolve().parents[3] / "docs" / "guide" / "command-line.md"
 # The guide says these once for all, at its beginning.
-OF_ALL = {"--json", "--bootstrap", "--client-config", "--timeout", "--help"}
+OF_ALL = {
+    "--json",
+    "--bootstrap",
+    "--client-config",
+    "--timeout",
+    "--help",
+    "--profile",
+    "--dry-run",
+}
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 
 

@@ -13,9 +13,12 @@ from typing import Annotated, Any, Concatenate, ParamSpec, cast
 import typer
 
 from headrace.cli.failure import Failure
+from headrace.cli.options import profiles
 from headrace.cli.options.key_values import key_values
+from headrace.cli.options.near_names_there import with_suggestion
+from headrace.client.admin.groups import NoSuchGroup
 from headrace.client.connection import ClientSettings, connection
-from headrace.client.errors import ClientError
+from headrace.client.errors import ClientError, NoSuchTopic
 
 P = ParamSpec("P")
 
@@ -28,7 +31,7 @@ Bootstrap = Annotated[
         "-b",
         envvar="HEADRACE_BOOTSTRAP",
         metavar="HOST:PORT",
-        help="Where a broker of the cluster answers (default: localhost:9092).",
+        help="Bootstrap servers (default: localhost:9092).",
         rich_help_panel=CLUSTER_PANEL,
     ),
 ]
@@ -62,6 +65,16 @@ Timeout = Annotated[
         rich_help_panel=CLUSTER_PANEL,
     ),
 ]
+Profile = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        envvar="HEADRACE_PROFILE",
+        metavar="NAME",
+        help="A cluster that `headrace profile create` saved (default: the one in use).",
+        rich_help_panel=CLUSTER_PANEL,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs.")]
 
 DEFAULT_TIMEOUT_S = 10.0
@@ -75,19 +88,33 @@ class At:
     settings: list[str] = field(default_factory=list)
     config_file: Path | None = None
     timeout_s: float = DEFAULT_TIMEOUT_S
+    profile: str | None = None
 
     @contextmanager
     def connection(self) -> Iterator[ClientSettings]:
         """An error inside ends the command with one sentence."""
         try:
-            yield connection(
-                bootstrap=self.bootstrap,
-                overrides=key_values(self.settings, option="-X"),
-                config_file=self.config_file,
-                timeout_s=self.timeout_s,
-            )
+            cluster = self._settings()
         except ClientError as failure:
             raise Failure(str(failure)) from failure
+        try:
+            yield cluster
+        except (NoSuchTopic, NoSuchGroup) as failure:
+            raise Failure(with_suggestion(failure, cluster)) from failure
+        except ClientError as failure:
+            raise Failure(str(failure)) from failure
+
+    def _settings(self) -> ClientSettings:
+        """The profile's settings are the weakest, but for the default address."""
+        overrides = key_values(self.settings, option="-X")
+        named = bool(self.bootstrap or self.config_file or "bootstrap.servers" in overrides)
+        chosen = profiles.chosen(self.profile, named=named)
+        return connection(
+            bootstrap=self.bootstrap or chosen.bootstrap,
+            overrides={**chosen.settings, **overrides},
+            config_file=self.config_file,
+            timeout_s=self.timeout_s,
+        )
 
 
 def _at(
@@ -96,8 +123,9 @@ def _at(
     x: MoreSettings = [],
     client_config: ClientConfig = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
+    profile: Profile = None,
 ) -> At:
-    return At(bootstrap, x, client_config, timeout)
+    return At(bootstrap, x, client_config, timeout, profile)
 
 
 _SHARED = signature(_at, eval_str=True).parameters

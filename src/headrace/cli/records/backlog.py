@@ -71,7 +71,8 @@ Store = Annotated[
     ),
 ]
 Execute = Annotated[
-    bool, typer.Option("--execute", help="Execute it; without this option it is only shown.")
+    bool,
+    typer.Option("--execute/--dry-run", help="Execute it; --dry-run, the default, only shows it."),
 ]
 Reason = Annotated[str, typer.Option(help="The reason, for the journal.")]
 By = Annotated[str | None, typer.Option(help="Your name for the journal (default: your user).")]

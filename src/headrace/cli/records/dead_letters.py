@@ -58,7 +58,8 @@ Until = Annotated[
 ]
 Limit = Annotated[int, typer.Option(min=1, help="At most this many.")]
 Execute = Annotated[
-    bool, typer.Option("--execute", help="Execute it; without this option it is only shown.")
+    bool,
+    typer.Option("--execute/--dry-run", help="Execute it; --dry-run, the default, only shows it."),
 ]
 Reason = Annotated[str, typer.Option(help="The reason, for the journal.")]
 

@@ -237,8 +237,12 @@ def reset(
         bool,
         typer.Option("--all-topics", help="All topics for which the group has committed offsets."),
     ] = False,
-    to_beginning: Annotated[bool, typer.Option("--to-beginning", help="The first record.")] = False,
-    to_end: Annotated[bool, typer.Option("--to-end", help="After the last record.")] = False,
+    to_beginning: Annotated[
+        bool, typer.Option("--to-beginning", "--to-earliest", help="The first record.")
+    ] = False,
+    to_end: Annotated[
+        bool, typer.Option("--to-end", "--to-latest", help="After the last record.")
+    ] = False,
     to_current: Annotated[
         bool,
         typer.Option("--to-current", help="The committed offset, or the end if there is none."),
@@ -248,7 +252,12 @@ def reset(
     ] = None,
     to_time: Annotated[
         str | None,
-        typer.Option("--to-time", metavar="TIME", help="The first record since 2026-01-31T12:00."),
+        typer.Option(
+            "--to-time",
+            "--to-datetime",
+            metavar="TIME",
+            help="The first record since 2026-01-31T12:00.",
+        ),
     ] = None,
     by_duration: Annotated[
         str | None,
@@ -262,7 +271,10 @@ def reset(
         typer.Option("--from-file", metavar="FILE", help="Lines of topic,partition,offset."),
     ] = None,
     execute: Annotated[
-        bool, typer.Option("--execute", help="Execute it; without this option it is only shown.")
+        bool,
+        typer.Option(
+            "--execute/--dry-run", help="Execute it; --dry-run, the default, only shows it."
+        ),
     ] = False,
     export: Annotated[
         bool, typer.Option("--export", help="Show it as lines for --from-file.")

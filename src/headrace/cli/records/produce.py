@@ -15,7 +15,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -29,9 +29,11 @@ from headrace.cli.failure import Failure
 from headrace.cli.options.cluster_options import At, Json, cluster_options
 from headrace.cli.options.completion import topic_names
 from headrace.cli.options.key_values import key_values
+from headrace.cli.options.near_names_there import near_topic
 from headrace.client.connection import ClientSettings
 from headrace.client.delay.registry import KnownCompanions
 from headrace.client.delay.schedules import schedule_headers, to_companion
+from headrace.client.errors import ClientError
 from headrace.client.producer.record_writer import ANY_PARTITION, RecordWriter
 from headrace.client.records import Outgoing, header_list
 
@@ -124,6 +126,8 @@ def produce(
     common: Outgoing[bytes, bytes] = Outgoing(topic, None, headers=headers)
     if when:
         common = to_companion(common, schedule_headers(when))
+    with at.connection() as cluster:
+        _require_meant(cluster, topic)
     with (
         at.connection() as cluster,
         _writer(cluster, common.topic, target=topic, compression=compression) as writer,
@@ -148,6 +152,22 @@ def produce(
         records = output.count(writer.written, "record")
         amount = output.size(writer.bytes_written)
         output.note(f"Wrote {records} ({amount}) to {writer.topic} in {seconds:.1f} s.")
+
+
+def _require_meant(cluster: ClientSettings, topic: str) -> None:
+    """Ask, or warn where no person can answer, if the name is one letter from an existing topic.
+
+    A cluster with auto.create.topics.enable would create the mistyped topic without a word.
+    """
+    with suppress(ClientError):  # a user without the right to list topics may still write
+        near = near_topic(topic, cluster)
+        if near is None:
+            return
+        warning = f"There is no topic {topic}. Did you mean {near}?"
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            output.note(f"headrace: {warning} It is created if the cluster creates topics itself.")
+        elif not output.confirmed(f"{warning} Write to {topic} nevertheless?"):
+            raise typer.Abort
 
 
 def _writer(

@@ -188,7 +188,10 @@ def abort(
         ),
     ] = None,
     execute: Annotated[
-        bool, typer.Option("--execute", help="Execute it; without this option it is only shown.")
+        bool,
+        typer.Option(
+            "--execute/--dry-run", help="Execute it; --dry-run, the default, only shows it."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
