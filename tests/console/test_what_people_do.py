@@ -176,6 +176,58 @@ def test_a_mistyped_filter_keeps_the_form(visit: Visit, full: Served) -> None:
     expect(page.get_by_label("Expression")).to_have_value("value.amount >")
 
 
+def test_a_row_opens_in_place_and_its_json_folds(visit: Visit, full: Served) -> None:
+    page = visit(full)
+    page.goto("/topics/orders/messages?n=25")
+    row = page.locator("tr[data-message]").first
+    row.locator("[data-open]").click()
+    detail = page.locator("tr[data-detail]")
+    expect(detail.locator(".json-tree .json-name").first).to_be_visible()
+    expect(detail.locator(".json-tree .json-number").first).to_be_visible()
+    detail.locator(".json-tree summary").first.click()
+    expect(detail.locator(".json-tree .json-name").first).to_be_hidden()
+    assert page.url.endswith("/topics/orders/messages?n=25")
+    page.keyboard.press("Escape")
+    expect(detail).to_have_count(0)
+    expect(row.locator("[data-open]")).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page.locator("tr[data-message]").nth(1).locator("+ tr[data-detail]")).to_be_visible()
+
+
+def test_what_others_wrote_is_text_in_an_opened_row(visit: Visit, full: Served) -> None:
+    page = visit(full)
+    page.goto("/topics/hostile/messages")
+    for opener in page.locator("[data-open]").all():
+        opener.click()
+    expect(page.locator("tr[data-detail] [data-whole-message]").first).to_be_visible()
+    expect(page.locator("tr[data-detail] img, tr[data-detail] script")).to_have_count(0)
+    assert page.title() != "run"
+
+
+def test_the_keyboard_reaches_search_and_list_from_every_page(visit: Visit, full: Served) -> None:
+    page = visit(full)
+    page.goto("/cluster")
+    page.keyboard.press("/")
+    search = page.get_by_placeholder("Name contains")
+    expect(search).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    expect(search).not_to_be_focused()
+    first = page.evaluate("document.activeElement.textContent")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowUp")
+    assert page.evaluate("document.activeElement.textContent") == first
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_contain_text(first)
+
+
+def test_a_value_wraps_on_a_phone(visit: Visit, full: Served) -> None:
+    page = visit(full, viewport={"width": 400, "height": 800})
+    page.goto("/topics/orders/messages?n=25")
+    box = page.locator("tr[data-message] td.grow").first.bounding_box()
+    assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= 400
+
+
 def test_the_dot_of_an_open_page_turns_red_when_the_broker_ends(visit: Visit) -> None:
     with Broker() as broker, Served(broker.bootstrap) as served:
         page = visit(served)

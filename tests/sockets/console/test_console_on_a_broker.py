@@ -106,6 +106,25 @@ def test_a_filter_finds_what_matches_and_says_what_it_looked_at(visitor: Visitor
     assert refused.status == 400
 
 
+def test_a_range_of_time_has_an_end_from_both_sides(visitor: Visitor, at: ClientSettings) -> None:
+    Topics(at).create("ranged", partitions=1)
+    with Producer(at) as producer:
+        for number in range(6):
+            producer.send_sync("ranged", f"v{number}", timestamp_ms=1_700_000_000_000 + number)
+    ends = "&until=1700000000004"
+    for start in ("from=newest", "from=oldest", "from=time&time=1700000000002"):
+        answer = visitor.get(f"/topics/ranged/messages?{start}{ends}")
+        shown = re.findall(r'<span class="value text">(v\d)</span>', answer.text)
+        wanted = ["v0", "v1", "v2", "v3"] if "time=" not in start else ["v2", "v3"]
+        assert sorted(shown) == wanted, start
+        assert 'rel="next"' not in answer.text
+        assert 'name="until" value="1700000000004"' in answer.text, "the field keeps it"
+    page = visitor.get(f"/topics/ranged/messages?from=oldest&n=1{ends}")
+    following = re.search(r'rel="next" href="([^"]+)"', page.text)
+    assert following is not None and "until=1700000000004" in following[1]
+    assert "v1" in visitor.get(following[1].replace("&amp;", "&")).said()
+
+
 def test_what_cannot_be_read_or_is_not_there_is_said_in_a_sentence(visitor: Visitor) -> None:
     for path, status, words in (
         ("/topics/nowhere", 404, "There is no topic nowhere."),
@@ -115,6 +134,7 @@ def test_what_cannot_be_read_or_is_not_there_is_said_in_a_sentence(visitor: Visi
         ("/topics/orders/messages?partition=99", 502, "has no partition 99"),
         ("/topics/orders/messages?at=x", 400, "is invalid"),
         ("/topics/orders/messages?from=time&time=soon", 400, "is not a time"),
+        ("/topics/orders/messages?until=late", 400, "is not a time"),
         ("/topics?page=-1", 400, "must be a whole number"),
         ("/dead-letters/orders.billing.dead/letter?at=x", 400, "is not PARTITION/OFFSET"),
     ):

@@ -75,7 +75,7 @@ def test_a_long_value_is_cut_and_says_so() -> None:
 
 def test_binary_is_a_hex_dump_and_says_what_it_could_be() -> None:
     assert payload((42).to_bytes(8)).note == "as a big-endian integer: 42"
-    assert "schema 7 " in payload(b"\x00\x00\x00\x00\x07\xffabc").note
+    assert "schema id 7" in payload(b"\x00\x00\x00\x00\x07\xffabc").note
     assert payload(b"\xff\x00A").whole.startswith("000000  ff 00 41")
 
 

@@ -21,6 +21,7 @@ class Asked:
     start: str = NEWEST
     offset: int = 0
     time_ms: int = 0
+    until_ms: int | None = None  # only records before this time
     partition: int | None = None
     at: dict[int, int] | None = None  # where an earlier page ended
     want: int = 50
@@ -46,24 +47,35 @@ def read_page(connection: HeldClientSettings, topic: str, asked: Asked) -> Answe
         firsts, ends = browser.beginnings(chosen), browser.ends(chosen)
         spans = {p: (firsts[p], ends[p]) for p in chosen if p in firsts and p in ends}
         known = asked.at if asked.at is None else {p: o for p, o in asked.at.items() if p in spans}
+        # Where the end time is; timestamps need not be in order, so each record is looked at too.
+        stops = ends if asked.until_ms is None else browser.at_time(chosen, asked.until_ms)
+        accepts = _before(asked.until_ms, asked.accepts)
         if asked.start == NEWEST:
             page = browser.backwards(
-                ends if known is None else known,
+                stops if known is None else known,
                 want=asked.want,
-                accepts=asked.accepts,
+                accepts=accepts,
                 bounds=asked.bounds,
             )
         else:
             page = browser.onwards(
                 _starts(browser, asked, chosen, firsts) if known is None else known,
                 want=asked.want,
-                accepts=asked.accepts,
+                accepts=accepts,
                 bounds=asked.bounds,
             )
+            if asked.until_ms is not None:
+                page.at_the_end = all(page.next[p] >= stops.get(p, 0) for p in page.next)
         for partition in chosen:
             if partition not in spans:
                 page.unread.setdefault(partition, "no broker that leads it answers")
         return Answered(page, len(browser.partitions), spans)
+
+
+def _before(until_ms: int | None, accepts: Callable[[Seen], bool]) -> Callable[[Seen], bool]:
+    if until_ms is None:
+        return accepts
+    return lambda seen: (seen.record.timestamp_ms or 0) < until_ms and accepts(seen)
 
 
 def _starts(

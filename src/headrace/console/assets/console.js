@@ -1,6 +1,6 @@
 // What every page can do: choose a theme, copy a command, show the field that a choice needs, tick
-// all rows, go to the search field with "/", and show whether a broker answers. Without this file
-// every page still works.
+// all rows, show whether a broker answers; keys: "/" goes to the search field, down goes on to the
+// list and moves in it, Escape leaves a field or closes what is open. Without this file every page still works.
 
 const THEMES = ["auto", "light", "dark"];
 const NAMES = { auto: "system", light: "light", dark: "dark" };
@@ -59,15 +59,47 @@ for (const form of document.querySelectorAll("form.filter")) {
     for (const field of form.elements) if (field.name && field.value === "") field.disabled = true;
   });
 }
-document.addEventListener("keydown", (event) => {
-  const typing = event.target.closest("input, textarea, select, [contenteditable]");
-  if (event.key !== "/" || typing || event.ctrlKey || event.metaKey || event.altKey) return;
+// Where a page has no search of its own, "/" goes to the one of the topics.
+function toSearch() {
   const search = document.querySelector("[data-search]");
-  if (search) {
+  if (search) search.focus();
+  else location.assign("/topics#search");
+}
+// What a row of a list leads to: its first link, or the button that opens it in place.
+function targets() {
+  const of = (row) => row.querySelector("[data-open]:not([hidden])") ?? row.querySelector("a");
+  return [...document.querySelectorAll("table.list tbody tr")].map(of).filter(Boolean);
+}
+function moveBy(step) {
+  const all = targets();
+  if (!all.length) return false;
+  const here = all.findIndex((each) => each.closest("tr").contains(document.activeElement));
+  const next = here < 0 ? (step > 0 ? 0 : all.length - 1) : here + step;
+  if (!all[next]) return false;
+  all[next].focus();
+  return true;
+}
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+  const typing = event.target.closest("input, textarea, select, [contenteditable]");
+  if (event.key === "Escape") {
+    if (typing) typing.blur();
+    const open = document.querySelector("details.pop[open]");
+    if (open) {
+      open.open = false;
+      open.querySelector("summary").focus();
+    }
+  } else if (typing) {
+    if (event.key === "ArrowDown" && event.target.matches("[data-search]") && moveBy(1)) event.preventDefault();
+  } else if (event.key === "/") {
     event.preventDefault();
-    search.focus();
+    toSearch();
+  } else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+    // Elsewhere arrows scroll, as on every page.
+    if (event.target.closest("table.list tbody tr") && moveBy(event.key === "ArrowDown" ? 1 : -1)) event.preventDefault();
   }
 });
+if (location.hash === "#search") document.querySelector("[data-search]")?.focus();
 // The dot beside the cluster's address: checked now and again for as long as the page is looked at.
 const CHECK_EVERY_MS = 10000;
 const connection = document.querySelector("[data-connection]");

@@ -52,8 +52,8 @@ MOST_DOWNLOADED = 10_000
 SEARCH = Bounds(records=100_000, bytes=32 << 20, seconds=4.0)
 # The parameters of the page in an address; everything else in it is dropped.
 KEPT = (
-    "from", "offset", "time", "partition", "n", "key", "text", "header", "where", "path", "is",
-    "latest", "control", "as", "keyas", "schema",
+    "from", "offset", "time", "until", "partition", "n", "key", "text", "header", "where", "path",
+    "is", "latest", "control", "as", "keyas", "schema",
 )  # fmt: skip
 
 
@@ -244,6 +244,8 @@ def _asked(query: MultiMapping[str]) -> Asked:
     start = text_in(query, "from", NEWEST)
     if start not in STARTS:
         raise Unreadable(f"{start!r} is not a start: use newest, oldest, offset or time.")
+    if wanted.latest and text_in(query, "until").strip():
+        raise Unreadable("The latest message of each key has no end time.")
     if wanted.latest and start != NEWEST:
         raise Unreadable("The latest message of each key is found from the newest on.")
     more: dict[str, Any] = {"bounds": SEARCH} if wanted.narrows else {}
@@ -252,6 +254,7 @@ def _asked(query: MultiMapping[str]) -> Asked:
         start,
         offset=whole(query, "offset", default=0),
         time_ms=moment_ms(needed(query, "time", "The time")) if start == AT_TIME else 0,
+        until_ms=moment_ms(until) if (until := text_in(query, "until").strip()) else None,
         partition=whole_or_none(query, "partition"),
         # Which is the latest of a key is known only from the end: a later page looks again.
         at=None if wanted.latest else at,

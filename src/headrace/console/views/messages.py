@@ -11,7 +11,8 @@ from headrace.app.triggers.filters import Filter
 from headrace.client.lookup.record_pages import Page, Seen
 from headrace.client.records import Record
 from headrace.console.decoding import json_path
-from headrace.console.views.payloads import Payload, Reader, payload
+from headrace.console.views.json_tree import Node, json_tree
+from headrace.console.views.payloads import AUTO, AVRO, LONGEST_JSON, Payload, Reader, payload
 from headrace.foreign_text import escaped
 
 Accepts = Callable[[Seen], bool]
@@ -80,6 +81,8 @@ class WholeMessage:
     producer_id: int | None
     headers: list[tuple[str, Payload]]  # at most MOST_HEADERS
     headers_left: int = 0
+    key_tree: Node | None = None  # of a JSON document
+    value_tree: Node | None = None
 
 
 def whole_message(
@@ -92,7 +95,15 @@ def whole_message(
         seen.producer_id,
         header_rows(seen.record.headers),
         max(len(seen.record.headers) - MOST_HEADERS, 0),
+        _tree(seen.record.key, key),
+        _tree(seen.record.value, value),
     )
+
+
+def _tree(raw: bytes | None, reader: Reader) -> Node | None:
+    if not raw or len(raw) > LONGEST_JSON or reader.how not in (AUTO, AVRO):
+        return None
+    return json_tree(reader.document(raw))
 
 
 def header_rows(headers: Sequence[tuple[str, bytes | None]]) -> list[tuple[str, Payload]]:

@@ -19,7 +19,8 @@ LONGEST_SHOWN = 64 << 10
 LONGEST_JSON = 1 << 20
 HEX_SHOWN = 2048
 HEX_ROW = 16
-# Confluent's wire format: a zero byte, then the id of a schema in four bytes.
+# Confluent's wire format: a zero byte, then the id of a schema in four bytes. It is nearly always
+# Avro; Protobuf has the same frame.
 SCHEMA_PREFIX = 5
 
 
@@ -160,5 +161,5 @@ def _could_be(raw: bytes) -> str:
         return f"as a big-endian integer: {int.from_bytes(raw, signed=True)}"
     if len(raw) > SCHEMA_PREFIX and raw[0] == 0:
         schema = int.from_bytes(raw[1:SCHEMA_PREFIX])
-        return f"begins as a record with schema {schema} of a schema registry does"
+        return f"looks like Avro, schema id {schema}"
     return ""
