@@ -108,11 +108,15 @@ class QueueIntake:
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Join the share group. Raises NoShareGroups if the cluster has none."""
-        topics = list(topics)
-        attempts = max(runner.subscription.retry.attempts for runner in self._runners)
-        limit = raised_delivery_limit(self._connection, self._group, attempts + 1)
+        try:
+            self._join(list(topics))
+        except BaseException:
+            self.close()
+            raise
+
+    def _join(self, topics: list[str]) -> None:
+        # Joining comes first: it says so if the cluster has no share groups.
         for runner in self._runners:
-            runner.dispatcher.delivery_limit = limit if runner.subscription.dead_letters else None
             names = [topic for topic in topics if runner.subscription.matches(topic)]
             if names:
                 consumer = ShareConsumer(
@@ -122,6 +126,10 @@ class QueueIntake:
                     start_from=self._start_from,
                 )
                 self._queues.append(_Queue(runner, consumer, names, self._group))
+        attempts = max(runner.subscription.retry.attempts for runner in self._runners)
+        limit = raised_delivery_limit(self._connection, self._group, attempts + 1)
+        for runner in self._runners:
+            runner.dispatcher.delivery_limit = limit if runner.subscription.dead_letters else None
 
     # ---- the loop
 
@@ -161,10 +169,10 @@ class QueueIntake:
     def close(self) -> None:
         """Leave the group; what is not acknowledged goes to other workers at once."""
         for queue in self._queues:
-            queue.consumer.close()
-        for queue in self._queues:
             for owned in queue.owned.values():
                 queue.runner.forget(owned)
+            queue.runner.lease_until = float("inf")  # a slot that waits for it sees that it is over
+            queue.consumer.close()
 
 
 class _Queue:
