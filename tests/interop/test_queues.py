@@ -10,6 +10,7 @@ import json
 import os
 import runpy
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -317,3 +318,48 @@ def test_the_three_example_programs_share_one_queue(
     with app.running():
         until(lambda: app.subscriptions[0].stats.parked == 1 and outbox.exists(), within_s=60)
     assert outbox.read_text() == "eve@example.com attempt 1\n"
+
+
+@pytest.mark.full
+def test_every_job_is_handled_or_parked_over_kills_of_workers_and_the_broker(
+    node: Node, topic: str, tmp_path: Path
+) -> None:
+    put(node, topic, 500)
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start() -> None:
+        words = [node.bootstrap, topic, str(tmp_path / f"ledger-{len(started)}")]
+        command = [sys.executable, "-m", "tests.interop.queue_worker", *words]
+        started.append(subprocess.Popen(command, cwd=PROJECT, stderr=subprocess.DEVNULL))
+
+    def handled() -> set[int]:
+        texts = [each.read_text() for each in tmp_path.glob("ledger-*")]
+        return {int(line) for text in texts for line in text.split("\n")[:-1]}
+
+    try:
+        for _ in range(3):
+            start()
+        until(lambda: len(handled()) >= 100, within_s=120)
+        started[0].kill()
+        start()
+        until(lambda: len(handled()) >= 200, within_s=120)
+        started[1].kill()
+        start()
+        node.kill()
+        node.start()
+        until(lambda: len(handled()) == 490, within_s=180)
+        with Consumer(node.bootstrap) as reader:
+            reader.assign(reader.partitions_of(f"{topic}.{topic}_2Eg.dead"))
+            parked: set[int] = set()
+            until(lambda: parked.update(parked_in(reader)) or len(parked) == 10, within_s=120)
+        assert parked == set(range(0, 500, 50))
+        groups = Admin(node.bootstrap).groups
+        until(lambda: groups.describe([f"{topic}.g"])[0].lag == 0, within_s=120)
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def parked_in(reader: Consumer) -> list[int]:
+    return [int(record.value or b"-1") for record in reader.batch(100, 1.0)]
