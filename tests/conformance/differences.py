@@ -59,11 +59,11 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "Levels of features that are not served",
-        "`share.version` and `streams.version` are 1 in a new cluster",
-        "0: without them; they can be lowered and not raised",
+        "`streams.version` is 1 in a new cluster",
+        "0: without it; it can be lowered and not raised",
         "a level says to clients that groups of the kind are served",
         r(r"^api_versions: "),
-        r(r"^finalized_features\.(share|streams)\.version$"),
+        r(r"^finalized_features\.streams\.version$"),
         our_value=r(r"^'absent'$"),
     ),
     Difference(

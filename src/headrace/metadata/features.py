@@ -46,5 +46,6 @@ NEW_CLUSTER_LEVELS: tuple[tuple[str, int], ...] = (
     (METADATA_VERSION, 30),
     (ELIGIBLE_LEADER_REPLICAS_VERSION, 1),
     ("group.version", 1),
+    (SHARE_VERSION, 1),
     ("transaction.version", 2),
 )

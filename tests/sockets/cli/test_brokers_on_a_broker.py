@@ -59,7 +59,7 @@ def test_feature_levels_are_shown_and_changed(headrace: CommandLine) -> None:
         "highest": 2,
         "served": True,
     }
-    assert told["share.version"]["level"] == 0 and not told["share.version"]["served"]
+    assert told["share.version"]["level"] == 1 and told["share.version"]["served"]
     lowered = headrace("brokers", "features", "transaction.version=1")
     assert ["transaction.version", "1", "0-2", "yes"] in [
         line.split() for line in lowered.splitlines()

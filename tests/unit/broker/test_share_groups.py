@@ -22,7 +22,7 @@ from headrace.protocol.messages import (
 from tests.unit.broker.groups.group_rig import GroupRig
 
 E = ErrorCode
-OF_SHARE_GROUPS = {76, 77, 83, 84, 85, 86, 87, 90, 91, 92}
+OF_SHARE_GROUPS = {76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92}
 GROUP = "workers"
 ANNA, BERT, CARL = ("anna-0123456789abcdef", "bert-0123456789abcdef", "carl-0123456789abcdef")
 
@@ -125,12 +125,12 @@ def test_the_apis_are_listed_while_the_level_says_so(tmp_path):
         answer = rig.ask(api_versions, request, version=4)
         return OF_SHARE_GROUPS & {one.api_key for one in answer.api_keys}
 
+    assert listed() == OF_SHARE_GROUPS, "as in each new folder"
+    assert ShareRig.level(rig, 0) == E.NONE
     assert not listed()
     assert ShareRig.beat(rig, ANNA, 0, ["orders"]).error_code == E.UNSUPPORTED_VERSION
     assert ShareRig.level(rig, 1) == E.NONE
     assert listed() == OF_SHARE_GROUPS
-    assert ShareRig.level(rig, 0) == E.NONE
-    assert not listed()
 
 
 def test_a_member_gets_its_partitions_when_they_have_a_state(rig):

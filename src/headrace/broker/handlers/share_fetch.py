@@ -69,11 +69,7 @@ def handle(
 
 def require_nothing_wanted(request: ShareFetchRequest) -> None:
     if request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            "A request that renews locks must have max bytes, min bytes, max records and max wait"
-            " of 0.",
-        )
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
 
 
 def session_of(
@@ -154,7 +150,7 @@ class ShareFetch:
         self.found: dict[TopicPartition, Acquired | KafkaError | None] | None = None
         self.opened: dict[TopicPartition, LedSharePartition] = {}
         self.fetches = epoch != FINAL_EPOCH and not renews and request.max_records > 0
-        self.is_full = epoch == INITIAL_EPOCH  # the first answer names every partition
+        self.is_full = epoch == INITIAL_EPOCH  # without records the answer names every partition
         self.max_bytes = min(request.max_bytes, broker.fetch_max_bytes)
         if call.meter is not None:
             self.max_bytes = min(self.max_bytes, call.meter.most_fetch_bytes())
@@ -312,7 +308,7 @@ class ShareFetch:
         told = ToldLeaders(self.broker, self.peer.listener)
         topics: dict[bytes, ShareFetchableTopicResponse] = {}
         everything = dict.fromkeys([*found, *refusals])
-        if self.is_full:
+        if self.is_full and not any(isinstance(each, Acquired) for each in found.values()):
             everything |= dict.fromkeys(self.session.partitions)
         for key in everything:
             if key[0] not in topics:

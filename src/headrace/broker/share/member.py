@@ -20,10 +20,10 @@ def require_member(
     if not broker.share_groups_served:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     if group is None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid group id in the request.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
     require(broker, call, Operation.READ, GROUP, group)
     if not member or len(member) > LONGEST_MEMBER_ID:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid member id in the request.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
     return group, member
 
 

@@ -326,7 +326,7 @@ def test_records_of_several_partitions_come_in_turn(rig):
         rig.produce("many", "b", partition=partition)
     one = rig.member("one")
     first = one.fetch(topic, partitions=(0, 1), max_records=1, mode=1)
-    assert [len(part.acquired_records) for part in first.responses[0].partitions] == [1, 0]
+    assert only(first).partition_index == 0
     second = one.fetch(max_records=1, mode=1)
     assert only(second).partition_index == 1
 
