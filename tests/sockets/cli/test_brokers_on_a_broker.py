@@ -6,6 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from headrace.client.connection import ClientSettings
+from headrace.client.wire import Wire
+from headrace.protocol.messages import alter_share_group_offsets as alter
+from headrace.protocol.messages import delete_groups, find_coordinator
 from headrace.testing import Broker
 from tests.sockets.cli.conftest import CommandLine
 
@@ -70,3 +74,28 @@ def test_feature_levels_are_shown_and_changed(headrace: CommandLine) -> None:
     )
     assert "streams.version" in headrace.failure("brokers", "features", "streams.version=1")
     assert headrace.exit_code("brokers", "features", "share.version=high") == 2
+
+
+def test_share_groups_are_served_until_the_level_falls_and_there_is_none(
+    headrace: CommandLine,
+) -> None:
+    level = {one["name"]: one["level"] for one in headrace.json("brokers", "features")}
+    if not level["share.version"]:
+        headrace("brokers", "features", "share.version=1")
+    headrace("topics", "create", "jobs")
+    host, port = headrace.bootstrap.rsplit(":", 1)
+    with Wire(ClientSettings({"bootstrap.servers": headrace.bootstrap}), (host, int(port))) as wire:
+        key = find_coordinator.FindCoordinatorRequest("", 0, ["workers"])
+        assert wire.ask(find_coordinator, key).coordinators[0].error_code == 0
+        part = alter.AlterShareGroupOffsetsRequestPartition(0, 0)
+        topic = alter.AlterShareGroupOffsetsRequestTopic("jobs", [part])
+        answer = wire.ask(alter, alter.AlterShareGroupOffsetsRequest("workers", [topic]))
+        assert answer.responses[0].partitions[0].error_code == 0
+        refused = headrace.failure("brokers", "features", "share.version=0")
+        assert "there are 1 share groups, such as workers" in refused
+        gone = wire.ask(delete_groups, delete_groups.DeleteGroupsRequest(["workers"]))
+        assert gone.results[0].error_code == 0
+    headrace("brokers", "features", "share.version=0")
+    assert not {one["name"]: one["level"] for one in headrace.json("brokers", "features")}[
+        "share.version"
+    ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from headrace.client.admin.share_groups import ShareGroups
 from headrace.client.connection import ClientSettings, reach
 from headrace.client.errors import ClientError
 from headrace.client.wire import require_no_error, wire_to_any
@@ -21,8 +22,9 @@ from headrace.protocol.messages import (
 
 UPGRADE, SAFE_DOWNGRADE = 1, 2
 # A feature says to clients that something is served; these are the APIs by which it would be.
+SHARE_VERSION = "share.version"
 SERVED_BY = {
-    "share.version": share_fetch.API_KEY,
+    SHARE_VERSION: share_fetch.API_KEY,
     "streams.version": streams_group_heartbeat.API_KEY,
 }
 
@@ -60,12 +62,23 @@ class Features:
             for one in sorted(answer.supported_features, key=lambda one: str(one.name))
         ]
 
+    def _require_no_share_groups(self) -> None:
+        """Their members would be refused; the controller does not know of groups."""
+        found = sorted(ShareGroups(self.connection, self._addresses).states())
+        if found:
+            raise ClientError(
+                f"{SHARE_VERSION} stays: there are {len(found)} share groups, such as "
+                f"{found[0]}. Delete them first (headrace groups delete)."
+            )
+
     def change(self, levels: Mapping[str, int]) -> None:
         """All or none of them."""
         now = {one.name: one.level for one in self.all()}
         for name in levels:
             if name not in now:
                 raise ClientError(f"There is no feature {name}; there are {', '.join(now)}.")
+        if levels.get(SHARE_VERSION, 1) < now.get(SHARE_VERSION, 0):
+            self._require_no_share_groups()
         updates = [
             update_features.FeatureUpdateKey(
                 name,
