@@ -1,5 +1,7 @@
 """Share groups on a whole node: members, their partitions' state, offsets, deletion, features."""
 
+from typing import Any
+
 import pytest
 
 from headrace.coordination.share.state_key import SharePartitionKey
@@ -118,7 +120,7 @@ def rig(tmp_path):
 
 
 def test_the_apis_are_listed_while_the_level_says_so(tmp_path):
-    rig = GroupRig(tmp_path / "data")
+    rig: Any = GroupRig(tmp_path / "data")
 
     def listed():
         request = api_versions.ApiVersionsRequest("java", "4.3.1")
@@ -216,7 +218,7 @@ def test_a_start_finds_members_and_states(rig, tmp_path):
     rig.write_state(state.state_epoch, start=3, batches=[(3, 4, 2, 1)])
     before = rig.describe()
     rig.stop()
-    again = GroupRig(rig.folder, now=rig.now, share_coordinator_state_topic_num_partitions=3)
+    again: Any = GroupRig(rig.folder, now=rig.now, share_coordinator_state_topic_num_partitions=3)
     again.ids = rig.ids
     assert ShareRig.describe(again) == before
     found = ShareRig.read_state(again)

@@ -144,6 +144,7 @@ def test_records_before_the_last_snapshots_can_go():
     for first in range(0, 80, 10):
         coordinator.write((first, first + 9, ACKNOWLEDGED, 1), start=first)
     machine = coordinator.shard.machine
+    assert isinstance(machine, ShareStateMachine)
     assert machine.prunable_to == 0  # the quiet partition's snapshot is the first record
     end = coordinator.journal.end_offset
     left = coordinator.run(ShareStateMachine.refresh, end - 3, NOW, end)
