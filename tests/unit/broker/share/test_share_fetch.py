@@ -6,7 +6,7 @@ import pytest
 
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.record_batch import headers_in
-from tests.unit.broker.rig import WAITS
+from tests.unit.broker.rig import WAITS, build
 from tests.unit.broker.share.share_rig import (
     ACCEPT,
     REJECT,
@@ -329,6 +329,69 @@ def test_records_of_several_partitions_come_in_turn(rig):
     assert only(first).partition_index == 0
     second = one.fetch(max_records=1, mode=1)
     assert only(second).partition_index == 1
+
+
+def begin_transaction(rig, producer, value, sequence=0):
+    batch = build(
+        [value],
+        rig.now.wall_ms,
+        producer_id=producer,
+        producer_epoch=0,
+        base_sequence=sequence,
+        is_transactional=True,
+    )
+    leader = rig.node.broker.topics.leader("orders", 0)
+    leader.append(memoryview(bytearray(batch)), rig.now.wall_ms, acks_all=True)
+
+
+def end_transaction(rig, producer, *, commit):
+    leader = rig.node.broker.topics.leader("orders", 0)
+    leader.append_marker(
+        rig.now.wall_ms,
+        commit=commit,
+        producer_id=producer,
+        producer_epoch=0,
+        coordinator_epoch=0,
+        bumps_epoch=False,
+    )
+    rig.node.broker.partition_changed(leader)
+    rig.until_idle()
+
+
+def test_readers_of_committed_records_pass_over_aborted_transactions(rig, topic):
+    rig.set(reads_committed=True)
+    begin_transaction(rig, 1, "aborted")  # offset 0
+    begin_transaction(rig, 2, "committed")  # 1
+    end_transaction(rig, 1, commit=False)  # 2
+    one = rig.member("one")
+    assert one.fetch(topic, max_wait_ms=500) == WAITS, "a transaction is open before them"
+    rig.produce("orders", "plain")  # 3
+    end_transaction(rig, 2, commit=True)  # 4
+    found = one.answer()
+    assert acquired(found) == [(1, 1, 1), (3, 3, 1)]
+    begin_transaction(rig, 1, "again", sequence=1)  # 5
+    end_transaction(rig, 1, commit=True)  # 6
+    assert acquired(one.fetch()) == [(5, 5, 1)]
+    for offset in (1, 3, 5):
+        assert outcome(one.acknowledge(topic, (offset, offset, [ACCEPT]))) is ErrorCode.NONE
+    assert acquired(one.fetch()) == []
+    assert rig.states.start_offset >= 6, "what the group does not see is done"
+
+
+def test_a_transaction_that_was_aborted_with_nothing_behind_is_passed(rig, topic):
+    rig.set(reads_committed=True)
+    begin_transaction(rig, 1, "aborted")
+    end_transaction(rig, 1, commit=False)
+    one = rig.member("one")
+    assert acquired(one.fetch(topic)) == []
+    rig.produce("orders", "plain")
+    assert acquired(one.fetch()) == [(2, 2, 1)]
+
+
+def test_others_read_records_of_open_and_aborted_transactions(rig, topic):
+    begin_transaction(rig, 1, "aborted")
+    end_transaction(rig, 1, commit=False)
+    assert acquired(rig.member("one").fetch(topic)) == [(0, 0, 1)]
 
 
 def test_a_rejected_record_is_not_delivered_again(rig, topic):
