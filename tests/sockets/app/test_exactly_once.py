@@ -192,13 +192,13 @@ def test_a_transaction_whose_end_is_not_heard_of_is_not_written_again(cluster: A
         return value
 
     with app.running():
-        worker = app.worker
-        assert worker is not None
-        cluster.until(lambda: worker.intake.owned)
-        assert isinstance(worker.intake, WorkerIntake)
-        commits = worker.intake.commits
-        lossy = Lossy(commits._ready_writer())
-        commits._writer = lossy  # type: ignore[assignment]
+        assert app.worker is not None
+        intake = app.worker.intake
+        assert isinstance(intake, WorkerIntake)
+        cluster.until(lambda: intake.owned)
+        writer = intake.commits._ready_writer()
+        lossy = Lossy(writer.calls)
+        writer.calls = lossy  # type: ignore[assignment]
         app.send("in", "x")
         cluster.until(lambda: lossy.heard)
         app.send("in", "y")

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from headrace.app.attempts.sender import LARGEST_MESSAGE
@@ -28,6 +28,9 @@ from headrace.client.connection import ClientSettings, program_settings
 from headrace.client.errors import ClientError, Misuse
 from headrace.client.faults import NOT_OURS, Fault, NotSendable, codes
 from headrace.client.intake import GroupOffset, Intake
+from headrace.client.once.marks import GroupMark
+from headrace.client.once.outcome import Committed, NothingWritten, Outcome
+from headrace.client.once.writer import FencedWriter, Patience
 from headrace.client.producer.no_loss import defaults_for
 from headrace.client.records import Outgoing
 from headrace.client.transaction_writer import ANY_PARTITION, TransactionWriter
@@ -36,8 +39,8 @@ log = logging.getLogger("headrace.app")
 
 # A dead worker's open transaction hides what follows it for so long at most.
 TRANSACTION_TIMEOUT_MS = 10_000
-CALL_S = 10.0
-COMMIT_TRIES = 3
+# A commit whose time ran out is under way: librdkafka goes on with it when it is asked again.
+PATIENCE = Patience(call_s=10.0, commit_s=25.0, other_s=0.0)
 # Errors of one record that no transaction will ever take.
 NEVER_TAKEN = codes("INVALID_RECORD", "MSG_SIZE_TOO_LARGE", "TOPIC_EXCEPTION", "_UNKNOWN_PARTITION")
 
@@ -46,15 +49,11 @@ class NotOurs(Exception):
     """The group has given partitions to another; what was to be committed is not."""
 
 
-class OutcomeUnknown(Exception):
-    """A transaction was to be committed, and nobody said whether it is."""
-
-
 class GroupCommits:
     def __init__(self, member: Intake, connection: ClientSettings) -> None:
         self._member = member
         self._connection = connection
-        self._writer: TransactionWriter | None = None
+        self._writer: FencedWriter | None = None
         self._one_by_one = False  # until a transaction is committed, each record is a batch alone
         self.unanswered = 0  # commits that nobody waited for; whoever hears of one counts it down
 
@@ -98,15 +97,15 @@ class GroupCommits:
 
     # ---- transactions
 
-    def transact(self, owned: list[OwnedPartition]) -> None:
-        """Write the moves of these partitions and commit their offsets, all or nothing; nothing
-        yet while a commit is unanswered, which could take the offsets back.
+    def transact(self, owned: list[OwnedPartition]) -> Outcome | None:
+        """Write the moves of these partitions and commit their offsets, all or nothing; None, and
+        nothing yet, while a commit is unanswered, which could take the offsets back.
 
-        Raises NotOurs; then nothing was written, and the group will say what is still ours. May be
-        called again with the same partitions after any failure but OutcomeUnknown.
+        May be called again with the same partitions after any outcome but Unknown. Raises Fault if
+        no writer can be made.
         """
         if self.unanswered:
-            return
+            return None
         records: list[Outgoing[Any, Any]] = []
         moves: list[tuple[OwnedPartition, Move]] = []  # by the number of the record
         copies: list[tuple[OwnedPartition, Move, int]] = []  # with the number of the record
@@ -120,83 +119,75 @@ class GroupCommits:
                 moves += [(one, move)] * (len(records) - len(moves))
         offsets: dict[int, int] = {}  # number of the record -> its offset
         refused: dict[int, ClientError] = {}
-        try:
-            self.write(records, owned, offsets.__setitem__, refused)
-        except Fault:
-            # A broker refuses a whole batch, also for one of its records: next time tells which.
-            if len(refused) > 1 and not self._one_by_one:
-                self._one_by_one = True
-                raise
-            for number, error in refused.items():
-                of, move = moves[number]
-                if move.results is not None:
-                    of.runner.results_refused(move, error)
-            raise
-        self._one_by_one = False
-        for one in owned:
-            written = [(move, offsets[number]) for of, move, number in copies if of is one]
-            one.runner.transaction_committed(one, written)
+        outcome = self._write(records, owned, offsets, refused)
+        if isinstance(outcome, Committed):
+            self._one_by_one = False
+            for one in owned:
+                written = [(move, offsets[number]) for of, move, number in copies if of is one]
+                one.runner.transaction_committed(one, written)
+        elif isinstance(outcome, NothingWritten) and outcome.fault.code not in NOT_OURS:
+            self._blame(moves, refused)
+        return outcome
 
-    def write(
+    def _blame(
+        self, moves: list[tuple[OwnedPartition, Move]], refused: dict[int, ClientError]
+    ) -> None:
+        """A broker refuses a whole batch, also for one of its records: next time tells which."""
+        if len(refused) > 1 and not self._one_by_one:
+            self._one_by_one = True
+            return
+        for number, error in refused.items():
+            of, move = moves[number]
+            if move.results is not None:
+                of.runner.results_refused(move, error)
+
+    def _write(
         self,
         records: list[Outgoing[Any, Any]],
         owned: list[OwnedPartition],
-        written: Callable[[int, int], None] | None = None,
-        refused: dict[int, ClientError] | None = None,
-    ) -> None:
+        offsets: dict[int, int],
+        refused: dict[int, ClientError],
+    ) -> Outcome:
         """One transaction: these records, and the offsets of these partitions as they stand.
 
-        Raises NotOurs, or Fault when the cluster does not let us; nothing is written then.
-        Raises OutcomeUnknown if nobody says whether it is. `refused` gets the records that no
-        transaction will ever take, by number.
+        `offsets` gets those of the records, `refused` the records that no transaction will ever
+        take, by number.
         """
-        never_taken = {} if refused is None else refused
-        writer = self._ready_writer()
-        try:
-            writer.begin()
-            for number, record in enumerate(records):
-                self._send(writer, number, record, written, never_taken)
-                if self._one_by_one:
-                    writer.flush(CALL_S)
-            found = [said for one in owned for said in one.runner.offsets(one)]
-            writer.send_offsets(_as_sent(found), self._member.group_member(), CALL_S)
-            self._commit_transaction(writer)
-        except Fault as fault:
-            self._give_up(writer, fault)
-            if fault.code in NOT_OURS:
-                raise NotOurs(str(fault)) from fault
-            raise
-        for stream, said in found:
-            stream.committed = said
+        found: Offsets = []
 
-    def _commit_transaction(self, writer: TransactionWriter) -> None:
-        """A commit whose time ran out is under way: librdkafka goes on with it when asked again."""
-        why = ""
-        for _ in range(COMMIT_TRIES):
-            try:
-                return writer.commit(CALL_S)
-            except Fault as fault:
-                if fault.must_abort:
-                    raise
-                why = str(fault)
-                if not fault.may_call_again:
-                    break
-        self._writer = None
-        raise OutcomeUnknown(why)
+        def send(calls: TransactionWriter) -> None:
+            for number, record in enumerate(records):
+                self._send(calls, number, record, offsets, refused)
+                if self._one_by_one:
+                    calls.flush(PATIENCE.call_s)
+
+        def progress() -> list[GroupOffset]:
+            found.extend(said for one in owned for said in one.runner.offsets(one))
+            return _as_sent(found)
+
+        outcome = self._ready_writer().write(send, GroupMark(progress, self._member.group_member))
+        if outcome.is_spent:
+            if isinstance(outcome, NothingWritten):
+                log.warning("a transaction is left to its time limit: %s", outcome.why)
+            self.close()
+        if isinstance(outcome, Committed):
+            for stream, said in found:
+                stream.committed = said
+        return outcome
 
     def _send(
         self,
-        writer: TransactionWriter,
+        calls: TransactionWriter,
         number: int,
         record: Outgoing[Any, Any],
-        written: Callable[[int, int], None] | None,
+        offsets: dict[int, int],
         refused: dict[int, ClientError],
     ) -> None:
         def ended(fault: Fault | None, offset: int) -> None:
-            if fault is not None:
+            if fault is None:
+                offsets[number] = offset
+            else:
                 refuse(fault)
-            elif written is not None:
-                written(number, offset)
 
         def refuse(fault: Fault) -> None:
             if fault.code in NEVER_TAKEN:
@@ -206,7 +197,7 @@ class GroupCommits:
         partition = ANY_PARTITION if record.partition is None else record.partition
         headers = record.headers or None
         try:
-            writer.send_reported(record.topic, partition, record.key, record.value, headers, ended)
+            calls.send_reported(record.topic, partition, record.key, record.value, headers, ended)
         except Fault as fault:
             if isinstance(fault, NotSendable):
                 refused[number] = Misuse(f"This cannot be sent to {record.topic}: {fault}.")
@@ -214,7 +205,8 @@ class GroupCommits:
                 refuse(fault)
             raise
 
-    def _ready_writer(self) -> TransactionWriter:
+    def _ready_writer(self) -> FencedWriter:
+        """Its id is new, so nothing is fenced by it: the group's generation fences."""
         if self._writer is None:
             at = self._connection
             name = f"headrace-app-{uuid.uuid4().hex}"
@@ -222,23 +214,19 @@ class GroupCommits:
             chosen["transaction.timeout.ms"] = TRANSACTION_TIMEOUT_MS
             chosen["partitioner"] = "murmur2_random"
             chosen["message.max.bytes"] = LARGEST_MESSAGE
-            writer = TransactionWriter(program_settings(at, chosen))
-            writer.take_over(CALL_S)
+            writer = FencedWriter(program_settings(at, chosen), PATIENCE)
+            try:
+                writer.open(lambda: None, stopping=lambda: True)  # this thread has more to do
+            except Fault:
+                writer.close()
+                raise
             self._writer = writer
         return self._writer
 
-    def _give_up(self, writer: TransactionWriter, fault: Fault) -> None:
-        """Abort; a producer that cannot is thrown away, and its transaction ends by time."""
-        if not fault.is_fatal:
-            try:
-                writer.abort(CALL_S)
-                return
-            except Fault as worse:
-                log.warning("a transaction could not be aborted: %s", worse)
-        self._writer = None
-
     def close(self) -> None:
-        self._writer = None
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
 
 
 def _refused(fault: Fault) -> None:

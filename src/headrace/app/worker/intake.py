@@ -16,15 +16,16 @@ from collections.abc import Callable, Iterable, Iterator
 from headrace.app.dispatch import arrivals
 from headrace.app.dispatch.arrivals import Arrivals
 from headrace.app.dispatch.owned_partition import OwnedPartition, Stream
-from headrace.app.worker.group_commits import GroupCommits, NotOurs, OutcomeUnknown
+from headrace.app.worker.group_commits import GroupCommits, NotOurs
 from headrace.app.worker.membership import Membership
 from headrace.app.worker.places import ResumeOffsets
 from headrace.app.worker.subscription_runner import SubscriptionRunner
 from headrace.app.worker.topic_ids import TopicIds
 from headrace.client.admin.requests import Requests
 from headrace.client.connection import ClientSettings
-from headrace.client.faults import Fault
+from headrace.client.faults import NOT_OURS, Fault
 from headrace.client.intake import BEGINNING, Arrived, Intake, RawRecord
+from headrace.client.once.outcome import Committed, NothingWritten, Unknown
 from headrace.client.records import TopicPartition
 
 log = logging.getLogger("headrace.app")
@@ -196,22 +197,27 @@ class WorkerIntake:
         if not moving:
             return True
         try:
-            self.commits.transact(moving)
-            return True
-        except NotOurs:
-            log.info("retries or results were not written: the group is being rebalanced")
+            outcome = self.commits.transact(moving)
         except Fault as fault:
             log.warning("retries or results are not written yet: %s", fault)
-        except OutcomeUnknown as unknown:
-            log.warning(
-                "nobody said whether a transaction was committed (%s): %s start again from the "
-                "group's offsets, which do",
-                unknown,
-                ", ".join(str(one.source.place) for one in moving),
-            )
-            for one in moving:
-                one.runner.forget(one)
-            self._in_doubt += moving
+            return False
+        match outcome:
+            case None | Committed():
+                return True
+            case Unknown():
+                log.warning(
+                    "nobody said whether a transaction was committed (%s): %s start again from the "
+                    "group's offsets, which do",
+                    outcome.fault,
+                    ", ".join(str(one.source.place) for one in moving),
+                )
+                for one in moving:
+                    one.runner.forget(one)
+                self._in_doubt += moving
+            case NothingWritten() if outcome.fault.code in NOT_OURS:
+                log.info("retries or results were not written: the group is being rebalanced")
+            case NothingWritten():
+                log.warning("retries or results are not written yet: %s", outcome.fault)
         return False
 
     def _commit_now_and_then(self) -> None:
