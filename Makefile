@@ -136,7 +136,7 @@ coverage: $(DEV_STAMP) ## branches that make test covers, and the twenty least c
 	@$(BIN)/python -m tests.coverage_report
 
 .PHONY: full
-full: ## everything that CI runs and the tests marked full; docs/reliability.md keeps the last good run
+full: ## everything that CI runs and the tests marked full; docs/reliability-runs.md keeps the last good run
 	.ci/run --full
 
 DOCS_STAMP := .venv/.installed-docs

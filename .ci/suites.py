@@ -7,12 +7,12 @@ the run fail. So does the inner ring if it takes more than 1.5 times its budget 
 which is steady; a suite that is over its budget by the clock, which is not, is only named.
 
 A few tests that failed are tried once more at the end, when nothing runs beside them. What passes
-then is red by chance, which is a defect: the result begins with its name, and docs/reliability.md
+then is red by chance, which is a defect: the result begins with its name, and docs/reliability-runs.md
 gets a row. What fails again, or more than a few at first, makes the run fail.
 
     .ci/suites.py [--full] [SUITE ...]
 
-Budgets are seconds on two quiet cores, beside another suite; docs/reliability.md explains them.
+Budgets are seconds on two quiet cores, beside another suite; docs/reliability-runs.md explains them.
 """
 
 # ruff: noqa: T201  what it prints is what it is for
@@ -37,7 +37,7 @@ WHOLE_RUN_S = 1800
 # More failures than these are no chance, and no second try begins when the run is this old.
 MOST_SECOND_TRIES = 6
 LAST_SECOND_TRY_S = 4200
-RELIABILITY = PROJECT / "docs" / "reliability.md"
+RELIABILITY = PROJECT / "docs" / "reliability-runs.md"
 LAST_FULL = "The last good `make full`:"
 SECOND_TRIES = "| date | commit | red, then green alone |\n|---|---|---|\n"
 # Processor seconds that the inner ring may take, and how much more makes the run fail. It runs
@@ -253,7 +253,7 @@ def _note_second_tries(tests: list[str]) -> None:
 def _keep_in_the_docs(seconds: float, changed: str) -> None:
     """Note when everything was last good. Leaves the page alone if files were changed."""
     if changed:
-        _say("files were changed, so docs/reliability.md is left as it is")
+        _say("files were changed, so docs/reliability-runs.md is left as it is")
         return
     text = RELIABILITY.read_text("utf-8")
     line = f"{LAST_FULL} {time.strftime('%Y-%m-%d')}, commit {_head()}, {seconds:.0f} s.\n"

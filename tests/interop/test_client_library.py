@@ -226,7 +226,7 @@ def test_an_exactly_once_copy_with_an_abort_in_the_middle(at: str) -> None:
 
 
 def test_an_exactly_once_copy_goes_on_when_its_broker_comes_back(tmp_path: Path) -> None:
-    """librdkafka's own default would hang here (docs/reliability.md)."""
+    """librdkafka's own default would hang here (docs/reliability-runs.md)."""
     with make_node("headrace", tmp_path / "node") as node:
         source, target = new_topic(node.bootstrap, records=40), new_topic(node.bootstrap)
         with (

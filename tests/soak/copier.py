@@ -30,7 +30,7 @@ HALTED_TRANSACTION = 3
 
 # With librdkafka 2.16 and its re-bootstrap, send_offsets_to_transaction may hang after a restart of
 # the broker, on Apache Kafka too: it waits for a broker object that it has ended itself, and looks
-# at no time-out while it does (its issues 5511 and 5456; docs/reliability.md).
+# at no time-out while it does (its issues 5511 and 5456; docs/reliability-runs.md).
 NO_REBOOTSTRAP = {"metadata.recovery.strategy": "none"}
 
 

@@ -1,4 +1,4 @@
-"""The dated results of the long runs, kept in `docs/reliability.md`."""
+"""The dated results of the long runs, kept in `docs/reliability-runs.md`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import datetime
 import platform
 from pathlib import Path
 
-DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "reliability.md"
-HEAD = """# What the long runs saw
+DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "reliability-runs.md"
+HEAD = """# Runs: what the long tests saw
 
 `make soak` adds a row for each run that passes; a run that fails is added by hand.
 

@@ -4,7 +4,7 @@ As `bit_flips.py`, for what lies in the folders of partitions: producers' snapsh
 aborted transactions, topic ids, leader epochs, the list of damaged ranges; and for the checkpoints
 that speak of all partitions. `.log` files have tests of their own (`storage/test_damage.py`).
 `python -m tests.unit.partition_bit_flips` takes every byte and prints the table of
-`docs/reliability.md`; the test takes some bytes of each file. The disk is in memory.
+`docs/reliability-runs.md`; the test takes some bytes of each file. The disk is in memory.
 """
 
 from __future__ import annotations
