@@ -7,7 +7,8 @@ the run fail. So does the inner ring if it takes more than 1.5 times its budget 
 which is steady; a suite that is over its budget by the clock, which is not, is only named.
 
 A few tests that failed are tried once more at the end, when nothing runs beside them. What passes
-then is red by chance, which is a defect: the result begins with its name, and docs/reliability-runs.md
+then is red by chance, which is a defect: the result begins with its name, and
+docs/reliability-runs.md
 gets a row. What fails again, or more than a few at first, makes the run fail.
 
     .ci/suites.py [--full] [SUITE ...]

@@ -1,7 +1,8 @@
 """A walk over the files of a data folder's root and of its metadata: one bit flipped, then a start.
 
 `python -m tests.unit.bit_flips` flips a bit in every byte and prints the table of
-`docs/reliability-runs.md`; the test takes some bytes of each file. A start must come to one of three
+`docs/reliability-runs.md`; the test takes some bytes of each file. A start must come to one of
+three
 verdicts: it serves what was there, it serves it and says what is damaged, or it is refused with a
 sentence. Anything else is a failure: something is missing, or an exception that is no sentence.
 """
