@@ -13,7 +13,7 @@ gets a row. What fails again, or more than a few at first, makes the run fail.
 
     .ci/suites.py [--full] [SUITE ...]
 
-Budgets are seconds on two quiet cores, beside another suite; docs/reliability-runs.md explains them.
+Budgets are seconds on two quiet cores, beside another suite: docs/reliability-runs.md.
 """
 
 # ruff: noqa: T201  what it prints is what it is for
