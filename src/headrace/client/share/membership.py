@@ -26,6 +26,7 @@ JOINING, LEAVING = 0, -1
 FIRST_INTERVAL_S = 1.0
 PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 LEAVE_WAIT_S = 5.0
+COORDINATOR_WAIT_S = 60.0
 ADVICE = (
     "Apache Kafka has them since 4.2; switch them on with `headrace brokers features "
     "share.version=1`."
@@ -103,7 +104,7 @@ class Membership:
 
     def join(self) -> None:
         """Raises why the cluster does not take us; waits for a coordinator that is loading."""
-        deadline = time.monotonic() + self._connection.timeout_s
+        started = time.monotonic()
         while True:
             try:
                 if self._heartbeat():
@@ -111,8 +112,12 @@ class Membership:
             except (NoShareGroups, LoginRefused):
                 raise
             except ClientError as failure:
-                lasting = not failure.retriable and not isinstance(failure, Unreachable)
-                if lasting or time.monotonic() > deadline:
+                patience_s = self._connection.timeout_s
+                if failure.retriable:  # a new cluster first makes the topic of its coordinators
+                    patience_s = max(patience_s, COORDINATOR_WAIT_S)
+                elif not isinstance(failure, Unreachable):
+                    raise
+                if time.monotonic() - started > patience_s:
                     raise
             self._closing.wait(PAUSE_S)
         self._thread.start()

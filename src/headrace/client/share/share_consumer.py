@@ -385,7 +385,7 @@ class ShareConsumer:
             self._receive(link)
         while link.session.is_open:
             with self._lock:
-                final = not link.session.must_acknowledge
+                final = not link.session.owes
                 request = link.session.acknowledge_request(final=final)
             answer = link.wire.ask(share_acknowledge, request)
             with self._lock:

@@ -206,10 +206,10 @@ class QueueConsumer:
                 ids[record.topic, record.partition, record.offset] = held_id
                 _TO[each.how](consumer, record)
         for one in consumer.commit(COMMIT_S):
-            for offset in range(one.first_offset, one.last_offset + 1):
-                held = ids.get((one.topic, one.partition, offset))
-                if held is not None:
-                    refused[held] = one.why
+            for (topic, partition, offset), held_id in ids.items():
+                of_it = (topic, partition) == (one.topic, one.partition)
+                if of_it and one.first_offset <= offset <= one.last_offset:
+                    refused[held_id] = one.why
         for each in asked:
             if each.answer.set_running_or_notify_cancel():
                 each.answer.set_result({one: refused[one] for one in each.ids if one in refused})
