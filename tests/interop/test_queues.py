@@ -22,8 +22,6 @@ import pytest
 
 from headrace.app import App, Message, Retry
 from headrace.client import Admin, ClientError, Consumer, Producer, ShareConsumer, ShareRecord
-from headrace.client.admin.features import Features
-from headrace.client.connection import connection
 from tests.command_in_process import run_command
 from tests.console.served import Served
 from tests.interop.brokers import Node, make_node
@@ -46,7 +44,6 @@ def node(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Node]:
     with make_node(request.param, tmp_path_factory.mktemp(request.param), SETTINGS) as node:
-        Features(connection(bootstrap=node.bootstrap)).change({"share.version": 1})
         yield node
 
 
