@@ -37,11 +37,15 @@ def test_the_pictures_of_the_guide(visit: Visit, pictures: Path) -> None:
             page = visit(served, viewport={"width": 1200, "height": 760})
             for name, path in PAGES.items():
                 page.goto(path)
+                if name == "messages":
+                    page.locator("[data-open]").nth(1).click()
+                    expect(page.locator("tr[data-detail] .json-tree")).to_be_visible()
                 page.screenshot(path=pictures / f"console-{name}.png")
             _show_lag(page, served)
             page.screenshot(path=pictures / "console-lag.png")
             page.goto("/life?topic=orders.billing.dead&partition=0&offset=1")
             page.screenshot(path=pictures / "console-life.png")
+            _pass_an_hour(served)
             page.goto("/")
             _write_while_somebody_looks(page, broker)
             page.screenshot(path=pictures / "console-overview.png")
@@ -94,6 +98,17 @@ def _show_lag(page: Page, served: Served) -> None:
         sampler.store.note({"billing": seen}, now_s - 15 * back)
     page.goto("/groups/one?name=billing&range=15m")
     expect(page.get_by_role("img", name="Messages not read yet")).to_be_visible()
+
+
+def _pass_an_hour(served: Served) -> None:
+    """What the console notes on the way."""
+    sampler = served.site.console.sampler
+    assert sampler is not None
+    now_s = int(sampler.wall_s())
+    for back in range(240, -1, -1):
+        written = 320 + 130 * math.sin(back / 23) + 25 * math.sin(back * 1.3)
+        read = 300 + 120 * math.sin((back + 9) / 23)
+        sampler.store.note_throughput(written, read, now_s - 15 * back)
 
 
 def _write_while_somebody_looks(page: Page, broker: Broker) -> None:

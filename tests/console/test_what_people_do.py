@@ -228,6 +228,34 @@ def test_a_value_wraps_on_a_phone(visit: Visit, full: Served) -> None:
     assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= 400
 
 
+def test_favourites_are_kept_by_the_browser(visit: Visit, full: Served) -> None:
+    page = visit(full)
+    page.goto("/topics")
+    page.get_by_role("button", name="Favourite orders", exact=True).click()
+    line = page.locator("[data-favourites]")
+    expect(line).to_contain_text("orders")
+    page.reload()
+    line.get_by_role("link", name="orders").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("orders")
+    page.goto("/topics")
+    page.get_by_role("button", name="Favourite orders", exact=True).click()
+    expect(line).to_be_hidden()
+
+
+def test_the_last_hour_is_there_when_the_page_opens(visit: Visit, full: Served) -> None:
+    sampler = full.site.console.sampler
+    assert sampler is not None
+    full.run(sampler.sample())  # opens the store of this cluster
+    now_s = int(sampler.wall_s())
+    for back in range(240, 0, -1):
+        sampler.store.note_throughput(100 + back % 40, 90 + back % 25, now_s - 15 * back)
+    sampler.store.note_throughput(120, 100, now_s)
+    page = visit(full)
+    page.goto("/")
+    expect(page.get_by_role("img", name="Messages per second into all topics")).to_be_visible()
+    expect(page.get_by_role("img", name="Messages per second read by all groups")).to_be_visible()
+
+
 def test_the_dot_of_an_open_page_turns_red_when_the_broker_ends(visit: Visit) -> None:
     with Broker() as broker, Served(broker.bootstrap) as served:
         page = visit(served)

@@ -12,6 +12,7 @@ from headrace.console.history.lag_store import DAY_S, HOUR_S, TIERS, LagStore, S
 from headrace.console.history.pace import pace
 from headrace.console.views.chart import HEIGHT, WIDTH, line_chart, nice_top
 from headrace.console.views.lag_history import catching_up
+from headrace.console.views.overview import throughput_charts
 from headrace.console.views.words import rate
 
 NOW_S = 1_900_000_800  # on the edge of a slot of each tier
@@ -33,6 +34,20 @@ def test_a_slot_keeps_its_last_sample_and_topics_are_summed() -> None:
     assert lags(store, "billing", ["bills"]) == [1, 0]
     assert store.topics_of("billing") == ["bills", "orders"]
     assert lags(store, "nobody", ["orders"]) == []
+
+
+def test_throughput_is_kept_for_an_hour_also_when_the_clock_is_set_back() -> None:
+    store = LagStore()
+    for second in range(0, 2 * HOUR_S, 15):
+        store.note_throughput(second / 10, 1.5, NOW_S + second)
+    kept = store.throughput(0)
+    assert (kept[-1].at_s, kept[-1].read_per_s) == (NOW_S + 2 * HOUR_S - 15, 1.5)
+    assert kept[0].at_s == NOW_S + HOUR_S - 15 and len(kept) == HOUR_S // 15 + 1
+    store.note_throughput(3.0, 0.0, NOW_S)
+    assert [one.at_s for one in store.throughput(0)] == [NOW_S]
+    charts = throughput_charts(kept, NOW_S + 2 * HOUR_S)
+    assert charts.written is not None and charts.written.highest == 718
+    assert throughput_charts([], NOW_S).read is None
 
 
 def test_an_hour_is_fine_a_day_is_coarse_and_the_rest_is_forgotten() -> None:

@@ -32,6 +32,7 @@ class Tier:
 
 HOUR_S, DAY_S = 3_600, 86_400
 TIERS = (Tier(15, HOUR_S), Tier(120, DAY_S), Tier(1_800, 14 * DAY_S))
+FINE = TIERS[0]
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS series (
@@ -40,6 +41,8 @@ CREATE TABLE IF NOT EXISTS slots (
   series INTEGER NOT NULL, tier INTEGER NOT NULL, slot INTEGER NOT NULL,
   lag INTEGER NOT NULL, committed INTEGER NOT NULL, ended INTEGER NOT NULL,
   PRIMARY KEY (series, tier, slot)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS throughput (
+  slot INTEGER PRIMARY KEY, written REAL NOT NULL, read REAL NOT NULL);
 """
 
 
@@ -49,6 +52,13 @@ class Sample:
     lag: int
     committed: int
     end: int
+
+
+@dataclass(slots=True)
+class Throughput:
+    at_s: int  # the beginning of its slot
+    written_per_s: float  # messages into all topics
+    read_per_s: float  # by all groups
 
 
 class LagStore:
@@ -95,6 +105,24 @@ class LagStore:
             if now_s - self._pruned_s >= PRUNED_EVERY_S:
                 self._prune(now_s)
         return left_out
+
+    def note_throughput(self, written_per_s: float, read_per_s: float, now_s: int) -> None:
+        """Of the whole cluster, for the last hour."""
+        slot, kept = now_s // FINE.slot_s, FINE.kept_s // FINE.slot_s
+        with self._lock, self._db:
+            self._db.execute(
+                "INSERT OR REPLACE INTO throughput VALUES (?, ?, ?)",
+                (slot, written_per_s, read_per_s),
+            )
+            self._db.execute(
+                "DELETE FROM throughput WHERE slot NOT BETWEEN ? AND ?", (slot - kept, slot)
+            )
+
+    def throughput(self, since_s: int) -> list[Throughput]:
+        """The oldest first."""
+        query = "SELECT slot, written, read FROM throughput WHERE slot >= ? ORDER BY slot"
+        with self._lock, closing(self._db.execute(query, (since_s // FINE.slot_s,))) as found:
+            return [Throughput(slot * FINE.slot_s, *rates) for slot, *rates in found]
 
     def _prune(self, now_s: int) -> None:
         self._pruned_s = now_s

@@ -82,6 +82,8 @@ class Sampler:
         now_s = self.wall_s()
         self.read_per_s = _read_per_s(self.latest, self.at_s, found, now_s)
         no_room = self.store.note(found, int(now_s))
+        if self.written.rates is not None:
+            self.store.note_throughput(self.written.rates.total, self.read_per_s or 0.0, int(now_s))
         self.latest, self.at_s = found, now_s
         self.groups_left_out = max(len(names) - MOST_GROUPS, 0) + no_room
 

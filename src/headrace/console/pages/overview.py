@@ -14,8 +14,9 @@ from headrace.console.access import overview as access
 from headrace.console.access.parts import Part
 from headrace.console.access.security import require_observer
 from headrace.console.console import Console
+from headrace.console.history.lag_store import FINE
 from headrace.console.history.sampler import Sampler
-from headrace.console.views.overview import overview_page
+from headrace.console.views.overview import ThroughputCharts, overview_page, throughput_charts
 from headrace.console.views.services import ENDED, RUNS, PipelineRow, pipeline_row
 from headrace.operations.group_lags import lagging_groups
 from headrace.operations.pipelines import look_at
@@ -42,11 +43,16 @@ async def show(console: Console, request: web.Request) -> web.StreamResponse:
         title="Overview",
         section="overview",
         page=page,
-        read_per_s=None if everybody is None else everybody.read_per_s,
+        throughput=None if everybody is None else await asyncio.to_thread(_throughput, everybody),
         pipelines=pipelines[:MOST_PIPELINES],
         pipelines_left=max(len(pipelines) - MOST_PIPELINES, 0),
         growing=_growing(everybody, [topic for topic, _ in page.dead]),
     )
+
+
+def _throughput(sampler: Sampler) -> ThroughputCharts:
+    now_s = int(sampler.wall_s())
+    return throughput_charts(sampler.store.throughput(now_s - FINE.kept_s), now_s)
 
 
 async def _pipelines(console: Console) -> list[PipelineRow]:

@@ -25,6 +25,7 @@ async def show_all(console: Console, request: web.Request) -> web.StreamResponse
         request,
         "topics.html",
         title="Topics",
+        cluster=console.access.cluster,
         section="topics",
         rows=topic_rows(found, *_sampled(console)),
         found=found,

@@ -25,6 +25,8 @@ class BrokerRow:
     total_bytes: int | None
     used_share: float | None  # of its disks
     problem: str
+    leads_share: float = 0.0  # of the broker that leads most
+    bytes_share: float = 0.0  # of the broker that stores most
 
 
 @dataclass(slots=True)
@@ -66,6 +68,11 @@ def cluster_page(facts: ClusterFacts) -> ClusterPage:
                 ),
             )
         )
+    most_leads = max((row.leads for row in rows), default=0)
+    most_bytes = max((row.bytes or 0 for row in rows), default=0)
+    for row in rows:
+        row.leads_share = row.leads / most_leads if most_leads else 0.0
+        row.bytes_share = (row.bytes or 0) / most_bytes if most_bytes else 0.0
     parts = (facts.folders, facts.quorum, facts.moves)
     missing = list(dict.fromkeys(each.missing for each in parts if each.missing))
     troubled = facts.replicas.troubled

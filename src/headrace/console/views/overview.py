@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from headrace.client.admin.cluster import ClusterDescription
 from headrace.console.access.overview import OverviewFacts, TopicCounts
+from headrace.console.history.lag_store import FINE, Throughput
 from headrace.console.views import words
+from headrace.console.views.chart import Chart, line_chart
 from headrace.console.views.groups import state_in_words
 
 MOST_LAGGING = 6
@@ -26,6 +29,26 @@ class DueRow:
     id: str | None
     due_ms: int
     left: str
+
+
+@dataclass(slots=True)
+class ThroughputCharts:
+    """Messages per second over the last hour; None where nothing was sampled yet."""
+
+    written: Chart | None
+    read: Chart | None
+
+
+def throughput_charts(samples: Sequence[Throughput], now_s: int) -> ThroughputCharts:
+    def chart(points: list[tuple[int, int]]) -> Chart | None:
+        from_s = now_s - FINE.kept_s
+        seen = [(max(at_s, from_s), value) for at_s, value in points]
+        return line_chart(seen, from_s=from_s, to_s=now_s, slot_s=FINE.slot_s)
+
+    return ThroughputCharts(
+        chart([(each.at_s, round(each.written_per_s)) for each in samples]),
+        chart([(each.at_s, round(each.read_per_s)) for each in samples]),
+    )
 
 
 @dataclass(slots=True)
