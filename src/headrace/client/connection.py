@@ -273,7 +273,7 @@ def addresses(bootstrap: str) -> list[tuple[str, int]]:
         if not colon or address.endswith("]"):
             host, port = address, str(DEFAULT_PORT)
         if not port.isdigit():
-            raise ClientError(f"{word.strip()!r} is no address; write HOST:PORT.")
+            raise ClientError(f"{word.strip()!r} is not an address; write HOST:PORT.")
         found.append((host.strip("[]"), int(port)))
     return found
 

@@ -263,7 +263,7 @@ def _delivery_explained(error: KafkaError, bootstrap: str, topic: str) -> Client
             )
         case KafkaError.TOPIC_EXCEPTION:
             return DeliveryFailed(
-                f"'{topic}' is no name for a topic: letters, digits, '.', '_' and '-' make one, "
+                f"'{topic}' is not a valid topic name: letters, digits, '.', '_' and '-' make one, "
                 "249 at most."
             )
         case KafkaError.INVALID_RECORD:

@@ -105,7 +105,7 @@ def as_names(topics: Sequence[str]) -> list[str]:
         raise Misuse(f'Topics are a list: ["{topics}"].')
     for name in topics:
         if "\0" in name or any("\ud800" <= c <= "\udfff" for c in name):
-            raise Misuse(f"{name!r} is no name of a topic.")
+            raise Misuse(f"{name!r} is not a valid topic name.")
     return list(topics)
 
 

@@ -234,7 +234,7 @@ def _connect(
 ) -> socket.socket:
     protocol = connection.settings.get("security.protocol", "plaintext").lower()
     if protocol not in ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl"):
-        raise ClientError(f"{protocol} is no security.protocol that we know.")
+        raise ClientError(f"{protocol} is not a known security.protocol.")
     context = None if "plaintext" in protocol else tls_context(connection.settings)
     where = f"{address[0]}:{address[1]}"
     try:

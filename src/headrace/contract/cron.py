@@ -51,11 +51,11 @@ def read(expression: str, zone: str, until_ms: int | None, runs: int | None) -> 
     try:
         in_zone = _zone_named(zone)
     except (ValueError, KeyError, OSError) as error:
-        raise ValueError(f"'{zone[:100]}' is no time zone that is known here") from error
+        raise ValueError(f"'{zone[:100]}' is not a known time zone") from error
     try:
         CronSim(expression, datetime.fromtimestamp(0, in_zone))
     except (CronSimError, ValueError) as error:
-        raise ValueError(f"'{expression}' is no cron expression: {error}") from error
+        raise ValueError(f"'{expression}' is not a cron expression: {error}") from error
     if runs is not None and not 1 <= runs <= MOST_RUNS:
         raise ValueError(f"a cron schedule has 1 to {MOST_RUNS} runs, not {runs}")
     return Cron(" ".join(expression.split()), zone, until_ms, runs)

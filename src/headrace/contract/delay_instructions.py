@@ -137,7 +137,7 @@ def _read_cancel(texts: dict[str, str], value: bytes | None) -> Cancel:
         others = ", ".join(name for name in texts if name != headers.CANCEL)
         raise ValueError(f"a cancel has no other instruction: {others}")
     if value is not None:
-        raise ValueError("a cancel has a null value: this one has a body that nobody would see")
+        raise ValueError("a cancel has a null value: this one has a value")
     return Cancel(_id(headers.CANCEL, texts[headers.CANCEL]))
 
 

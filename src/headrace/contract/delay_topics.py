@@ -51,14 +51,14 @@ def target_of(companion: str) -> str:
     """Raises ValueError when that is no companion's name."""
     target = companion.removesuffix(COMPANION_SUFFIX)
     if target == companion or not target:
-        raise ValueError(f"'{companion}' is no companion: its name does not end in '.delay'")
+        raise ValueError(f"'{companion}' is not a companion: its name does not end in '.delay'")
     return target
 
 
 def require_target_name(name: str) -> None:
     """Raises ValueError with the reason why a topic of this name cannot have delayed messages."""
     if _LEGAL.fullmatch(name) is None or name in (".", ".."):
-        raise ValueError(f"'{name}' is no name for a topic")
+        raise ValueError(f"'{name}' is not a valid topic name")
     if len(name) > LONGEST_TARGET_NAME:
         raise ValueError(
             f"'{name}' has {len(name)} characters; with delayed messages a topic's name may have "

@@ -32,7 +32,7 @@ def parse(text: str) -> int:
     parts = _PARTS.fullmatch(text)
     if not text or parts is None:
         raise ValueError(
-            f"'{text[:100]}' is no duration: write it like 500ms, 30m, 1h30m or 2d, or as plain "
+            f"'{text[:100]}' is not a duration: write it like 500ms, 30m, 1h30m or 2d, or as plain "
             "milliseconds"
         )
     return sum(

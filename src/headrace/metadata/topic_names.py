@@ -27,7 +27,7 @@ def require_legal(name: str) -> None:
     reason = _fault_of(name)
     if reason is not None:
         raise KafkaError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION, f"That is no name for a topic: {reason}."
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"That is not a valid topic name: {reason}."
         )
 
 

@@ -88,7 +88,7 @@ class Topic:
         if self.pattern:
             self._compiled()
         elif not TOPIC_NAME.fullmatch(self.name):
-            raise PipelineError(f"{self.name!r} is no name of a topic.")
+            raise PipelineError(f"{self.name!r} is not a valid topic name.")
         said = f"Topic {self.name}"
         _both_or_none(said, self.event_time, self.late)
         if self.format not in VALUES:
@@ -377,9 +377,7 @@ def must_be_zone(zone: str) -> None:
     try:
         ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise PipelineError(
-            f"{zone!r} is no time zone: write one such as Europe/Berlin or UTC."
-        ) from None
+        raise PipelineError(f"{zone!r} is not a time zone such as Europe/Berlin or UTC.") from None
 
 
 def pipeline(

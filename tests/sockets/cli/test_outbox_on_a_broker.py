@@ -57,7 +57,7 @@ def test_from_tables_to_parked_rows(headrace: CommandLine, url: str) -> None:
     [parked] = headrace.json("outbox", "list", url)
     assert (parked["topic"], parked["state"]) == ("x y", "poison")
     row_id = str(parked["id"])
-    assert "no name for a topic" in headrace("outbox", "show", url, row_id)
+    assert "not a valid topic name" in headrace("outbox", "show", url, row_id)
     assert "to be sent again" in headrace("outbox", "retry", url, row_id)
     while headrace.json("outbox", "list", url)[0]["state"] != "poison":  # in vain
         assert time.monotonic() < deadline

@@ -17,5 +17,5 @@ def test_options_that_do_not_go_together_are_told_before_spark_is_started(
     assert "--into goes with --history" in told("--into", "elsewhere")
     assert "--every is for a stream" in told("--every", "1s", "--once")
     assert "--every is for a stream" in told("--every", "1s", "--history", "..")
-    assert "'soon' is no duration" in told("--every", "soon")
+    assert "'soon' is not a duration" in told("--every", "soon")
     assert not list(tmp_path.iterdir())

@@ -34,10 +34,10 @@ def in_our_process(tmp_path, monkeypatch):
         (("ship", "logs", "/no/such.log", "--once"), "There is no file /no/such.log."),
         (("ship", "logs", "x", "--topic", "nope"), "There is no topic nope at"),
         (("ship", "logs", "x", "--format", "xml"), "--format is one of auto, json"),
-        (("ship", "logs", "x", "--zone", "Moon"), "'Moon' is no time zone"),
+        (("ship", "logs", "x", "--zone", "Moon"), "'Moon' is not a time zone"),
         (("ship", "metrics", "--scrape", "file:///etc"), "is no URL"),
-        (("logs", "search", "--level", "loud"), "loud is no level"),
-        (("logs", "search", "--from", "soon"), "'soon' is no time"),
+        (("logs", "search", "--level", "loud"), "loud is not a level"),
+        (("logs", "search", "--from", "soon"), "'soon' is not a time"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(headrace, words, said):

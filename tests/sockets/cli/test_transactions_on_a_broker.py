@@ -153,8 +153,8 @@ def committed_values(broker: Broker, topic: str, partition: int) -> list[bytes]:
 
 
 def test_what_cannot_be_is_a_sentence(headrace: CommandLine) -> None:
-    assert "Nobody has used" in headrace.failure("transactions", "describe", "nobody")
-    assert "Nobody has used" in headrace.failure("transactions", "abort", "nobody")
+    assert "No producer has used" in headrace.failure("transactions", "describe", "nobody")
+    assert "No producer has used" in headrace.failure("transactions", "abort", "nobody")
     nowhere = ("--topic", "never-was", "--partition", "0")
     assert "no partition" in headrace.failure("transactions", "abort", *nowhere)
     said = headrace.failure("transactions", "list", "--hanging", "--topic", "never-was")

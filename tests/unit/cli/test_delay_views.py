@@ -40,7 +40,7 @@ def test_a_moment_is_read(text: str, wanted: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "soon", "+soon", "2026-13-01", "99999-01-01"])
 def test_what_is_no_moment_is_told(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="is no moment"):
+    with pytest.raises(typer.BadParameter, match="is not a time"):
         moment_ms(text, now_ms=NOW_MS, option="--from")
 
 

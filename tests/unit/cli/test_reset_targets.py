@@ -47,7 +47,7 @@ def test_eight_digits_are_a_day_and_thirteen_are_milliseconds() -> None:
     "text", ["", "soon", "2026", "1769860800", "31.01.2026", "2026-02-30T12:00", "12:00", "9" * 20]
 )
 def test_what_is_no_moment_is_refused(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="is no time such as"):
+    with pytest.raises(typer.BadParameter, match="is not a time such as"):
         reset_targets.moment_ms(text)
 
 
@@ -71,7 +71,7 @@ def test_durations_as_here_and_as_apaches_tool_takes_them(text: str, seconds: in
 
 @pytest.mark.parametrize("text", ["", "30", "P", "PT", "P1M", "P1Y", "P7DT", "1.5h", "-2h", "soon"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="is no duration such as"):
+    with pytest.raises(typer.BadParameter, match="is not a duration such as"):
         reset_targets.duration_ms(text)
 
 
@@ -85,7 +85,7 @@ def test_topics_with_and_without_partitions() -> None:
     "text", ["orders:", ":0", "orders:x", "orders:-1", "orders:3-1", "orders:1,,2", "o:0-999999"]
 )
 def test_partitions_that_are_no_numbers_are_refused(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="no topic with partitions"):
+    with pytest.raises(typer.BadParameter, match="not a topic with partitions"):
         reset_targets.topic_and_partitions(text)
 
 
@@ -120,7 +120,7 @@ def test_files_of_places(tmp_path: Path, text: str) -> None:
         (b"orders,0,4\norders,0,5\n", "Line 2 of {} names orders-0 a second time."),
         (b"", "{} names no place for group billing."),
         (b"other,orders,0,4\n", "{} names no place for group billing."),
-        (b"\xff\xfe\x00", "{} is no text: invalid start byte."),
+        (b"\xff\xfe\x00", "{} is not a text file: invalid start byte."),
     ],
 )
 def test_files_that_cannot_be_read_say_where(tmp_path: Path, content: bytes, says: str) -> None:

@@ -58,13 +58,13 @@ def test_a_schedule_that_repeats_has_its_zone_and_its_end() -> None:
 @pytest.mark.parametrize(
     ("when", "why"),
     [
-        ({"delay": "soon"}, "no duration"),
+        ({"delay": "soon"}, "not a duration"),
         ({"delay": timedelta(seconds=-1)}, "cannot be negative"),
         ({"delay": timedelta(days=3654)}, "ten years"),
         ({"delay": "3654d"}, "ten years"),
         ({"delay": 30}, "a timedelta or a text"),
         ({"deliver_at": datetime(2030, 1, 1)}, "no time zone"),
-        ({"deliver_at": True}, "no moment"),
+        ({"deliver_at": True}, "not a time"),
         ({"delay": "1s", "deliver_at": 5}, "delay or deliver_at"),
         ({"delay": "1s", "cron": "* * * * *"}, "delay or cron"),
         ({"cron_zone": "UTC"}, "belongs to cron"),
@@ -80,9 +80,12 @@ def test_what_makes_no_sense_is_refused_in_words(when: Any, why: str) -> None:
     ("when", "why"),
     [
         ({"cron": "every day", "id": "a"}, "'every day' does not have the five fields minute,"),
-        ({"cron": "99 9 * * *", "id": "a"}, "'99 9 \\* \\* \\*' is no cron expression"),
-        ({"cron": "0 0 30 2 *", "id": "a"}, "is no cron expression|has no run in its time"),
-        ({"cron": "0 9 * * *", "cron_zone": "Mars/Base", "id": "a"}, "'Mars/Base' is no time zone"),
+        ({"cron": "99 9 * * *", "id": "a"}, "'99 9 \\* \\* \\*' is not a cron expression"),
+        ({"cron": "0 0 30 2 *", "id": "a"}, "is not a cron expression|has no run in its time"),
+        (
+            {"cron": "0 9 * * *", "cron_zone": "Mars/Base", "id": "a"},
+            "'Mars/Base' is not a known time zone",
+        ),
         ({"cron": "0 9 * * *", "cron_until": 5, "id": "a"}, "has no run in its time"),
         ({"cron": "0 9 * * *", "cron_count": 0, "id": "a"}, "a whole number from 1 to 10000"),
         ({"cron": "0 9 * * *"}, "A cron needs an id"),

@@ -88,8 +88,8 @@ def test_a_cancel_names_an_id_and_has_a_null_value() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ([(names.DELAY, b"soon")], "is no duration"),
-        ([(names.DELAY, b"")], "is no duration"),
+        ([(names.DELAY, b"soon")], "is not a duration"),
+        ([(names.DELAY, b"")], "is not a duration"),
         ([(names.DELAY, None)], "has no value"),
         ([(names.DELAY, b"\xff\xfe")], "not UTF-8"),
         ([(names.DELAY, b"3654d")], "longer than ten years"),
@@ -113,10 +113,16 @@ def test_a_cancel_names_an_id_and_has_a_null_value() -> None:
         ([(names.CRON_ZONE, b"UTC")], "nothing without"),
         ([(names.CRON, b"* * * *")], "five fields"),
         ([(names.CRON, b"0 * * * * *")], "five fields"),
-        ([(names.CRON, b"61 * * * *")], "no cron expression"),
-        ([(names.CRON, b"0 0 30 2 *")], "no cron expression"),
-        ([(names.CRON, b"0 0 * * * "), (names.CRON_ZONE, b"Mars/Olympus")], "no time zone"),
-        ([(names.CRON, b"0 0 * * *"), (names.CRON_ZONE, b"../../etc/passwd")], "no time zone"),
+        ([(names.CRON, b"61 * * * *")], "not a cron expression"),
+        ([(names.CRON, b"0 0 30 2 *")], "not a cron expression"),
+        (
+            [(names.CRON, b"0 0 * * * "), (names.CRON_ZONE, b"Mars/Olympus")],
+            "not a known time zone",
+        ),
+        (
+            [(names.CRON, b"0 0 * * *"), (names.CRON_ZONE, b"../../etc/passwd")],
+            "not a known time zone",
+        ),
         ([(names.CRON, b"0 0 * * *"), (names.CRON_COUNT, b"0")], "from 1 to"),
         ([(names.CRON, b"0 0 * * *"), (names.CRON_UNTIL, b"5")], "no run in its time"),
     ],

@@ -35,7 +35,7 @@ def test_what_people_write(text: str, duration_ms: int) -> None:
     + ["9" * 19, "9" * 5_000 + "s", "5s\x00"],
 )
 def test_what_is_refused_with_a_sentence(text: str) -> None:
-    with pytest.raises(ValueError, match="is no duration"):
+    with pytest.raises(ValueError, match="is not a duration"):
         durations.parse(text)
 
 

@@ -185,15 +185,15 @@ def test_a_cancel_that_could_reach_no_message_is_refused(
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"topic": "no topic"}, "no name for a topic"),
+        ({"topic": "no topic"}, "not a valid topic name"),
         ({"value": b"x" * 1_000_001}, "larger than the outbox takes"),
         ({"id": ""}, "An id has 1 to 512"),
         ({"delay": "1h", "deliver_at": 5}, "not both"),
-        ({"delay": "soon"}, "no duration"),
+        ({"delay": "soon"}, "not a duration"),
         ({"id": "a\0b"}, "no NUL"),
         ({"value": "half \ud800"}, "not text that can be sent"),
         ({"key": "\ud800"}, "not text that can be sent"),
-        ({"confirm_within": "soon"}, "confirm_within: .* no duration"),
+        ({"confirm_within": "soon"}, "confirm_within: .* not a duration"),
         ({"confirm_within": "0s"}, "more than 0"),
         ({"confirm_within": "1s", "delay": "1s"}, "not for delayed messages"),
         ({"delay": "1h", "id": "a"}, "give the record a key"),

@@ -105,8 +105,8 @@ class Worker:
         _workers.add(self)
         self.intake.subscribe(self._sources)
         log.info(
-            "joining group %s to handle %s; what a member that died without leaving has may take "
-            "%s to come here",
+            "joining group %s to handle %s; partitions of a crashed member can take "
+            "%s to move here",
             app.group, ", ".join(self._sources) or "topics to come",
             self.intake.session_text,
         )  # fmt: skip

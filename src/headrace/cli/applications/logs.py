@@ -161,7 +161,7 @@ def _level(word: str | None) -> str | None:
     if word is None:
         return None
     if (level := level_of(word)) is None:
-        raise Failure(f"{word} is no level: {', '.join(LEVELS)}.")
+        raise Failure(f"{word} is not a level: {', '.join(LEVELS)}.")
     return level
 
 
@@ -178,6 +178,6 @@ def _moment(text: str | None) -> int | None:
     try:
         return int(time.time() * 1000) - durations.parse(text)
     except ValueError:
-        raise Failure(f"{text!r} is no time: 10m for ten minutes ago, or 2026-01-31T12:00Z.") from (
-            None
-        )
+        raise Failure(
+            f"{text!r} is not a time: 10m for ten minutes ago, or 2026-01-31T12:00Z."
+        ) from (None)

@@ -339,7 +339,7 @@ def reset(
     if as_json:
         output.answer_json({"name": name, "table_removed": table, "effects": effects})
     else:
-        output.say(f"{name} begins anew.")
+        output.say(f"{name} starts from the beginning.")
 
 
 @app.command()
@@ -382,7 +382,7 @@ def report(
 
 def _folder(data: Path, name: str) -> Folder:
     if not NAME.fullmatch(name):
-        raise Failure(f"{name!r} is no name of a pipeline.")
+        raise Failure(f"{name!r} is not a name of a pipeline.")
     return Folder(data, name)
 
 

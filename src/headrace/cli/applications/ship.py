@@ -311,4 +311,4 @@ def _zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise Failure(f"{name!r} is no time zone: write one such as Europe/Berlin.") from None
+        raise Failure(f"{name!r} is not a time zone such as Europe/Berlin.") from None

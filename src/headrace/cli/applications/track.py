@@ -218,7 +218,7 @@ def _day_ms(text: str) -> int:
     try:
         return int(datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).timestamp() * 1000)
     except ValueError:
-        raise Failure(f"{text!r} is no day, such as 2026-01-31.") from None
+        raise Failure(f"{text!r} is not a day such as 2026-01-31.") from None
 
 
 def _connections(wanted: int) -> int:

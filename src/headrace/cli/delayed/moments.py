@@ -33,7 +33,7 @@ def moment_ms(text: str, *, now_ms: int, option: str) -> int:
         return round(moment.timestamp() * 1000)
     except (ValueError, OverflowError):
         raise typer.BadParameter(
-            f"{text!r} is no moment: write 2026-01-31T10:00, 2026-01-31T10:00Z, epoch "
+            f"{text!r} is not a time: write 2026-01-31T10:00, 2026-01-31T10:00Z, epoch "
             "milliseconds, or +10m for ten minutes from now.",
             param_hint=option,
         ) from None

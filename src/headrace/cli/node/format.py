@@ -82,7 +82,7 @@ def format_(
     ] = [],
     ignore_formatted: Annotated[
         bool,
-        typer.Option("--ignore-formatted", help="A folder that is already formatted is no error."),
+        typer.Option("--ignore-formatted", help="Accept a folder that is already formatted."),
     ] = False,
     as_json: Json = False,
 ) -> None:

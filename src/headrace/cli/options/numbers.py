@@ -10,5 +10,5 @@ import typer
 def finite(given: float | None, option: str) -> float | None:
     """`nan` is in every range, because no comparison with it holds."""
     if given is not None and not math.isfinite(given):
-        raise typer.BadParameter(f"{given} is no number to count with.", param_hint=option)
+        raise typer.BadParameter(f"{given} is not a number here.", param_hint=option)
     return given

@@ -132,7 +132,7 @@ def parse_start(text: str, *, now: datetime) -> Start:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(
-            f"{text!r} is no place to read from: say beginning, end, an offset, "
+            f"{text!r} is not a position: give beginning, end, an offset, "
             "-5 for the last five, a time such as 2026-01-31T10:00, or -1h for an hour ago.",
             param_hint="--from",
         ) from None

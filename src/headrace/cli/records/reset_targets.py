@@ -47,7 +47,8 @@ def topic_and_partitions(said: str) -> tuple[str, list[int]]:
         first, last = (int(span[1]), int(span[2] or span[1])) if span else (1, 0)
         if not topic or not first <= last < MOST_PARTITIONS:
             raise typer.BadParameter(
-                f"{said!r} is no topic with partitions such as orders:0-3,7.", param_hint="--topic"
+                f"{said!r} is not a topic with partitions such as orders:0-3,7.",
+                param_hint="--topic",
             )
         found |= dict.fromkeys(range(first, last + 1))
     return topic, list(found)
@@ -66,7 +67,7 @@ def moment_ms(text: str, *, option: str = "--to-time") -> int:
     except (ValueError, OverflowError):
         pass
     raise typer.BadParameter(
-        f"{text!r} is no time such as 2026-01-31T12:00, 2026-01-31T12:00:00.000Z, or "
+        f"{text!r} is not a time such as 2026-01-31T12:00, 2026-01-31T12:00:00.000Z, or "
         "milliseconds since 1970.",
         param_hint=option,
     )
@@ -92,7 +93,7 @@ def duration_ms(text: str, *, option: str = "--by-duration") -> int:
     except ValueError:
         pass
     raise typer.BadParameter(
-        f"{text!r} is no duration such as 30m, 12h, 7d, 1h30m or PT30M.",
+        f"{text!r} is not a duration such as 30m, 12h, 7d, 1h30m or PT30M.",
         param_hint=option,
     )
 
@@ -126,7 +127,7 @@ def _lines(path: Path) -> Iterable[tuple[int, list[str]]]:
     except OSError as failure:
         raise Failure(f"Cannot read {path}: {failure.strerror}.") from failure
     except UnicodeDecodeError as failure:
-        raise Failure(f"{path} is no text: {failure.reason}.") from failure
+        raise Failure(f"{path} is not a text file: {failure.reason}.") from failure
     lines = csv.reader(text.splitlines(), skipinitialspace=True)
     try:
         for fields in lines:

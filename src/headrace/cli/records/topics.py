@@ -210,7 +210,7 @@ def create(
         bool, typer.Option("--delayed", help="Let it take delayed messages (headrace delay).")
     ] = False,
     if_missing: Annotated[
-        bool, typer.Option("--if-missing", help="An existing topic is no error.")
+        bool, typer.Option("--if-missing", help="Accept a topic that exists already.")
     ] = False,
     as_json: Json = False,
 ) -> None:

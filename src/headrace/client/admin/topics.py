@@ -328,7 +328,7 @@ class Topics:
         spans = self.spans([name]).get(name, {})
         if unled := sorted(set(known.partitions) - set(spans)):
             raise ClientError(
-                f"Nobody answers for partition {unled[0]} of {name}. Nothing was deleted."
+                f"No leader answers for partition {unled[0]} of {name}. Nothing was deleted."
             )
         ends = [TopicPartition(name, p, end) for p, (first, end) in spans.items() if end > first]
         timeout_s = self.connection.timeout_s

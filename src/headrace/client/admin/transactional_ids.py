@@ -137,7 +137,9 @@ class TransactionalIds:
 
             code, found = self._patiently(ask)
         if code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-            raise NoSuchTransactionalId(f"Nobody has used the transactional id {transactional_id}.")
+            raise NoSuchTransactionalId(
+                f"No producer has used the transactional id {transactional_id}."
+            )
         _require(code, f"{transactional_id} cannot be described")
         started_ms = found.transaction_start_time_ms
         return TransactionDescription(
@@ -259,7 +261,7 @@ class TransactionalIds:
             raise ClientError(f"There is no partition {topic}-{partition}.")
         leader = self._cluster.brokers.get(known.partitions[partition].leader)
         if leader is None:
-            raise ClientError(f"Nobody leads {topic}-{partition} now; try again.")
+            raise ClientError(f"{topic}-{partition} has no leader now; try again.")
         return str(leader.host), leader.port
 
 

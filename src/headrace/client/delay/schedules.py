@@ -134,7 +134,7 @@ def _moment(given: Any) -> bytes:
         return str(given).encode()
     if isinstance(given, str):
         return given.encode()
-    raise Misuse(f"{given!r} is no moment: give a datetime, epoch milliseconds or RFC 3339.")
+    raise Misuse(f"{given!r} is not a time: give a datetime, epoch milliseconds or RFC 3339.")
 
 
 def _id(given: Any) -> bytes:

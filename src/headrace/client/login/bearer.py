@@ -70,5 +70,5 @@ def _from_provider(settings: Mapping[str, str], timeout_s: float) -> str:
             failure
         )
     except (ValueError, LookupError, TypeError) as nonsense:
-        raise ClientError(f"What the provider at {url} answers is no token.") from nonsense
+        raise ClientError(f"The answer of the provider at {url} is not a token.") from nonsense
     return str(token)

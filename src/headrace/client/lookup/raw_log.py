@@ -47,7 +47,7 @@ class RawLog:
             for each in topic.partitions:
                 # Without a leader there is no answer, and no guess either.
                 if each.leader_id not in brokers:
-                    raise ClientError(f"Nobody leads {topic.name}-{each.partition_index} now.")
+                    raise ClientError(f"{topic.name}-{each.partition_index} has no leader now.")
                 self._leaders[topic.name, each.partition_index] = brokers[each.leader_id]
 
     def _any_broker(self) -> Wire:

@@ -195,7 +195,7 @@ def why_not(value: Column, kind: DataType, path: str, unit: str) -> Column:
         ]
         far = F.lit(f", which is not between 1990 and 2100 in {unit}")
         numeric = F.concat(shown, F.coalesce(*others, far))
-        none = F.concat(shown, F.lit(", which is no time such as 2026-01-31T12:00:00Z"))
+        none = F.concat(shown, F.lit(", which is not a time such as 2026-01-31T12:00:00Z"))
         return F.when(value.rlike(NUMBER), numeric).otherwise(none)
     example = "2026-01-31" if isinstance(kind, T.DateType) else "2026-01-31T12:00:00"
     noun = "date" if isinstance(kind, T.DateType) else "time without a zone"

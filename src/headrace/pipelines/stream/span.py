@@ -46,7 +46,7 @@ def moment(text: str) -> int:
         found = datetime.fromisoformat(text.strip())
     except ValueError:
         raise PipelineError(
-            f"{text!r} is no moment: write 2026-01-31 or 2026-01-31T12:00:00Z."
+            f"{text!r} is not a time: write 2026-01-31 or 2026-01-31T12:00:00Z."
         ) from None
     if found.tzinfo is None:
         found = found.replace(tzinfo=UTC)

@@ -18,7 +18,7 @@ class Budget:
     def enter(self) -> None:
         if not self.has_room:
             self.refused += 1
-            raise busy(f"The door serves {self.most_requests} requests at once; try again.")
+            raise busy(f"The server serves {self.most_requests} requests at once; try again.")
         self.requests += 1
 
     @property
@@ -35,7 +35,7 @@ class Budget:
         if not self.has_bytes(size_bytes):
             self.refused += 1
             raise busy(
-                "The door holds as many bytes as it may until the cluster has taken them; "
+                "The server has reached its limit of bytes that wait for the cluster; "
                 "send it again a little later."
             )
         self.bytes += size_bytes

@@ -43,8 +43,8 @@ def door_families(counters: Counters, gauges: Mapping[str, tuple[str, float]]) -
         ("records_in", "Records taken from requests.", counters.records_in),
         ("records_out", "Records given to readers.", counters.records_out),
         ("replayed", "Requests whose idempotency key was known.", counters.replayed),
-        ("gaps", "Times that a stream told its reader of records that are gone.", counters.gaps),
-        ("stalled", "Streams cut because nobody read them.", counters.stalled),
+        ("gaps", "Streams that reported a gap: records that retention had deleted.", counters.gaps),
+        ("stalled", "Streams closed because the client did not read them.", counters.stalled),
         ("connections_refused", "Connections beyond the limit.", counters.connections_refused),
     ):
         yield Family(f"headrace_http_{name}_total", "counter", explanation, [({}, value)])

@@ -180,7 +180,11 @@ class Door:
         if is_open:
             return self.logins.own
         if self.draining:
-            raise Refusal(AWAY, "The door is closing; ask another one.", retry_after_s=1)
+            raise Refusal(
+                AWAY,
+                "The server is shutting down; send the request to another one.",
+                retry_after_s=1,
+            )
         return await self.logins.access_of(
             request.headers.get("Authorization"), request.remote or ""
         )
@@ -201,7 +205,10 @@ class Door:
 
     def failed(self) -> QuickAnswer:
         """After an exception that nobody foresaw."""
-        said = "The door has a fault; its log has more. Whether it was done is not known."
+        said = (
+            "Internal error, see the server's log. "
+            "The request may or may not have been carried out."
+        )
         response = self.refused(Refusal(FAILED, said))
         response.force_close()
         return response
@@ -243,7 +250,7 @@ class Door:
         if found is not None and found.failure is None:
             return found
         if found is None and self._feeds() >= self.limits.feeds:
-            raise busy(f"The door streams {self.limits.feeds} topics at once; try again.", 10)
+            raise busy(f"The server streams {self.limits.feeds} topics at once; try again.", 10)
         if found is not None:
             self._ending.append(found)
         feed = user.feeds[topic] = TopicFeed(user, topic, self.limits)

@@ -172,7 +172,7 @@ def read_query(raw_query: str, known: tuple[str, ...]) -> dict[str, str]:
     for name in found:
         if name not in known:
             said = f"Known are {', '.join(known)}." if known else "This one takes none."
-            raise Refusal(BAD_REQUEST, f"There is no question {name[:64]!r}. {said}")
+            raise Refusal(BAD_REQUEST, f"Unknown query parameter {name[:64]!r}. {said}")
     return found
 
 

@@ -27,9 +27,7 @@ class Guard:
     def check(self, headers: Mapping[str, str]) -> None:
         host = headers.get("Host")
         if self.names is not None and (host is None or host.lower() not in self.names):
-            raise Refusal(
-                MISDIRECTED, "The door does not answer under this name (--name adds one)."
-            )
+            raise Refusal(MISDIRECTED, "This host name is not allowed (--name adds one).")
         origin, site = headers.get("Origin"), headers.get("Sec-Fetch-Site")
         if origin is None:
             if site is not None and site not in OWN:

@@ -90,7 +90,7 @@ class Site:
     def __init__(self, connection: ClientSettings, settings: Settings) -> None:
         if not is_loopback(settings.host) and not (settings.certificate and settings.login):
             raise NotGuarded(
-                f"Other machines reach {settings.host}: the door listens there only with "
+                f"Other machines reach {settings.host}: the HTTP server listens there only with "
                 "--tls-cert and --login. From elsewhere without them, forward a "
                 "port: ssh -L 8082:localhost:8082 HOST"
             )
@@ -181,7 +181,7 @@ class Site:
             try:
                 await self.door.sweep()
             except Exception:
-                log.exception("the door could not tidy up; it tries again")
+                log.exception("the cleanup of idempotency keys failed; it is tried again")
 
     async def close(self) -> None:
         """Take no more, let requests under way end, write what is left."""

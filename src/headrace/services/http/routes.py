@@ -148,14 +148,19 @@ ROUTES = (
         "v3",
         "Write records, streamed: a report for each, in order.",
     ),
-    Route("GET", "/", "page", "The door", "This document as a page.", is_open=True),
-    Route("GET", "/openapi.json", "openapi", "The door", "This document.", is_open=True),
-    Route("GET", "/page.js", "script", "The door", "The page's script.", is_open=True),
-    Route("GET", "/page.css", "style", "The door", "The page's style.", is_open=True),
+    Route("GET", "/", "page", "Server", "This document as a page.", is_open=True),
+    Route("GET", "/openapi.json", "openapi", "Server", "This document.", is_open=True),
+    Route("GET", "/page.js", "script", "Server", "The page's script.", is_open=True),
+    Route("GET", "/page.css", "style", "Server", "The page's style.", is_open=True),
     Route(
-        "GET", "/health", "health", "The door", "Whether the door serves; 503 if not.", is_open=True
+        "GET",
+        "/health",
+        "health",
+        "Server",
+        "Whether the server is ready; 503 if not.",
+        is_open=True,
     ),
-    Route("GET", "/metrics", "metrics", "The door", "Numbers for Prometheus.", is_open=True),
+    Route("GET", "/metrics", "metrics", "Server", "Numbers for Prometheus.", is_open=True),
 )
 
 _Node = dict[str, "_Node | Route"]
@@ -202,13 +207,13 @@ def _matched(method: str, path: str) -> tuple[Route, dict[str, str]]:
             below = node.get("{}")
             given.append(_named(part))
         if not isinstance(below, dict):
-            raise Refusal(NOT_FOUND, "The door has nothing there; GET / shows what it has.")
+            raise Refusal(NOT_FOUND, "No such endpoint. GET / lists them.")
         node = below
     route = node.get(f" {method}")
     if not isinstance(route, Route):
         methods = [name[1:] for name in node if name.startswith(" ")]
         if not methods:
-            raise Refusal(NOT_FOUND, "The door has nothing there; GET / shows what it has.")
+            raise Refusal(NOT_FOUND, "No such endpoint. GET / lists them.")
         raise Refusal(NOT_ALLOWED, f"Use {' or '.join(methods)} there.")
     return route, dict(zip(_NAMES[route], given, strict=True))
 

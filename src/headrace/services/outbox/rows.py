@@ -131,7 +131,7 @@ def require_topic(topic: str) -> None:
     """Raises NotARecord. Rows are many and topics few, so good names are remembered."""
     if _LEGAL_TOPIC.fullmatch(topic) is None or topic in (".", ".."):
         raise NotARecord(
-            f"'{topic[:300]}' is no name for a topic: letters, digits, '.', '_' and '-' make one, "
+            f"'{topic[:300]}' is not a valid topic name: it has letters, digits, '.', '_' and '-', "
             f"{LONGEST_TOPIC} at most"
         )
     if topic in RESERVED_TOPICS:

@@ -92,7 +92,7 @@ def read(body: bytes, *, most: int, received_ms: int, new_id: Callable[[], str])
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _event(given: Any, received_ms: int, new_id: Callable[[], str]) -> Event:

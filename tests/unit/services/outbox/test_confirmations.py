@@ -223,7 +223,7 @@ def test_the_record_says_which_outbox_waits_and_the_row_for_how_long() -> None:
 @pytest.mark.parametrize(
     ("headers", "message_id", "said"),
     [
-        ('{"headrace-confirm-within": "soon"}', None, "no duration"),
+        ('{"headrace-confirm-within": "soon"}', None, "not a duration"),
         ('{"headrace-confirm-within": "0s"}', None, "more than 0"),
         ('{"headrace-confirm-within": "5000w"}', None, "at most ten years"),
         ('{"headrace-confirm-within": "1s", "headrace-delay": "1s"}', None, "delayed"),

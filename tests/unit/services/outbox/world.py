@@ -115,7 +115,7 @@ class Relay:
 
 def check(row: Row) -> OutboxRecord:
     if row.topic == "not a topic":
-        raise NotARecord("that is no name for a topic")
+        raise NotARecord("that is not a valid topic name")
     return record_of(row, "box")
 
 

@@ -259,7 +259,7 @@ def search_of(query: str) -> Search:
             case "after":
                 search.after = _cursor(text)
             case _:
-                raise _Refused(BAD_REQUEST, f"There is no question {name!r}.")
+                raise _Refused(BAD_REQUEST, f"Unknown query parameter {name!r}.")
     search.limit = min(max(search.limit, 1), LARGEST_PAGE)
     return search
 

@@ -49,7 +49,7 @@ class InstanceRegistry(Generic[T]):
             said = "Consumer with specified consumer ID already exists in the specified group."
             raise Refusal(409, said, code=INSTANCE_EXISTS)
         if len(self._usages) >= self._most:
-            raise busy(f"The door has {self._most} consumer instances; delete some.", 10)
+            raise busy(f"The server has {self._most} consumer instances; delete some.", 10)
         self._usages[user, group, name] = _Usage(make(), now_s)
         return name
 
@@ -91,8 +91,8 @@ class InstanceRegistry(Generic[T]):
     def _unknown(self) -> Refusal:
         return Refusal(
             NOT_FOUND,
-            "Consumer instance not found. An instance lives in the door that made it: it ends with "
-            f"that door, and after {self._idle_s:g} seconds without a request. Create it anew: the "
+            "Consumer instance not found. It belongs to the server that made it: it ends with "
+            f"that server, and after {self._idle_s:g} s without a request. Create it again: the "
             "group goes on from what it has committed.",
             code=INSTANCE_NOT_FOUND,
         )

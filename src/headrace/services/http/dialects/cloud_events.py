@@ -89,7 +89,7 @@ def _require_event(attributes: Mapping[str, Any]) -> None:
         if not isinstance(attributes.get(name), str) or not attributes[name]:
             raise bad_payload(f"A CloudEvent has the attribute {name!r}, a text.")
     if attributes["specversion"] != VERSION:
-        raise bad_payload(f"The door knows CloudEvents {VERSION} only.")
+        raise bad_payload(f"Only CloudEvents {VERSION} is supported.")
     for name in attributes:
         if not _NAME.fullmatch(name) and name != "data_base64":
             raise bad_payload("Attributes of CloudEvents have lower-case letters and digits.")

@@ -69,7 +69,7 @@ def read_produce(body: bytes, embedded: str, *, partition: int | None, most: int
     if len(records) > most:
         raise Refusal(TOO_LARGE, f"{len(records)} records in one request: at most {most}.")
     if len(document) > 1 and any("schema" in name for name in document):
-        raise bad_payload("Schemas need a registry, which the door does not use.")
+        raise bad_payload("Schemas need a registry, which this server does not support.")
     return [_write(each, embedded, partition) for each in records]
 
 

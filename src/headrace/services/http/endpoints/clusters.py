@@ -71,7 +71,7 @@ async def create_topic(exchange: Exchange) -> web.StreamResponse:
         if type(count) is not int or not -1 <= count <= most:
             raise bad_payload(f"{what} is a number up to {most}; -1 takes the cluster's own.")
     if given.get("validate_only"):
-        raise bad_payload("The door does not know validate_only.")
+        raise bad_payload("validate_only is not supported.")
     settings = _settings(given.get("configs") or [])
     await exchange.user.ask_topics(
         lambda topics: topics.create(

@@ -122,7 +122,7 @@ def _wrong_kind(kind: str) -> Refusal:
         return Refusal(
             UNPROCESSABLE, "Avro, Protobuf and JSON Schema need a registry, which is not here."
         )
-    hint = " (curl sends it unless told otherwise)" if kind == FORM else ""
+    hint = " (curl's default)" if kind == FORM else ""
     return Refusal(
         WRONG_KIND,
         f"Content-Type {kind[:80]!r}{hint} is not taken: use {', '.join(TAKEN)}.",

@@ -42,7 +42,7 @@ async def _counted(exchange: Exchange, cluster_id: str) -> web.StreamResponse:
     """A conversation may last: it takes the place of a stream, not that of a request."""
     door = exchange.door
     if door.streams >= door.limits.streams:
-        raise busy(f"The door serves {door.limits.streams} streams at once; try again.", 5)
+        raise busy(f"The server serves {door.limits.streams} streams at once; try again.", 5)
     door.streams += 1
     door.budget.leave()
     try:

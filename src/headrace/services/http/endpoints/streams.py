@@ -56,7 +56,7 @@ async def stream(exchange: Exchange) -> web.StreamResponse:
     asked = read_stream_request(exchange.query(QUESTIONS))
     door = exchange.door
     if door.streams >= door.limits.streams:
-        raise busy(f"The door serves {door.limits.streams} streams at once; try again.", 5)
+        raise busy(f"The server serves {door.limits.streams} streams at once; try again.", 5)
     feed = door.feed_of(exchange.user, exchange.params["topic"])
     door.streams += 1
     feed.readers += 1
@@ -227,7 +227,7 @@ class _Stream:
         except Refusal as refusal:
             if refusal.retry_after_s is None:
                 raise
-            await self._write(b": the door is busy\n\n")
+            await self._write(b": the server is busy\n\n")
             await asyncio.sleep(refusal.retry_after_s)
             return
         except Unreachable:

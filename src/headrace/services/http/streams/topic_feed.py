@@ -93,7 +93,7 @@ class TopicFeed:
             self.failure = failure
         except Exception:
             log.exception("the feed of %s has a fault", self.topic)
-            self.failure = ClientError("The door has a fault; its log has more.")
+            self.failure = ClientError("Internal error, see the server's log.")
         finally:
             self._wake()
             await consumer.close()

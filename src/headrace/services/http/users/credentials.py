@@ -68,7 +68,7 @@ def _bearer(token: str) -> Bearer:
     found = claims if isinstance(claims, dict) else {}
     name, expires = found.get("sub"), found.get("exp")
     if not isinstance(name, str) or not name or "\0" in name:
-        raise unauthorized("The token has no claim 'sub', by which the door tells users apart.")
+        raise unauthorized("The token has no claim 'sub', which identifies the user.")
     return Bearer(name, token, float(expires) if isinstance(expires, int | float) else None)
 
 

@@ -16,6 +16,7 @@ def refuse_own_topic(topic: str) -> None:
     if topic.startswith(KEYS_TOPIC) and topic[len(KEYS_TOPIC) :][:1] in ("", "."):
         raise Refusal(
             403,
-            f"The topic {topic} has the idempotency keys of this door; only the door writes to it.",
+            f"The topic {topic} holds the idempotency keys of this server; "
+            "clients cannot write to it.",
             code=FORBIDDEN,
         )

@@ -60,7 +60,7 @@ def _require_few_parts(body: bytes) -> None:
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 # Made once: `json.loads` makes a decoder for each call that names a function of its own.
