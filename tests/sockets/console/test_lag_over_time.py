@@ -118,4 +118,8 @@ def test_rates_in_and_out_come_of_two_samples(
         assert sampler.read_per_s is not None and sampler.read_per_s > 0
         visitor = served.visitor()
         assert "Groups, largest lag" in visitor.get("/topics").said()
-        assert "Read by groups:" in visitor.get("/").said()
+        overview = visitor.get("/").said()
+        assert "Read by groups:" in overview
+        assert "Messages per second read by all groups" in visitor.get("/").text
+        [*_, last] = sampler.store.throughput(0)
+        assert last.written_per_s > 0 and last.read_per_s > 0

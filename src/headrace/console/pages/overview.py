@@ -43,6 +43,7 @@ async def show(console: Console, request: web.Request) -> web.StreamResponse:
         title="Overview",
         section="overview",
         page=page,
+        read_per_s=None if everybody is None else everybody.read_per_s,
         throughput=None if everybody is None else await asyncio.to_thread(_throughput, everybody),
         pipelines=pipelines[:MOST_PIPELINES],
         pipelines_left=max(len(pipelines) - MOST_PIPELINES, 0),
