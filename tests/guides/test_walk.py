@@ -56,6 +56,7 @@ ON_SPARK = (
 # Nothing to type from top to bottom.
 REFERENCE = (
     "docs/guide/command-line.md",
+    "docs/guide/delay-contract.md",
     "docs/guide/deploy.md",
     "docs/guide/headers.md",
     "docs/guide/pipelines-sizing.md",
