@@ -21,6 +21,7 @@ ON_ONE_NODE = (
     "docs/guide/tutorial-shop.md",
     "docs/guide/client.md",
     "docs/guide/groups.md",
+    "docs/guide/queues.md",
     "docs/guide/transactions.md",
     "docs/guide/compaction.md",
     "docs/guide/testing.md",

@@ -95,7 +95,7 @@ def read_instruction(record: RecordFields) -> Schedule | Cancel | Rejected:
             elif given is UNREADABLE:
                 raise ValueError("a header's name is not UTF-8 text, so no header can be read")
             elif name.startswith(_FAMILIES):
-                raise ValueError(f"there is no header {name[:100]}: see docs/guide/delay-contract.md")
+                raise ValueError(f"no header {name[:100]} exists: see docs/guide/delay-contract.md")
             else:
                 handed_on.append(header)
         delay = asked.get(headers.DELAY)
