@@ -61,7 +61,7 @@ def test_a_group_is_listed_and_described_with_its_lag(headrace: CommandLine) -> 
     assert "lag 3" in headrace("groups", "describe", "slow")
     assert headrace.failure("groups", "describe", "nobody") == "There is no group nobody."
     assert headrace.failure("groups", "describe", "slow", "nobody") == "There is no group nobody."
-    assert "nvalid group.id" in headrace.failure("groups", "describe", "")
+    assert "group id is not valid" in headrace.failure("groups", "describe", "")
 
 
 def test_groups_are_listed_by_state_and_type(headrace: CommandLine) -> None:

@@ -126,7 +126,7 @@ def test_a_server_that_speaks_something_else_is_told_apart() -> None:
 
 def test_a_protocol_that_nobody_knows_is_refused_in_words() -> None:
     at = connection(overrides={"security.protocol": "SASL_SLS"})
-    with pytest.raises(ClientError, match="sasl_sls is no security.protocol"):
+    with pytest.raises(ClientError, match="sasl_sls is not a known security.protocol"):
         Wire(at, ("localhost", 9092))
 
 

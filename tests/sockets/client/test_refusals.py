@@ -143,7 +143,7 @@ def test_a_token_comes_from_the_provider_or_from_the_program(provider: str) -> N
 def test_a_token_that_does_not_come_is_one_sentence(provider: str, tmp_path: Path) -> None:
     with pytest.raises(LoginRefused, match=r"answers 401\. See sasl\.oauthbearer\.client\.id"):
         bearer_token(oidc(provider, client_secret="guess"))
-    with pytest.raises(ClientError, match="is no token"):
+    with pytest.raises(ClientError, match="is not a token"):
         bearer_token(oidc(provider, scope="nonsense"))
     with pytest.raises(ClientError, match="not an http"):
         bearer_token(oidc(tmp_path.as_uri()))
