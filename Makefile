@@ -163,7 +163,7 @@ check: $(DEV_STAMP) docs ## format, lint, strict types, layers, generated code u
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m headrace.protocol.generator --check
+	$(BIN)/python -m headrace.wire.protocol.generator --check
 	@$(MAKE) --no-print-directory check-deploy
 
 # Linters of what is no Python. systemd looks for the program that a unit names: any will do here.
@@ -311,7 +311,7 @@ SEEDS ?= 200
 
 .PHONY: sim
 sim: $(DEV_STAMP) ## the quorum and whole clusters under faults in virtual time: SEEDS=10000
-	$(BIN)/python -m headrace.simulator --seeds $(SEEDS) $(ARGS)
+	$(BIN)/python -m headrace.node.simulator --seeds $(SEEDS) $(ARGS)
 
 # Minutes that the fuzzer runs; CI takes half a minute.
 MINUTES ?= 1

@@ -13,8 +13,8 @@ from __future__ import annotations
 import socket
 import time
 
-from headrace.protocol.acls import Operation, PatternType, Permission, ResourceType
-from headrace.protocol.messages import create_acls, metadata
+from headrace.wire.protocol.acls import Operation, PatternType, Permission, ResourceType
+from headrace.wire.protocol.messages import create_acls, metadata
 
 from . import wire
 from .benchmark import Benchmark, Run

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from headrace.protocol.messages import create_topics, metadata
+from headrace.wire.protocol.messages import create_topics, metadata
 
 from . import wire
 from .benchmark import Benchmark, Run

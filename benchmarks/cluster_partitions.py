@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from headrace.protocol.messages import create_topics, metadata
+from headrace.wire.protocol.messages import create_topics, metadata
 
 from . import wire
 from .benchmark import Benchmark, Run

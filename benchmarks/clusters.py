@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import create_topics, metadata
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import create_topics, metadata
 
 from . import wire
 from .brokers import APACHE_SETTINGS, HOST, JVM_FLAGS, Target, cache_byte_code, free_port

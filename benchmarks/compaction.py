@@ -19,8 +19,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.protocol.messages import incremental_alter_configs
-from headrace.protocol.record_batch import Record, build, headers_in, seal
+from headrace.wire.protocol.messages import incremental_alter_configs
+from headrace.wire.protocol.record_batch import Record, build, headers_in, seal
 
 from . import wire
 from .benchmark import Benchmark, Run

@@ -9,8 +9,8 @@ from __future__ import annotations
 import socket
 import time
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import find_coordinator, offset_commit, offset_fetch
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import find_coordinator, offset_commit, offset_fetch
 
 from . import wire
 

@@ -20,11 +20,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from headrace.contract.delay_instructions import RecordFields
 from headrace.services.delay.timeline.limits import DelayLimits
 from headrace.services.delay.timeline.progress import IntakeProgress
 from headrace.services.delay.timeline.store import Store
 from headrace.services.delay.timeline.timeline import Timeline, resume
+from headrace.wire.contract.delay_instructions import RecordFields
 
 TOPIC = "orders.delay"
 NOW_MS = 1_800_000_000_000

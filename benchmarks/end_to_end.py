@@ -15,7 +15,7 @@ import struct
 import time
 from collections.abc import Callable
 
-from headrace.protocol.record_batch import LAST_OFFSET_DELTA_AT, LENGTH_OVERHEAD
+from headrace.wire.protocol.record_batch import LAST_OFFSET_DELTA_AT, LENGTH_OVERHEAD
 
 from . import wire
 from .benchmark import Benchmark, Run

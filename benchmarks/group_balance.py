@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, ClassVar
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import (
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import (
     consumer_group_heartbeat,
     consumer_protocol_assignment,
     consumer_protocol_subscription,

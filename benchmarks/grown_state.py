@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from headrace.protocol.messages import (
+from headrace.wire.protocol.messages import (
     add_partitions_to_txn,
     consumer_group_describe,
     consumer_group_heartbeat,

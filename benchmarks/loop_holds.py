@@ -19,9 +19,9 @@ from typing import Any
 
 from rich.console import Console
 
-from headrace.server.garbage import THRESHOLDS, QuietCollection
-from headrace.server.loop import SLICE_NS
-from tests.unit.broker.groups.group_rig import GroupRig
+from headrace.node.process.garbage import THRESHOLDS, QuietCollection
+from headrace.node.process.loop import SLICE_NS
+from tests.unit.node.broker.groups.group_rig import GroupRig
 
 from .large_requests import GROUP, Counts, LargeRequest, large_requests
 from .loop_stalls import FULL, QUICK

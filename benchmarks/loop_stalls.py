@@ -18,7 +18,7 @@ import socket
 import threading
 import time
 
-from headrace.protocol.messages import find_coordinator
+from headrace.wire.protocol.messages import find_coordinator
 
 from . import grown_state, wire
 from .benchmark import Benchmark, Run

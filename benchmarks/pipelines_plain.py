@@ -14,7 +14,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from headrace.protocol.record_batch import Record
+from headrace.wire.protocol.record_batch import Record
 
 from .benchmark import Benchmark, Run
 from .brokers import HOST, Broker

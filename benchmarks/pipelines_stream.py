@@ -19,9 +19,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from headrace.contract.tracking import PAGE_VIEW, time_text
-from headrace.protocol.messages import produce
-from headrace.protocol.record_batch import Record, build
+from headrace.wire.contract.tracking import PAGE_VIEW, time_text
+from headrace.wire.protocol.messages import produce
+from headrace.wire.protocol.record_batch import Record, build
 
 from . import wire
 from .brokers import HOST, Broker

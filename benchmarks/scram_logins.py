@@ -13,7 +13,7 @@ import hmac
 import os
 import threading
 
-from headrace.protocol.messages import api_versions, sasl_authenticate, sasl_handshake
+from headrace.wire.protocol.messages import api_versions, sasl_authenticate, sasl_handshake
 
 from . import wire
 from .benchmark import Benchmark, Run

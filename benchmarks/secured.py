@@ -7,7 +7,7 @@ import ssl
 from datetime import UTC, datetime, timedelta
 
 from headrace.cli.secured.certificates import Authority
-from headrace.protocol.messages import alter_user_scram_credentials
+from headrace.wire.protocol.messages import alter_user_scram_credentials
 
 from . import wire
 from .brokers import HOST, Broker, Target, free_port

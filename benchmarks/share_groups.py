@@ -12,25 +12,25 @@ import socket
 import time
 from typing import Any
 
-from headrace.protocol.messages import (
+from headrace.wire.protocol.messages import (
     incremental_alter_configs,
     metadata,
     share_fetch,
     share_group_heartbeat,
 )
-from headrace.protocol.messages.incremental_alter_configs import (
+from headrace.wire.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from headrace.protocol.messages.share_fetch import (
+from headrace.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from headrace.wire.protocol.messages.share_fetch import (
     AcknowledgementBatch,
     FetchPartition,
     FetchTopic,
     ShareFetchRequest,
 )
-from headrace.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from headrace.wire.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 
 from . import coordinators, wire
 from .benchmark import Benchmark, Run

@@ -11,7 +11,7 @@ import socket
 import time
 from statistics import median
 
-from headrace.protocol.messages import fetch, metadata
+from headrace.wire.protocol.messages import fetch, metadata
 
 from . import wire
 from .benchmark import Benchmark, Run

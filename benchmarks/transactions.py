@@ -18,9 +18,9 @@ import struct
 import time
 from dataclasses import dataclass, field
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import end_txn, init_producer_id, list_offsets, produce
-from headrace.protocol.record_batch import Record, build, seal
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import end_txn, init_producer_id, list_offsets, produce
+from headrace.wire.protocol.record_batch import Record, build, seal
 
 from . import coordinators, wire
 from .benchmark import Benchmark, Run

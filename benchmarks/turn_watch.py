@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from headrace.server.loop import Loop
+from headrace.node.process.loop import Loop
 
 NUMBERS = struct.Struct("dd")
 PREFIX = (sys.executable, "-m", "benchmarks.turn_watch")

@@ -16,9 +16,9 @@ from types import ModuleType
 from typing import Any
 
 from headrace.environment import FileSlice
-from headrace.protocol.framing import decode_response, encode_request
-from headrace.protocol.messages import create_topics, fetch, list_offsets, produce
-from headrace.protocol.record_batch import Record, build
+from headrace.wire.protocol.framing import decode_response, encode_request
+from headrace.wire.protocol.messages import create_topics, fetch, list_offsets, produce
+from headrace.wire.protocol.record_batch import Record, build
 
 from .brokers import HOST
 

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
-from headrace.server.folders.real_disk import raise_open_files_limit
+from headrace.node.process.folders.real_disk import raise_open_files_limit
 from tests.effort import examples
 from tests.restored_log import remove_command_logs
 

@@ -17,7 +17,7 @@ from coverage import Coverage
 
 LEAST_COVERED = 20
 FEWEST_BRANCHES = 10
-GENERATED = "src/headrace/protocol/messages/"
+GENERATED = "src/headrace/wire/protocol/messages/"
 
 
 @dataclass(slots=True)

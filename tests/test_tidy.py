@@ -29,7 +29,7 @@ DOCUMENTS = [
     *(PROJECT / "changelog.d").glob("*.md"),
 ]
 MODULES = [p for p in PACKAGE.rglob("*.py") if p.parent.name not in ("messages", "definitions")]
-HANDLER_FOLDERS = ("broker", "controller")
+HANDLER_FOLDERS = ("broker", "controller")  # of the node
 
 # A file above this has become the place where one object owns everything: split it by concept.
 LONGEST_FILE_LINES = 500
@@ -142,7 +142,7 @@ def test_only_dispatch_mutes_a_connection() -> None:
         for path in MODULES
         if re.search(r"\.muted [+-]?= ", path.read_text("utf-8"))
     ]
-    assert sorted(writers) == ["serving/dispatch.py", "serving/session.py"]
+    assert sorted(writers) == ["node/serving/dispatch.py", "node/serving/session.py"]
 
 
 def test_every_decision_has_a_number_of_its_own() -> None:
@@ -170,9 +170,9 @@ def test_what_stands_around_the_package_imports_modules_that_are_there() -> None
 
 def handler_modules() -> list[ModuleType]:
     return [
-        import_module(f"headrace.{owner}.handlers.{path.stem}")
+        import_module(f"headrace.node.{owner}.handlers.{path.stem}")
         for owner in HANDLER_FOLDERS
-        for path in sorted((PACKAGE / owner / "handlers").glob("*.py"))
+        for path in sorted((PACKAGE / "node" / owner / "handlers").glob("*.py"))
         if path.stem != "__init__" and hasattr_api(path)
     ]
 
@@ -186,7 +186,9 @@ def hasattr_api(path: Path) -> bool:
 
 
 def table_of_contents() -> list[Any]:
-    tables = (import_module(f"headrace.{owner}.handlers").HANDLERS for owner in HANDLER_FOLDERS)
+    tables = (
+        import_module(f"headrace.node.{owner}.handlers").HANDLERS for owner in HANDLER_FOLDERS
+    )
     return [api for table in tables for api in table]
 
 
@@ -208,7 +210,7 @@ def test_every_handlers_header_tells_its_name_and_versions() -> None:
 def client_apis() -> set[str]:
     """Every API in the definitions, by its name."""
     names = set()
-    for path in (PACKAGE / "protocol" / "messages").glob("*.py"):
+    for path in (PACKAGE / "wire" / "protocol" / "messages").glob("*.py"):
         text = path.read_text("utf-8")
         if "\nENCODE_REQUEST" in text and (name := re.search(r'^NAME = "(\w+)"', text, re.M)):
             names.add(name[1])

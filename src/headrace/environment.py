@@ -1,7 +1,7 @@
 """Everything the core may ask of the world: clocks, a disk, and other nodes.
 
 The core takes these as arguments and never reaches for the real thing, so the same code runs on a
-real machine (`server/`) and on a simulated one. No behaviour lives here.
+real machine (`node/process/`) and on a simulated one. No behaviour lives here.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Peers(Protocol):
         timeout_ms: int,
         newest: int | None = None,
     ) -> None:
-        """Send a request of `headrace.protocol.messages` in the newest version that both sides
+        """Send a request of `headrace.wire.protocol.messages` in the newest version that both sides
         know, `newest` at most. It leaves after all that this turn has written is written.
 
         `answered` is called once, in a later turn, with the answer or with None: no answer came,

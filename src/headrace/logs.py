@@ -26,8 +26,8 @@ from typing import Any
 from headrace.client.connection import ClientSettings, Setting
 from headrace.client.errors import ClientError
 from headrace.client.producer.producer import Producer
-from headrace.contract.headers import MESSAGE_ID
-from headrace.contract.logs import (
+from headrace.wire.contract.headers import MESSAGE_ID
+from headrace.wire.contract.logs import (
     DEBUG,
     ERROR,
     FATAL,
@@ -37,7 +37,7 @@ from headrace.contract.logs import (
     TRACE,
     WARN,
 )
-from headrace.contract.tracking import time_text
+from headrace.wire.contract.tracking import time_text
 
 __all__ = ["Handler"]
 

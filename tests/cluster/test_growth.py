@@ -20,8 +20,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 from headrace.client.admin.cluster import Cluster, Quorum
 from headrace.client.admin.placement.replicas import PartitionReplicas, Replicas
 from headrace.client.connection import ClientSettings
-from headrace.consensus.batches import batches_in, whole_batches
-from headrace.protocol.messages.voters_record import VotersRecord
+from headrace.node.consensus.batches import batches_in, whole_batches
+from headrace.wire.protocol.messages.voters_record import VotersRecord
 from tests.cluster.started import refusal_of, started
 
 RECORDS = 500

@@ -13,9 +13,9 @@ from confluent_kafka.admin import AdminClient
 from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
 from headrace.client.wire import Wire
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import vote
 from headrace.testing import Cluster
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import vote
 from tests.cluster.test_a_leader_dies import create, leader_of, read_all
 
 LONGEST_S = 120

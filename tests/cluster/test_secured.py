@@ -17,9 +17,9 @@ from confluent_kafka import Consumer, Producer
 from headrace.client.connection import ClientSettings, read_config_file
 from headrace.client.errors import ClientError
 from headrace.client.wire import Wire
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import broker_heartbeat, describe_quorum, fetch
-from headrace.protocol.primitives import ZERO_ID
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import broker_heartbeat, describe_quorum, fetch
+from headrace.wire.protocol.primitives import ZERO_ID
 from tests.cluster.started import Running, started
 
 RECORDS = 300

@@ -1,6 +1,6 @@
 """Record batches, right and wrong in every field, and the reading of what a fetch returns.
 
-Written without `headrace.protocol.record_batch`, so that a mistake there is not made twice.
+Written without `headrace.wire.protocol.record_batch`, so that a mistake there is not made twice.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import re
 import time
 from typing import Any
 
-from headrace.protocol.primitives import Message
+from headrace.wire.protocol.primitives import Message
 from tests.conformance.batches import read_batches
 from tests.interop.brokers import Node
 

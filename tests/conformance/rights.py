@@ -13,10 +13,16 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from headrace.protocol import record_batch
-from headrace.protocol.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import (
+from headrace.wire.protocol import record_batch
+from headrace.wire.protocol.acls import (
+    CLUSTER_NAME,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     alter_client_quotas,
@@ -81,7 +87,7 @@ from headrace.protocol.messages import (
     write_share_group_state,
     write_txn_markers,
 )
-from headrace.protocol.primitives import Message
+from headrace.wire.protocol.primitives import Message
 
 REFUSALS = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,

@@ -13,20 +13,20 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.coordination.group import records as group_records
-from headrace.coordination.records import Encoded, Record
-from headrace.coordination.transaction import transaction as transactions
-from headrace.coordination.transaction.states import TransactionState
-from headrace.coordination.transaction.transaction import NO_ID, Partition, Transaction
-from headrace.protocol.java_hash import partition_for_group
-from headrace.protocol.messages import produce
-from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
-from headrace.protocol.messages.produce import (
+from headrace.node.coordination.group import records as group_records
+from headrace.node.coordination.records import Encoded, Record
+from headrace.node.coordination.transaction import transaction as transactions
+from headrace.node.coordination.transaction.states import TransactionState
+from headrace.node.coordination.transaction.transaction import NO_ID, Partition, Transaction
+from headrace.wire.protocol.java_hash import partition_for_group
+from headrace.wire.protocol.messages import produce
+from headrace.wire.protocol.messages.offset_commit_value import OffsetCommitValue
+from headrace.wire.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
 )
-from headrace.protocol.record_batch import build_pairs
+from headrace.wire.protocol.record_batch import build_pairs
 from tests.conformance.stage import Stage, Topic
 from tests.conformance.wire import Connection
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.messages import (
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.messages import (
     create_topics,
     delete_topics,
     describe_configs,
@@ -22,34 +22,34 @@ from headrace.protocol.messages import (
     metadata,
     produce,
 )
-from headrace.protocol.messages.create_topics import (
+from headrace.wire.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from headrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from headrace.protocol.messages.describe_configs import (
+from headrace.wire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from headrace.wire.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
-from headrace.protocol.messages.incremental_alter_configs import (
+from headrace.wire.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from headrace.protocol.messages.list_offsets import (
+from headrace.wire.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from headrace.protocol.messages.produce import (
+from headrace.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from headrace.wire.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
 )
-from headrace.protocol.primitives import Message
+from headrace.wire.protocol.primitives import Message
 from tests import patience
 from tests.conformance.plain import Surroundings, plain
 from tests.conformance.wire import Connection, ConnectionClosed, NoAnswer

@@ -14,20 +14,20 @@ from typing import Any
 
 import pytest
 
-from headrace.protocol.messages import (
+from headrace.wire.protocol.messages import (
     alter_partition_reassignments,
     elect_leaders,
     find_coordinator,
     metadata,
 )
-from headrace.protocol.messages.alter_partition_reassignments import (
+from headrace.wire.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from headrace.protocol.messages.elect_leaders import ElectLeadersRequest
-from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
-from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from headrace.wire.protocol.messages.elect_leaders import ElectLeadersRequest
+from headrace.wire.protocol.messages.find_coordinator import FindCoordinatorRequest
+from headrace.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.conformance.conftest import SETTINGS
 from tests.conformance.differences import covering
 from tests.conformance.stage import Stage, play

@@ -1,7 +1,7 @@
 """A connection that sends whatever it is told, also what no client would send.
 
 Framing and headers are written here a second time on purpose: the broker's own would hide its own
-mistakes. Only the bodies use `headrace.protocol.messages`.
+mistakes. Only the bodies use `headrace.wire.protocol.messages`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import struct
 from types import ModuleType
 from typing import Any
 
-from headrace.protocol.primitives import Message
+from headrace.wire.protocol.primitives import Message
 
 API_VERSIONS_KEY = 18
 

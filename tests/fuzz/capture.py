@@ -23,8 +23,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from headrace.serving.dispatch import Dispatch
-from headrace.serving.session import Session
+from headrace.node.serving.dispatch import Dispatch
+from headrace.node.serving.session import Session
 from headrace.testing import Broker
 from tests.fuzz.seeds import CAPTURES
 

@@ -16,11 +16,11 @@ from typing import Any
 
 import cramjam
 
-from headrace.protocol import record_batch as batches
-from headrace.protocol.record_batch import Record, build, seal
-from headrace.serving.route import Route
+from headrace.node.serving.route import Route
+from headrace.wire.protocol import record_batch as batches
+from headrace.wire.protocol.record_batch import Record, build, seal
 from tests.fuzz.inventing import SHAPES, Familiar
-from tests.unit.protocol.wire_interpreter import Shape, Writer
+from tests.unit.wire.protocol.wire_interpreter import Shape, Writer
 
 MB = 1 << 20
 NAMES = (

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.protocol.record_batch import Record, build
-from headrace.serving.route import Route
-from tests.unit.protocol.wire_interpreter import INTEGERS, Inventor, Shape, Writer, all_shapes
+from headrace.node.serving.route import Route
+from headrace.wire.protocol.record_batch import Record, build
+from tests.unit.wire.protocol.wire_interpreter import INTEGERS, Inventor, Shape, Writer, all_shapes
 
 NAMES = ("fuzz", "fuzz", "other", "new", "group", "ann", "User:ann", "*", "kafka-cluster", "1", "")
 WORDS = (

@@ -18,14 +18,11 @@ from functools import cache
 import jwt
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.framing import decode_response, encode_request
-from headrace.protocol.messages import metadata, sasl_authenticate, sasl_handshake
-from headrace.serving.authentication.login import Login
-from headrace.serving.authentication.mechanisms import Logins, Mechanisms
-from headrace.serving.authentication.oauthbearer import OAuthBearer
-from headrace.serving.authentication.plain import Plain
-from headrace.serving.authentication.scram import (
+from headrace.node.serving.authentication.login import Login
+from headrace.node.serving.authentication.mechanisms import Logins, Mechanisms
+from headrace.node.serving.authentication.oauthbearer import OAuthBearer
+from headrace.node.serving.authentication.plain import Plain
+from headrace.node.serving.authentication.scram import (
     HASHES,
     SHA_256,
     SHA_512,
@@ -33,8 +30,11 @@ from headrace.serving.authentication.scram import (
     Scram,
     credential_of,
 )
-from headrace.serving.authentication.tokens import ALGORITHMS, Key, TokenRules, Tokens
-from headrace.serving.session import Session
+from headrace.node.serving.authentication.tokens import ALGORITHMS, Key, TokenRules, Tokens
+from headrace.node.serving.session import Session
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.framing import decode_response, encode_request
+from headrace.wire.protocol.messages import metadata, sasl_authenticate, sasl_handshake
 
 USER, PASSWORD = "ann", "secret"
 WRONG = "this is not the secret, nor near to it"

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from random import Random
 from time import monotonic
 
-from headrace.serving.route import Route
+from headrace.node.serving.route import Route
 from tests.fuzz.hostile import hostile_input
 from tests.fuzz.inventing import invented_input
 from tests.fuzz.logins import login_seeds, plain_login

@@ -10,8 +10,8 @@ import base64
 from collections.abc import Iterator
 from pathlib import Path
 
-from headrace.protocol.framing import encode_request
-from headrace.serving.route import Route
+from headrace.node.serving.route import Route
+from headrace.wire.protocol.framing import encode_request
 from tests.fuzz.logins import login_seeds, plain_login
 from tests.fuzz.target import unframed
 from tests.fuzz.variants import BEFORE_LOGIN, GUARDED, LIMITED, LOGIN, OPEN, flags_of
@@ -31,8 +31,8 @@ def captured() -> list[bytes]:
 
 def empty_requests(routes: list[Route]) -> Iterator[bytes]:
     """What every API is without contents, in every version."""
-    from headrace.broker.handlers import HANDLERS as OF_THE_BROKER
-    from headrace.controller.handlers import HANDLERS as OF_THE_CONTROLLER
+    from headrace.node.broker.handlers import HANDLERS as OF_THE_BROKER
+    from headrace.node.controller.handlers import HANDLERS as OF_THE_CONTROLLER
 
     served = {(route.api_key, route.version) for route in routes}
     for api in (*OF_THE_BROKER, *OF_THE_CONTROLLER):

@@ -15,19 +15,19 @@ from itertools import count
 from typing import Any
 
 from headrace.environment import FileSlice, Now
-from headrace.node.node import Node
-from headrace.protocol.framing import decode_response, encode_request
-from headrace.protocol.messages import (
+from headrace.node.assembly.node import Node
+from headrace.node.process.settings.settings import load_settings
+from headrace.node.serving.api import ClosesConnection
+from headrace.node.serving.route import Route
+from headrace.node.serving.session import Session
+from headrace.wire.protocol.framing import decode_response, encode_request
+from headrace.wire.protocol.messages import (
     alter_client_quotas,
     create_topics,
     find_coordinator,
     produce,
 )
-from headrace.protocol.record_batch import Record, build
-from headrace.server.settings.settings import load_settings
-from headrace.serving.api import ClosesConnection
-from headrace.serving.route import Route
-from headrace.serving.session import Session
+from headrace.wire.protocol.record_batch import Record, build
 from tests.fuzz.memory_disk import MemoryDisk
 from tests.fuzz.variants import Variant
 

@@ -21,10 +21,10 @@ import resource
 from struct import Struct
 from time import process_time
 
-from headrace.serving.api import ClosesConnection
-from headrace.serving.principal import ANONYMOUS
-from headrace.serving.route import Route
-from headrace.serving.session import Session
+from headrace.node.serving.api import ClosesConnection
+from headrace.node.serving.principal import ANONYMOUS
+from headrace.node.serving.route import Route
+from headrace.node.serving.session import Session
 from tests.fuzz import logins
 from tests.fuzz.stand import Failure, Stand
 from tests.fuzz.variants import OPEN, RAW, VARIANTS, Variant, variant_of

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from headrace.serving.principal import ANONYMOUS, Principal
-from headrace.serving.session import Session
+from headrace.node.serving.principal import ANONYMOUS, Principal
+from headrace.node.serving.session import Session
 from tests.fuzz.logins import must_log_in
 
 # Bits of an input's first byte: whole frames follow, not what `target.framed` makes frames of.

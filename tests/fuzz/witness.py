@@ -9,9 +9,9 @@ may be deleted by its id.
 
 from __future__ import annotations
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import create_topics, fetch, produce
-from headrace.protocol.record_batch import Record, build, headers_in, walk
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import create_topics, fetch, produce
+from headrace.wire.protocol.record_batch import Record, build, headers_in, walk
 from tests.fuzz.stand import Failure, Stand
 
 TOPIC = "of-the-witness-1b7e"

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from headrace.protocol.messages import fetch, produce
+from headrace.wire.protocol.messages import fetch, produce
 from tests.conformance.batches import R, build
 from tests.conformance.stage import Topic
 from tests.conformance.stories.asking import (

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from headrace.protocol.messages import fetch, sasl_authenticate, sasl_handshake
+from headrace.wire.protocol.messages import fetch, sasl_authenticate, sasl_handshake
 from tests.conformance.stage import Topic
 from tests.conformance.stories.asking import fetch_request, fetch_topic, from_offset
 from tests.conformance.wire import encode_body, encode_header

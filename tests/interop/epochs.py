@@ -9,10 +9,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import consumer_group_describe, consumer_group_heartbeat
-from headrace.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from headrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import consumer_group_describe, consumer_group_heartbeat
+from headrace.wire.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from headrace.wire.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.conformance.wire import Connection, encode_body, encode_header
 from tests.interop.brokers import Node
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from headrace.protocol.messages import sasl_authenticate, sasl_handshake
-from headrace.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from headrace.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from headrace.wire.protocol.messages import sasl_authenticate, sasl_handshake
+from headrace.wire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from headrace.wire.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.conformance.wire import Connection
 from tests.interop.brokers import ApacheNode, HeadraceNode, Node
 

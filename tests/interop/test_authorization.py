@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from headrace.protocol.acls import Operation, PatternType, Permission, ResourceType
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import (
+from headrace.wire.protocol.acls import Operation, PatternType, Permission, ResourceType
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import (
     consumer_group_heartbeat,
     create_acls,
     create_topics,
@@ -29,7 +29,7 @@ from headrace.protocol.messages import (
     metadata,
     offset_commit,
 )
-from headrace.protocol.primitives import Message
+from headrace.wire.protocol.primitives import Message
 from tests.conformance.rights import (
     CASES,
     GROUP,
@@ -169,8 +169,8 @@ def test_both_refuse_alike(number: int, apache: Guarded, ours: Guarded) -> None:
 
 def served(case: Case) -> range:
     """Versions that Headrace has; Apache Kafka has them all."""
-    from headrace.broker.handlers import HANDLERS as BROKER
-    from headrace.controller.handlers import HANDLERS as CONTROLLER
+    from headrace.node.broker.handlers import HANDLERS as BROKER
+    from headrace.node.controller.handlers import HANDLERS as CONTROLLER
 
     [api] = [api for api in (*BROKER, *CONTROLLER) if api.messages is case.api]
     return api.versions

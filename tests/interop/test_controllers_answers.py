@@ -13,9 +13,12 @@ from typing import Any
 from headrace.client.connection import ClientSettings
 from headrace.client.wire import Wire
 from headrace.environment import Now
-from headrace.metadata.features import SUPPORTED_FEATURES
-from headrace.protocol.framing import encode_request
-from headrace.protocol.messages import (
+from headrace.node.metadata.features import SUPPORTED_FEATURES
+from headrace.node.serving.api import Call
+from headrace.node.serving.envelopes import enclose
+from headrace.node.serving.session import Session
+from headrace.wire.protocol.framing import encode_request
+from headrace.wire.protocol.messages import (
     allocate_producer_ids,
     alter_partition,
     api_versions,
@@ -29,10 +32,7 @@ from headrace.protocol.messages import (
     metadata,
     unregister_broker,
 )
-from headrace.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from headrace.serving.api import Call
-from headrace.serving.envelopes import enclose
-from headrace.serving.session import Session
+from headrace.wire.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from tests.interop.brokers import ApacheNode
 from tests.unit.cluster.test_brokers import Story
 from tests.unit.cluster.test_impostors import ENDED, asks

@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from headrace.client import Admin
 from headrace.client.admin.transactional_ids import TransactionDescription
 from headrace.operations.files.dump.internal_topics import OTHER_GROUPS
-from headrace.protocol import record_batch
+from headrace.wire.protocol import record_batch
 from tests.interop.brokers import Node
 from tests.interop.ecosystem import EcosystemSession, properties
 from tests.interop.java_session import JavaSession

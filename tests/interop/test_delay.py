@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.contract import headers
-from headrace.contract.delay_topics import companion_of, rejected_of
+from headrace.wire.contract import headers
+from headrace.wire.contract.delay_topics import companion_of, rejected_of
 from tests.interop.brokers import Node, make_node
 from tests.interop.clients import Client, Record
 from tests.soak.delay_checking import Verdict, check, read

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.server.clock import MovableClock
+from headrace.node.process.clock import MovableClock
 from tests.interop.brokers import Node, make_node
 from tests.sockets.services.delay import test_hanging_transactions as stories
 

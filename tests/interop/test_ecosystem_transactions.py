@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from headrace.protocol.messages import produce
+from headrace.wire.protocol.messages import produce
 from tests.conformance.batches import TRANSACTIONAL, R, build
 from tests.conformance.wire import Connection
 from tests.interop.brokers import Node, make_node

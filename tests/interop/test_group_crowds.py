@@ -10,13 +10,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from headrace.protocol.messages import find_coordinator
-from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
+from headrace.wire.protocol.messages import find_coordinator
+from headrace.wire.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.conformance.wire import Connection
 from tests.interop.brokers import make_node
 from tests.interop.topics import create_topic
-from tests.unit.broker.groups.group_crowd import Crowd
-from tests.unit.broker.groups.group_readers import Reader
+from tests.unit.node.broker.groups.group_crowd import Crowd
+from tests.unit.node.broker.groups.group_readers import Reader
 
 MEMBERS = 200
 PARTITIONS = 120

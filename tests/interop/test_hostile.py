@@ -17,7 +17,7 @@ from pathlib import Path
 import cramjam
 import pytest
 
-from headrace.protocol.messages import fetch, metadata, produce
+from headrace.wire.protocol.messages import fetch, metadata, produce
 from tests.conformance.batches import R, build
 from tests.conformance.stage import Stage, Topic
 from tests.conformance.stories.asking import (

@@ -18,8 +18,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
+from headrace.node.serving.authentication.certificate_names import subject_of
 from headrace.operations.checkup.kcat import kcat_version
-from headrace.serving.authentication.certificate_names import subject_of
 from tests.interop.java_session import JavaSession
 from tests.interop.logins import (
     MECHANISMS,

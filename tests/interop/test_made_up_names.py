@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from headrace.protocol.messages import (
+from headrace.wire.protocol.messages import (
     consumer_group_heartbeat,
     find_coordinator,
     init_producer_id,
@@ -27,11 +27,11 @@ from headrace.protocol.messages import (
     offset_commit,
     offset_fetch,
 )
-from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
-from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
-from headrace.protocol.messages.list_groups import ListGroupsRequest
-from headrace.protocol.messages.list_transactions import ListTransactionsRequest
-from headrace.protocol.primitives import Message
+from headrace.wire.protocol.messages.find_coordinator import FindCoordinatorRequest
+from headrace.wire.protocol.messages.init_producer_id import InitProducerIdRequest
+from headrace.wire.protocol.messages.list_groups import ListGroupsRequest
+from headrace.wire.protocol.messages.list_transactions import ListTransactionsRequest
+from headrace.wire.protocol.primitives import Message
 from tests.conformance.stage import Stage, Topic
 from tests.conformance.stories.group_consumers import joining
 from tests.conformance.stories.group_members import join

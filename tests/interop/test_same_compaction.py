@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import confluent_kafka
 
-from headrace.protocol.record_batch import DELETE_HORIZON, headers_in, walk
+from headrace.wire.protocol.record_batch import DELETE_HORIZON, headers_in, walk
 from tests.interop.brokers import Node, make_node
 from tests.interop.test_compaction import (
     COMPACTED,

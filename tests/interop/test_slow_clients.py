@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.protocol.messages import metadata
-from headrace.server.listeners.newcomers import LONGEST_LOGIN_MS
+from headrace.node.process.listeners.newcomers import LONGEST_LOGIN_MS
+from headrace.wire.protocol.messages import metadata
 from tests.conformance.batches import R, build
 from tests.conformance.stage import Stage, Topic
 from tests.conformance.wire import Connection

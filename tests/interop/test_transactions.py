@@ -14,8 +14,8 @@ import confluent_kafka
 import pytest
 from confluent_kafka import TopicPartition
 
-from headrace.coordination.transaction import transaction as steps
-from headrace.protocol import record_batch
+from headrace.node.coordination.transaction import transaction as steps
+from headrace.wire.protocol import record_batch
 from tests.interop.brokers import Node, make_node
 from tests.interop.java_session import JavaSession
 from tests.interop.topics import create_topic

@@ -15,11 +15,11 @@ from pyspark.sql import functions as F
 
 from headrace.client.admin.topics import Topics
 from headrace.client.connection import ClientSettings
-from headrace.contract.headers import DEAD_OFFSET, MESSAGE_ID
 from headrace.pipelines import Topic, pipeline
 from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.stream.folder import Folder
+from headrace.wire.contract.headers import DEAD_OFFSET, MESSAGE_ID
 from tests.pipelines.conftest import Run
 from tests.pipelines.orders import SCHEMA, order, put, read
 

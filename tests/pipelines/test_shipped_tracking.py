@@ -12,7 +12,6 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.contract.tracking import KINDS
 from headrace.pipelines.declaration import Topic
 from headrace.pipelines.rows import record_rows
 from headrace.pipelines.shipped import web_tracking
@@ -20,6 +19,7 @@ from headrace.pipelines.shipped.generator import generate
 from headrace.pipelines.stream.folder import Folder
 from headrace.pipelines.stream.span import parse
 from headrace.testing import Broker
+from headrace.wire.contract.tracking import KINDS
 from tests.pipelines import plain_tracking as plain
 from tests.pipelines.site import BEGIN_MS, Site, in_plain_python
 

@@ -12,8 +12,8 @@ def test_bombs_take_no_memory():
     """In a process of its own: what C libraries take is seen only from outside."""
     script = f"""
 import resource
-from headrace.protocol import compression
-from headrace.protocol.errors import MalformedMessage
+from headrace.wire.protocol import compression
+from headrace.wire.protocol.errors import MalformedMessage
 bombs = {[*map(claim_of_gigabytes, CLAIMS_OF_GIGABYTES)]!r}
 for codec, data in bombs:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

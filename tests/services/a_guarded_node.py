@@ -25,9 +25,9 @@ import pytest
 from headrace.client.connection import ClientSettings, connection
 from headrace.client.errors import NoSuchTopic
 from headrace.client.lookup.record_reader import RecordReader
-from headrace.protocol.acls import Operation, ResourceType
-from headrace.serving.authorization import Authorizer
-from headrace.serving.principal import Principal
+from headrace.node.serving.authorization import Authorizer
+from headrace.node.serving.principal import Principal
+from headrace.wire.protocol.acls import Operation, ResourceType
 from tests import patience
 from tests.interop.brokers import Node
 from tests.interop.secured import ADMIN, PASSWORD, STANDARD, client_settings, jaas

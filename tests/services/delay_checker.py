@@ -20,8 +20,8 @@ from headrace.client.admin.topics import Topics
 from headrace.client.connection import ClientSettings
 from headrace.client.consumer.fetched import headers_of
 from headrace.client.delay.delayed_topics import DelayedTopics
-from headrace.contract import headers as names
-from headrace.contract.delay_topics import companion_of, outcomes_of, rejected_of
+from headrace.wire.contract import headers as names
+from headrace.wire.contract.delay_topics import companion_of, outcomes_of, rejected_of
 
 # A record that arrives when later ones are delivered already comes after them; within this time it
 # may still have been on its way to the service.

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from headrace.client.admin.topics import Topics
 from headrace.client.connection import ClientSettings
-from headrace.contract import headers as names
+from headrace.wire.contract import headers as names
 from tests.interop.brokers import TARGET, Node, make_node
 from tests.services.delay_checker import (
     Ledger,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from headrace.contract import headers as names
+from headrace.wire.contract import headers as names
 from tests import patience
 from tests.interop.brokers import TARGET, Node, make_node
 from tests.services.delay_checker import (

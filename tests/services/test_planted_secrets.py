@@ -15,11 +15,11 @@ import pytest
 
 from headrace.client.admin.topics import Topics
 from headrace.client.connection import ClientSettings
+from headrace.node.process.listeners.tls_context import tls_files
+from headrace.node.process.settings.settings import load_settings
 from headrace.pipelines.declaration import Jdbc, Topic, pipeline
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.stream.folder import Folder
-from headrace.server.listeners.tls_context import tls_files
-from headrace.server.settings.settings import load_settings
 from tests.interop.secured import ADMIN, PASSWORD, secured_node
 from tests.services.a_guarded_node import (
     PROGRAM,

@@ -14,7 +14,7 @@ from random import Random
 import pytest
 
 from headrace.client import Admin
-from headrace.contract.logs import TOPIC
+from headrace.wire.contract.logs import TOPIC
 from tests.interop.brokers import HeadraceNode
 from tests.services.log_files import LogFiles, ShipperProcess, shipped
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headrace.consensus.quorum import (
+from headrace.node.consensus.quorum import (
     elections,
     leadership,
     messages,
@@ -20,14 +20,14 @@ from headrace.consensus.quorum import (
     vote_rules,
     voter_history,
 )
-from headrace.consensus.quorum.effects import Committed
-from headrace.consensus.quorum.fetcher import Fetcher
-from headrace.consensus.quorum.leadership import Leadership
-from headrace.consensus.quorum.messages import NOBODY
-from headrace.consensus.quorum.roles import Leader, Unattached
-from headrace.consensus.quorum.voter_changes import VoterChanges
-from headrace.simulator.memory_log import MemoryLog, MemoryState
-from headrace.simulator.quorum_cluster import QuorumCluster
+from headrace.node.consensus.quorum.effects import Committed
+from headrace.node.consensus.quorum.fetcher import Fetcher
+from headrace.node.consensus.quorum.leadership import Leadership
+from headrace.node.consensus.quorum.messages import NOBODY
+from headrace.node.consensus.quorum.roles import Leader, Unattached
+from headrace.node.consensus.quorum.voter_changes import VoterChanges
+from headrace.node.simulator.memory_log import MemoryLog, MemoryState
+from headrace.node.simulator.quorum_cluster import QuorumCluster
 
 Patch = pytest.MonkeyPatch
 

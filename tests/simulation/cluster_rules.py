@@ -1,7 +1,7 @@
 """Rules of whole nodes, each broken on purpose: the fixed seeds of clusters must catch every one.
 
 A broken rule is a patch of one small function. No checker knows the rules: they know what clients
-were told and what all nodes have (`simulator/cluster/`).
+were told and what all nodes have (`node/simulator/cluster/`).
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from collections.abc import Callable
 
 import pytest
 
-from headrace.broker.broker import Broker
-from headrace.broker.coordinators.confirmed_reads import Read
-from headrace.broker.coordinators.coordinators import Coordinator
-from headrace.broker.replicas import in_sync_upkeep
-from headrace.consensus import quorum_host
-from headrace.consensus.quorum import noted_election, vote_rules
-from headrace.consensus.quorum.roles import Leader
-from headrace.replication.partition_follower import FollowerRole
-from headrace.replication.replica import Replica
-from headrace.simulator.disk import VirtualFile
-from headrace.storage.log_copy import LogCopy
-from headrace.storage.producer_state import ProducerState
-from headrace.storage.recovery.recovery import Loader
-from tests.unit.replication import broken_rules as replication
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.coordinators.confirmed_reads import Read
+from headrace.node.broker.coordinators.coordinators import Coordinator
+from headrace.node.broker.replicas import in_sync_upkeep
+from headrace.node.consensus import quorum_host
+from headrace.node.consensus.quorum import noted_election, vote_rules
+from headrace.node.consensus.quorum.roles import Leader
+from headrace.node.replication.partition_follower import FollowerRole
+from headrace.node.replication.replica import Replica
+from headrace.node.simulator.disk import VirtualFile
+from headrace.node.storage.log_copy import LogCopy
+from headrace.node.storage.producer_state import ProducerState
+from headrace.node.storage.recovery.recovery import Loader
+from tests.unit.node.replication import broken_rules as replication
 
 Patch = pytest.MonkeyPatch
 Rule = Callable[[Patch], None]

@@ -20,16 +20,16 @@ from typing import Any
 
 import pytest
 
-from headrace.simulator.cluster.run import run_cluster_seed
-from headrace.simulator.quorum_nodes_run import run_nodes_seed
-from headrace.simulator.quorum_run import run_seed
-from headrace.simulator.world import World
+from headrace.node.simulator.cluster.run import run_cluster_seed
+from headrace.node.simulator.quorum_nodes_run import run_nodes_seed
+from headrace.node.simulator.quorum_run import run_seed
+from headrace.node.simulator.world import World
 from tests.simulation import broken_rules, cluster_rules, test_quorum_nodes
 
 Rule = Callable[[pytest.MonkeyPatch], None]
 Run = Callable[[int], Any]
 
-# From 6,000 on runs of clusters have full disks and damage (`simulator/cluster/character.py`).
+# From 6,000 on runs of clusters have full disks and damage (`node/simulator/cluster/character.py`).
 SEEDS = (*range(3_000), *range(6_000, 9_000))
 LOOK_FOR_S = 30.0
 LONGEST_RUN_S = 6.0

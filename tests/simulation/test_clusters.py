@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from headrace.simulator.cluster.report import ClusterReport
-from headrace.simulator.cluster.run import run_beyond_the_promise, run_cluster_seed
+from headrace.node.simulator.cluster.report import ClusterReport
+from headrace.node.simulator.cluster.run import run_beyond_the_promise, run_cluster_seed
 from tests.simulation.cluster_rules import CAUGHT_BY, Rule
 
 # Of 3,000 seeds some that cost least (0.3 to 0.6 s) and together see every trouble; in the last two
@@ -48,7 +48,7 @@ def run_all(seeds: Iterable[int]) -> ClusterReport:
         try:
             total.add(run_cluster_seed(seed))
         except Exception as error:
-            again = f"python -m headrace.simulator --only clusters --seed {seed}"
+            again = f"python -m headrace.node.simulator --only clusters --seed {seed}"
             raise AssertionError(f"seed {seed}: `{again}` runs it again") from error
     return total
 

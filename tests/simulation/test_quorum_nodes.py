@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from headrace.consensus.quorum.messages import VoteRequest
-from headrace.consensus.quorum.wire import OUTGOING
-from headrace.consensus.quorum_files import QuorumFiles, QuorumStateFile
-from headrace.consensus.quorum_state import encode_quorum_state
-from headrace.simulator.counters import Counters
-from headrace.simulator.quorum_nodes_run import run_nodes_seed
+from headrace.node.consensus.quorum.messages import VoteRequest
+from headrace.node.consensus.quorum.wire import OUTGOING
+from headrace.node.consensus.quorum_files import QuorumFiles, QuorumStateFile
+from headrace.node.consensus.quorum_state import encode_quorum_state
+from headrace.node.simulator.counters import Counters
+from headrace.node.simulator.quorum_nodes_run import run_nodes_seed
 
 # 22 and 23 see every trouble. 335: a torn log that begins with zeros; 143 and 267: a torn
 # `recovery-point`.

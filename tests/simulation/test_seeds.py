@@ -8,10 +8,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from headrace.consensus.quorum.machine import Quorum
-from headrace.consensus.quorum.roles import NEXT_ROLES
-from headrace.simulator.counters import Counters
-from headrace.simulator.quorum_run import run_seed
+from headrace.node.consensus.quorum.machine import Quorum
+from headrace.node.consensus.quorum.roles import NEXT_ROLES
+from headrace.node.simulator.counters import Counters
+from headrace.node.simulator.quorum_run import run_seed
 from tests.simulation.broken_rules import CAUGHT_BY
 
 # 28, 30, 47, 48, 52 and 116 see every trouble and every change of role; others catch broken rules.
@@ -47,7 +47,7 @@ def run_all(seeds: Iterable[int]) -> Counters:
             total += run_seed(seed)
         except Exception as error:
             raise AssertionError(
-                f"seed {seed}: `python -m headrace.simulator --seed {seed}` runs it again"
+                f"seed {seed}: `python -m headrace.node.simulator --seed {seed}` runs it again"
             ) from error
     return total
 

@@ -17,7 +17,7 @@ import confluent_kafka
 from confluent_kafka import TopicPartition
 
 from headrace.client.consumer.fetched import headers_of
-from headrace.contract import delay_topics, durations, headers
+from headrace.wire.contract import delay_topics, durations, headers
 
 READ_WITHIN_S = 600.0
 # Records that waited at least so long must come in the order of their due times. The service holds

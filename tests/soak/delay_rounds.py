@@ -15,7 +15,7 @@ from typing import TypeVar
 import confluent_kafka
 from confluent_kafka import KafkaException, TopicPartition
 
-from headrace.contract.delay_topics import companion_of
+from headrace.wire.contract.delay_topics import companion_of
 from tests.interop.brokers import Node
 from tests.soak.delay_checking import Verdict, check
 from tests.soak.delay_instances import Instance, instances_for, run_cli, wait_until

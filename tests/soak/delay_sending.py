@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import confluent_kafka
 from confluent_kafka import KafkaException
 
-from headrace.contract import headers
+from headrace.wire.contract import headers
 
 WITHIN_S = 400.0
 SETTINGS = {

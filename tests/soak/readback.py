@@ -9,8 +9,8 @@ from typing import Any
 
 import crc32c
 
-from headrace.protocol.messages import fetch
-from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from headrace.wire.protocol.messages import fetch
+from headrace.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tests.conformance.batches import CODECS, HEADER, LOG_OVERHEAD, decompressed, read_records
 from tests.conformance.wire import Connection
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from headrace.protocol import uuids
+from headrace.wire.protocol import uuids
 from tests import patience
 from tests.interop.brokers import ApacheNode, HeadraceNode, Node, free_port
 from tests.soak.private_network import PrivateNetwork

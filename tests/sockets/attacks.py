@@ -23,15 +23,20 @@ import jwt
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from headrace.protocol import compression
-from headrace.protocol.framing import decode_response, encode_request
-from headrace.protocol.messages import (
+from headrace.node.serving.authentication.login import Login
+from headrace.node.serving.authentication.mechanisms import Logins, Mechanisms
+from headrace.node.serving.authentication.plain import Plain
+from headrace.node.serving.authentication.scram import SHA_256, Credential, Scram, credential_of
+from headrace.node.serving.session import Session
+from headrace.wire.protocol import compression
+from headrace.wire.protocol.framing import decode_response, encode_request
+from headrace.wire.protocol.messages import (
     metadata,
     produce,
     sasl_authenticate,
     sasl_handshake,
 )
-from headrace.protocol.record_batch import (
+from headrace.wire.protocol.record_batch import (
     ATTRIBUTES_AT,
     HEADER_SIZE,
     LEADER_EPOCH_AT,
@@ -39,13 +44,8 @@ from headrace.protocol.record_batch import (
     LENGTH_OVERHEAD,
     seal,
 )
-from headrace.serving.authentication.login import Login
-from headrace.serving.authentication.mechanisms import Logins, Mechanisms
-from headrace.serving.authentication.plain import Plain
-from headrace.serving.authentication.scram import SHA_256, Credential, Scram, credential_of
-from headrace.serving.session import Session
 from tests.sockets.server.a_secured_server import PLAIN_USERS, SecuredServer, ask
-from tests.unit.broker.rig import build
+from tests.unit.node.broker.rig import build
 
 PASSWORD = "correct horse battery staple"
 MB = 1024 * 1024

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.coordinators.partition_journal import PartitionJournal
-from headrace.coordination.group.records import CODEC
-from headrace.protocol import errors, record_batch
-from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
+from headrace.node.broker.coordinators.partition_journal import PartitionJournal
+from headrace.node.coordination.group.records import CODEC
+from headrace.wire.protocol import errors, record_batch
+from headrace.wire.protocol.messages.offset_commit_value import OffsetCommitValue
 
 
 class Picky:

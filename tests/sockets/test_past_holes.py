@@ -16,22 +16,22 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from headrace.environment import Now
-from headrace.protocol import compression
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, MalformedMessage
-from headrace.protocol.framing import encode_request
-from headrace.protocol.messages import (
+from headrace.node.process.server import Server
+from headrace.node.process.settings.settings import CannotStart, load_settings
+from headrace.node.serving.api import ClosesConnection
+from headrace.node.serving.authentication.exchange import LoginFailed
+from headrace.node.serving.authentication.plain import Plain
+from headrace.wire.protocol import compression
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, MalformedMessage
+from headrace.wire.protocol.framing import encode_request
+from headrace.wire.protocol.messages import (
     describe_configs,
     fetch,
     incremental_alter_configs,
     sasl_authenticate,
     sasl_handshake,
 )
-from headrace.server.server import Server
-from headrace.server.settings.settings import CannotStart, load_settings
-from headrace.serving.api import ClosesConnection
-from headrace.serving.authentication.exchange import LoginFailed
-from headrace.serving.authentication.plain import Plain
 from tests.sockets.attacks import (
     CLAIMS_OF_GIGABYTES,
     MB,
@@ -53,8 +53,8 @@ from tests.sockets.attacks import (
     words_in,
 )
 from tests.sockets.server.a_secured_server import is_closed
-from tests.unit.broker.guarded_rig import Guarded
-from tests.unit.broker.rig import Rig, fetch_request, values_in
+from tests.unit.node.broker.guarded_rig import Guarded
+from tests.unit.node.broker.rig import Rig, fetch_request, values_in
 
 PACKAGE = Path(compression.__file__).parents[1]
 FAILED = ErrorCode.SASL_AUTHENTICATION_FAILED

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headrace.consensus.quorum.messages import AddVoterRequest, RemoveVoterRequest, Response
-from headrace.consensus.quorum.roles import Leader
-from headrace.protocol.errors import ErrorCode
-from headrace.simulator.memory_log import StoredBatch
-from headrace.simulator.quorum_cluster import QuorumCluster
-from headrace.simulator.quorum_member import Member
-from headrace.simulator.world import World
+from headrace.node.consensus.quorum.messages import AddVoterRequest, RemoveVoterRequest, Response
+from headrace.node.consensus.quorum.roles import Leader
+from headrace.node.simulator.memory_log import StoredBatch
+from headrace.node.simulator.quorum_cluster import QuorumCluster
+from headrace.node.simulator.quorum_member import Member
+from headrace.node.simulator.world import World
+from headrace.wire.protocol.errors import ErrorCode
 from tests.transcripts.text_story import Phrases, milliseconds, tell_story
 
 ANSWER_MS = 3_000  # how long an administrator waits

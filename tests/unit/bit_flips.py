@@ -16,9 +16,9 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from headrace.broker.folders.identity import UnusableFolder
-from headrace.consensus.metadata_recovery import UnusableMetadata
-from tests.unit.broker.rig import Rig, values_in
+from headrace.node.broker.folders.identity import UnusableFolder
+from headrace.node.consensus.metadata_recovery import UnusableMetadata
+from tests.unit.node.broker.rig import Rig, values_in
 
 METADATA = "__cluster_metadata-0"
 VALUES = [b"first", b"second", b"third"]

@@ -2,7 +2,7 @@
 
 As `bit_flips.py`, for what lies in the folders of partitions: producers' snapshots, indexes of
 aborted transactions, topic ids, leader epochs, the list of damaged ranges; and for the checkpoints
-that speak of all partitions. `.log` files have tests of their own (`storage/test_damage.py`).
+that speak of all partitions. `.log` files have tests of their own (`node/storage/test_damage.py`).
 `python -m tests.unit.partition_bit_flips` takes every byte and prints the table of
 `docs/reliability-runs.md`; the test takes some bytes of each file. The disk is in memory.
 """
@@ -15,14 +15,14 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from headrace.broker.folders.identity import UnusableFolder
-from headrace.consensus.metadata_recovery import UnusableMetadata
 from headrace.environment import Now
-from headrace.protocol import record_batch
-from headrace.protocol.messages import list_offsets, offset_for_leader_epoch
-from headrace.simulator.disk import VirtualDisk
+from headrace.node.broker.folders.identity import UnusableFolder
+from headrace.node.consensus.metadata_recovery import UnusableMetadata
+from headrace.node.simulator.disk import VirtualDisk
+from headrace.wire.protocol import record_batch
+from headrace.wire.protocol.messages import list_offsets, offset_for_leader_epoch
 from tests.unit.bit_flips import METADATA, REFUSED, SAID, SERVED, WRONG, kind_of
-from tests.unit.broker.rig import START_MS
+from tests.unit.node.broker.rig import START_MS
 from tests.unit.power_cut.whole_node import DATA, NodeOnVirtualDisk, warnings
 
 PAYMENTS, ORDERS, STATE = "payments", "orders", "state"

@@ -108,7 +108,7 @@ def test_the_least_covered_modules_come_first_and_generated_ones_do_not_count() 
             "src/headrace/a.py": of(10, 9),
             "src/headrace/b.py": of(10, 1),
             "src/headrace/small.py": of(2, 0),
-            "src/headrace/protocol/messages/x.py": of(1000, 0),
+            "src/headrace/wire/protocol/messages/x.py": of(1000, 0),
         }
     }
     lines = coverage_report.table(coverage_report.modules_of(report)).splitlines()

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import (
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import (
     add_partitions_to_txn,
     create_topics,
     find_coordinator,
@@ -26,8 +26,8 @@ from tests.fuzz.seeded import damaged
 from tests.fuzz.seeds import captured, seeds
 from tests.fuzz.target import Target
 from tests.sockets.attacks import batch_around
-from tests.unit.broker.groups.group_rig import GroupRig
-from tests.unit.broker.rig import START_MS, Rig
+from tests.unit.node.broker.groups.group_rig import GroupRig
+from tests.unit.node.broker.rig import START_MS, Rig
 
 SEED = 8
 DAMAGED_PER_SEED = 8

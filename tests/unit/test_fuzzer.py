@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.handlers import describe_configs, list_offsets
-from headrace.protocol.acls import Operation
-from headrace.protocol.messages import describe_configs as describing
-from headrace.protocol.messages import metadata
-from headrace.serving.authentication import plain, scram
-from headrace.serving.authorization import Authorizer
+from headrace.node.broker.handlers import describe_configs, list_offsets
+from headrace.node.serving.authentication import plain, scram
+from headrace.node.serving.authorization import Authorizer
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.messages import describe_configs as describing
+from headrace.wire.protocol.messages import metadata
 from tests.effort import examples
 from tests.fuzz import stand
 from tests.fuzz.logins import frames_of

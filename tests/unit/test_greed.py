@@ -12,10 +12,12 @@ from struct import pack
 
 import pytest
 
-from headrace.broker.records import fetch_sessions
-from headrace.protocol.acls import Operation, PatternType, Permission, ResourceType
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import (
+from headrace.node.broker.records import fetch_sessions
+from headrace.node.serving.api import ClosesConnection
+from headrace.node.serving.dispatch import MOST_BYTES_OWED, MOST_REQUESTS_IN_LINE
+from headrace.wire.protocol.acls import Operation, PatternType, Permission, ResourceType
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import (
     alter_partition_reassignments,
     alter_replica_log_dirs,
     consumer_group_describe,
@@ -37,13 +39,11 @@ from headrace.protocol.messages import (
     metadata,
     offset_fetch,
 )
-from headrace.serving.api import ClosesConnection
-from headrace.serving.dispatch import MOST_BYTES_OWED, MOST_REQUESTS_IN_LINE
-from tests.unit.broker.groups.group_readers import Reader
-from tests.unit.broker.groups.group_rig import GroupRig
-from tests.unit.broker.guarded_rig import Guarded
-from tests.unit.broker.rig import WAITS
-from tests.unit.serving.conversation import frame
+from tests.unit.node.broker.groups.group_readers import Reader
+from tests.unit.node.broker.groups.group_rig import GroupRig
+from tests.unit.node.broker.guarded_rig import Guarded
+from tests.unit.node.broker.rig import WAITS
+from tests.unit.node.serving.conversation import frame
 
 E = ErrorCode
 TIMES = 20_000
@@ -115,7 +115,7 @@ def test_settings_are_told_once_and_not_without_end(rig, monkeypatch):
     asked = describe_configs.DescribeConfigsRequest()
     asked.resources = [describe_configs.DescribeConfigsResource(BROKER, "1", None)] * TIMES
     assert len(rig.ask(describe_configs, asked).results) == 1
-    monkeypatch.setattr("headrace.broker.handlers.describe_configs.MOST_SETTINGS", 100)
+    monkeypatch.setattr("headrace.node.broker.handlers.describe_configs.MOST_SETTINGS", 100)
     asked.resources = [
         describe_configs.DescribeConfigsResource(GROUP, f"made up {n}", None) for n in range(100)
     ]
@@ -322,7 +322,7 @@ def test_topics_that_are_asked_for_and_not_made_leave_nothing(tmp_path):
 
 def test_client_ids_that_are_made_up_name_no_line_of_the_metrics(rig):
     """Labels of metrics are names of APIs, topics and partitions: none that a client invents."""
-    from headrace.server.metrics.metrics import request_families
+    from headrace.node.process.metrics.metrics import request_families
 
     ask = frame(3, 1, pack(">i", 0), client_id=b"made-up")
     session = rig.connect()

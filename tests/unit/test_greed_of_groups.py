@@ -10,12 +10,12 @@ import random
 
 import pytest
 
-from headrace.broker.coordinators import coordinators
-from headrace.coordination.group import promised_ids
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import join_group, offset_delete, offset_fetch
-from tests.unit.broker.groups.group_readers import Reader
-from tests.unit.broker.groups.group_rig import GroupRig, subscription
+from headrace.node.broker.coordinators import coordinators
+from headrace.node.coordination.group import promised_ids
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import join_group, offset_delete, offset_fetch
+from tests.unit.node.broker.groups.group_readers import Reader
+from tests.unit.node.broker.groups.group_rig import GroupRig, subscription
 
 E = ErrorCode
 SEED = 4

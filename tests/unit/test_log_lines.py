@@ -11,9 +11,9 @@ import pytest
 
 from headrace.environment import Now
 from headrace.log_lines import JsonLines, OneLine, ToStderr
-from headrace.serving.audit_lines import Auditor
-from headrace.serving.principal import Principal
-from headrace.serving.session import Session
+from headrace.node.serving.audit_lines import Auditor
+from headrace.node.serving.principal import Principal
+from headrace.node.serving.session import Session
 
 NAME = "ann\r\n2026-11-16 ERROR headrace: all is lost\u2028\x1b[2J\x85\x9b\u202e"
 

@@ -17,7 +17,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.app.observation import metrics as app_metrics
 from headrace.app.observation.metrics import AppMetrics
-from headrace.contract import own_records
 from headrace.pipelines.metrics import pipeline_families
 from headrace.prometheus_text import Family, render
 from headrace.services.http.counters import door_families
@@ -25,6 +24,7 @@ from headrace.services.outbox.metrics import relay_families
 from headrace.services.shipping import counters as shipping
 from headrace.services.shipping.counters import shipper_families
 from headrace.services.tracking.metrics import collector_families
+from headrace.wire.contract import own_records
 from tests.unit.scrapes import sources
 
 SCRAPES = Path(__file__).parent / "scrapes"

@@ -1,4 +1,4 @@
-"""Which of `contract/headers.py` the application SDK sets on records that it tries again or parks.
+"""Which of `wire/contract/headers.py` an app sets on records that it tries again or parks.
 
 `retry-` headers travel with a record from its first failure on, through delay, retry and redrive;
 `dead-` headers say why it was parked and are dropped when it is driven again. Values are UTF-8
@@ -7,7 +7,7 @@ text, times are milliseconds since 1970. A handler sees none of them: `Message` 
 
 from __future__ import annotations
 
-from headrace.contract.headers import (
+from headrace.wire.contract.headers import (
     DEAD_ATTEMPTS,
     DEAD_CUT,
     DEAD_ERROR,
@@ -26,13 +26,13 @@ from headrace.contract.headers import (
     SOURCE,
     SOURCE_TOPIC_ID,
 )
-from headrace.contract.headers import RETRY_ATTEMPT as ATTEMPT
-from headrace.contract.headers import RETRY_DUE_AT as DUE
-from headrace.contract.headers import RETRY_FIRST_FAILED_AT as FIRST_FAILED_AT
-from headrace.contract.headers import RETRY_MESSAGE_ID as CARRIED_ID
-from headrace.contract.headers import RETRY_ORIGIN as ORIGIN
-from headrace.contract.headers import RETRY_ORIGIN_AT as ORIGIN_AT
-from headrace.contract.headers import RETRY_WORKER as WORKER
+from headrace.wire.contract.headers import RETRY_ATTEMPT as ATTEMPT
+from headrace.wire.contract.headers import RETRY_DUE_AT as DUE
+from headrace.wire.contract.headers import RETRY_FIRST_FAILED_AT as FIRST_FAILED_AT
+from headrace.wire.contract.headers import RETRY_MESSAGE_ID as CARRIED_ID
+from headrace.wire.contract.headers import RETRY_ORIGIN as ORIGIN
+from headrace.wire.contract.headers import RETRY_ORIGIN_AT as ORIGIN_AT
+from headrace.wire.contract.headers import RETRY_WORKER as WORKER
 
 # Set anew on each copy, so an older one is dropped first.
 RETRY = frozenset({ATTEMPT, FIRST_FAILED_AT, ORIGIN, ORIGIN_AT, CARRIED_ID, DUE, WORKER})

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-from headrace.contract.companions import DEAD_SUFFIX, RETRY_SUFFIX
+from headrace.wire.contract.companions import DEAD_SUFFIX, RETRY_SUFFIX
 
 # Kafka allows 249 characters; the companions of delayed messages add up to 15 to a retry topic.
 LONGEST = 234

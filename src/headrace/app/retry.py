@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from headrace.contract import durations
+from headrace.wire.contract import durations
 
 Duration = str | int | timedelta  # "1m30s", milliseconds, or a timedelta
 

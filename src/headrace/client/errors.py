@@ -167,7 +167,7 @@ def explain(error: KafkaError, bootstrap: str, *, topic: str | None = None) -> C
 
 def is_retriable(error: KafkaError) -> bool:
     """librdkafka says it of transactions only; of a broker's refusals Kafka's own table says it."""
-    from headrace.protocol.errors import ErrorCode
+    from headrace.wire.protocol.errors import ErrorCode
 
     known = ErrorCode._value2member_map_.get(error.code())
     said = isinstance(known, ErrorCode) and known.retriable

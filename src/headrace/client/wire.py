@@ -19,9 +19,9 @@ from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError, LoginRefused, Unreachable, sentence
 from headrace.client.login.sasl import exchange
 from headrace.client.login.tls import tls_context
-from headrace.protocol.errors import ErrorCode, MalformedMessage
-from headrace.protocol.framing import decode_response, encode_request
-from headrace.protocol.messages import api_versions, sasl_authenticate, sasl_handshake
+from headrace.wire.protocol.errors import ErrorCode, MalformedMessage
+from headrace.wire.protocol.framing import decode_response, encode_request
+from headrace.wire.protocol.messages import api_versions, sasl_authenticate, sasl_handshake
 
 # More than any admin answer; a larger length means that this is no Kafka broker.
 LARGEST_ANSWER_BYTES = 100 << 20
@@ -69,7 +69,7 @@ class Wire:
         self._socket.close()
 
     def ask(self, messages: Any, request: Any, *, version: int | None = None) -> Any:
-        """The answer to one request; `messages` is its module in `headrace.protocol.messages`.
+        """The answer to one request; `messages` is its module in `headrace.wire.protocol.messages`.
         `version` is for those who want an older one than both sides know."""
         return self._ask(messages, version or self.version_of(messages), request)
 

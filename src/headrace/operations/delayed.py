@@ -14,7 +14,7 @@ from headrace.client.connection import ClientSettings
 from headrace.client.delay.instances import DelayInstances, Instance
 from headrace.client.errors import ClientError
 from headrace.client.records import Record
-from headrace.contract import headers
+from headrace.wire.contract import headers
 
 # A message just sent is listed within this time: as soon as the service has read it.
 SOON_KNOWN_S = 2.0

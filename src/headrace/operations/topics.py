@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headrace.client.admin.topics import TopicSummary
-from headrace.contract.companions import OF_SERVICES, with_companions
+from headrace.wire.contract.companions import OF_SERVICES, with_companions
 
 
 @dataclass(slots=True)

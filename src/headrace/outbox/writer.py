@@ -28,8 +28,6 @@ from headrace.client.connection import connected
 from headrace.client.delay.schedules import When, cancelling, delayed, require_understood
 from headrace.client.errors import ClientError, Misuse
 from headrace.client.records import GivenHeaders, HeaderList, Outgoing, header_list
-from headrace.contract import durations
-from headrace.contract.headers import CONFIRM_WITHIN
 from headrace.outbox.handles import Handle, handle_of, run_sync_of
 from headrace.services.outbox import databases, schema
 from headrace.services.outbox.engines import engine_for
@@ -43,6 +41,8 @@ from headrace.services.outbox.rows import (
     size_bytes,
 )
 from headrace.services.outbox.schema import Facts, OutboxError
+from headrace.wire.contract import durations
+from headrace.wire.contract.headers import CONFIRM_WITHIN
 
 log = logging.getLogger(__name__)
 

@@ -25,9 +25,9 @@ from headrace.client.connection import ClientSettings, Setting, connected, progr
 from headrace.client.intake import Intake, RawRecord
 from headrace.client.lookup.record_reader import RecordReader
 from headrace.client.records import Record, Sent, TopicPartition
-from headrace.contract.delay_topics import companion_of
-from headrace.contract.headers import DELIVER_AT, SOURCE
 from headrace.testing.broker import Broker
+from headrace.wire.contract.delay_topics import companion_of
+from headrace.wire.contract.headers import DELIVER_AT, SOURCE
 
 WITHIN_S = 30.0
 LOOK_EVERY_S = 0.002

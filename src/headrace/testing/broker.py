@@ -19,9 +19,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from headrace.installation import how_to_add
-from headrace.server.clock import MovableClock
-from headrace.server.server import Server
-from headrace.server.settings.settings import load_settings
+from headrace.node.process.clock import MovableClock
+from headrace.node.process.server import Server
+from headrace.node.process.settings.settings import load_settings
 
 if TYPE_CHECKING:
     from headrace.testing.delayed import DelayOnThread

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from headrace.server.local_cluster.cluster import OpenCluster, Wanted, open_cluster
+from headrace.node.process.local_cluster.cluster import OpenCluster, Wanted, open_cluster
 from headrace.testing.node_process import NodeProcess
 from headrace.testing.node_thread import NodeThread
 

@@ -12,11 +12,11 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from headrace.contract.delay_topics import GROUP
 from headrace.services.delay.admin.admin_http import AdminHttp
 from headrace.services.delay.queries import DelayQueries
 from headrace.services.delay.service import DelayService
 from headrace.services.delay.timeline.limits import DelayLimits
+from headrace.wire.contract.delay_topics import GROUP
 
 LONGEST_STOP_S = 60
 # A sent message can be listed within this time; a test should not wait a second for it.

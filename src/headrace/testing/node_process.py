@@ -9,8 +9,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from headrace.server.local_cluster.child import Order
-from headrace.server.local_cluster.child_process import start_child
+from headrace.node.process.local_cluster.child import Order
+from headrace.node.process.local_cluster.child_process import start_child
 
 
 class NodeProcess:

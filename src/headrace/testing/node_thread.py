@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 
 from headrace.log_lines import OneLine
-from headrace.server.local_cluster.child import Order
-from headrace.server.server import DiskFailed, Server
-from headrace.server.settings.settings import CannotStart
+from headrace.node.process.local_cluster.child import Order
+from headrace.node.process.server import DiskFailed, Server
+from headrace.node.process.settings.settings import CannotStart
 
 LOOK_EVERY_S = 0.01
 

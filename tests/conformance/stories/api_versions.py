@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 
-from headrace.protocol.messages import api_versions
-from headrace.protocol.messages.api_versions import ApiVersionsRequest
+from headrace.wire.protocol.messages import api_versions
+from headrace.wire.protocol.messages.api_versions import ApiVersionsRequest
 from tests.conformance.stage import Stage
 from tests.conformance.wire import encode_header
 

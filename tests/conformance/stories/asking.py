@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from headrace.protocol.messages.produce import (
+from headrace.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from headrace.wire.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import struct
 
-from headrace.protocol.messages import list_offsets, metadata, produce
-from headrace.protocol.messages.list_offsets import (
+from headrace.wire.protocol.messages import list_offsets, metadata, produce
+from headrace.wire.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from headrace.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.conformance.stage import Stage
 from tests.conformance.wire import encode_body, encode_header
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.protocol.messages import describe_cluster, describe_quorum, update_features
-from headrace.protocol.messages.describe_cluster import DescribeClusterRequest
-from headrace.protocol.messages.describe_quorum import (
+from headrace.wire.protocol.messages import describe_cluster, describe_quorum, update_features
+from headrace.wire.protocol.messages.describe_cluster import DescribeClusterRequest
+from headrace.wire.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     RequestPartitionData,
     RequestTopicData,
 )
-from headrace.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from headrace.wire.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.conformance.stage import Stage
 
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.metadata.config_definitions import BROKER_SETTINGS
-from headrace.metadata.config_definitions.definition import ConfigType
-from headrace.protocol.messages import (
+from headrace.node.metadata.config_definitions import BROKER_SETTINGS
+from headrace.node.metadata.config_definitions.definition import ConfigType
+from headrace.wire.protocol.messages import (
     alter_configs,
     describe_configs,
     incremental_alter_configs,
     list_config_resources,
 )
-from headrace.protocol.messages.describe_configs import (
+from headrace.wire.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
-from headrace.protocol.messages.incremental_alter_configs import (
+from headrace.wire.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,

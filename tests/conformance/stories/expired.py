@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from headrace.protocol.messages import (
+from headrace.wire.protocol.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     consumer_group_describe,
@@ -30,24 +30,27 @@ from headrace.protocol.messages import (
     produce,
     txn_offset_commit,
 )
-from headrace.protocol.messages.add_partitions_to_txn import (
+from headrace.wire.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from headrace.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from headrace.protocol.messages.delete_groups import DeleteGroupsRequest
-from headrace.protocol.messages.describe_groups import DescribeGroupsRequest
-from headrace.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from headrace.protocol.messages.describe_transactions import DescribeTransactionsRequest
-from headrace.protocol.messages.heartbeat import HeartbeatRequest
-from headrace.protocol.messages.incremental_alter_configs import (
+from headrace.wire.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from headrace.wire.protocol.messages.delete_groups import DeleteGroupsRequest
+from headrace.wire.protocol.messages.describe_groups import DescribeGroupsRequest
+from headrace.wire.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    TopicRequest,
+)
+from headrace.wire.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from headrace.wire.protocol.messages.heartbeat import HeartbeatRequest
+from headrace.wire.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from headrace.protocol.messages.list_groups import ListGroupsRequest
-from headrace.protocol.messages.list_transactions import ListTransactionsRequest
+from headrace.wire.protocol.messages.list_groups import ListGroupsRequest
+from headrace.wire.protocol.messages.list_transactions import ListTransactionsRequest
 from tests.conformance.stage import Stage, Topic
 from tests.conformance.stories.configs import BROKER, DELETE, SET
 from tests.conformance.stories.group_consumers import beat

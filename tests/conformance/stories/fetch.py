@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from headrace.protocol.messages import fetch, produce
-from headrace.protocol.messages.fetch import FetchRequest, ReplicaState
-from headrace.protocol.messages.produce import ProduceRequest
+from headrace.wire.protocol.messages import fetch, produce
+from headrace.wire.protocol.messages.fetch import FetchRequest, ReplicaState
+from headrace.wire.protocol.messages.produce import ProduceRequest
 from tests.conformance.batches import R, build
 from tests.conformance.stage import Stage, Topic
 from tests.conformance.stories.asking import UNKNOWN, fetch_request, fetch_topic, from_offset

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.protocol.messages import fetch
-from headrace.protocol.messages.fetch import FetchTopic, ForgottenTopic
+from headrace.wire.protocol.messages import fetch
+from headrace.wire.protocol.messages.fetch import FetchTopic, ForgottenTopic
 from tests.conformance.batches import R, build
 from tests.conformance.stage import Stage, Topic
 from tests.conformance.stories.asking import UNKNOWN, fetch_request, fetch_topic, from_offset

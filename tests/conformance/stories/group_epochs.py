@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.protocol.messages import (
+from headrace.wire.protocol.messages import (
     consumer_group_describe,
     consumer_group_heartbeat,
     delete_groups,
@@ -17,9 +17,9 @@ from headrace.protocol.messages import (
     offset_delete,
     offset_fetch,
 )
-from headrace.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from headrace.protocol.messages.delete_groups import DeleteGroupsRequest
-from headrace.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from headrace.wire.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from headrace.wire.protocol.messages.delete_groups import DeleteGroupsRequest
+from headrace.wire.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.conformance.stage import Stage, Topic
 from tests.conformance.stories.group_consumers import ask, beat, describe, joining, new_topic, parts
 from tests.conformance.stories.group_members import join, stable

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.protocol.messages import (
+from headrace.wire.protocol.messages import (
     consumer_group_describe,
     consumer_group_heartbeat,
     heartbeat,
@@ -18,8 +18,8 @@ from headrace.protocol.messages import (
     offset_delete,
     sync_group,
 )
-from headrace.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from headrace.protocol.messages.heartbeat import HeartbeatRequest
+from headrace.wire.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from headrace.wire.protocol.messages.heartbeat import HeartbeatRequest
 from tests.conformance.stage import Stage, Topic
 from tests.conformance.stories.group_consumers import ask, beat, joining, new_topic
 from tests.conformance.stories.group_members import (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.protocol.messages import (
+from headrace.wire.protocol.messages import (
     delete_groups,
     describe_groups,
     heartbeat,
@@ -18,18 +18,18 @@ from headrace.protocol.messages import (
     offset_delete,
     sync_group,
 )
-from headrace.protocol.messages.delete_groups import DeleteGroupsRequest
-from headrace.protocol.messages.describe_groups import DescribeGroupsRequest
-from headrace.protocol.messages.heartbeat import HeartbeatRequest
-from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from headrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from headrace.protocol.messages.list_groups import ListGroupsRequest
-from headrace.protocol.messages.offset_delete import (
+from headrace.wire.protocol.messages.delete_groups import DeleteGroupsRequest
+from headrace.wire.protocol.messages.describe_groups import DescribeGroupsRequest
+from headrace.wire.protocol.messages.heartbeat import HeartbeatRequest
+from headrace.wire.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from headrace.wire.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from headrace.wire.protocol.messages.list_groups import ListGroupsRequest
+from headrace.wire.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from headrace.wire.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.conformance.stage import Stage
 from tests.conformance.stories.group_offsets import commit, place, with_coordinator
 from tests.conformance.wire import Connection

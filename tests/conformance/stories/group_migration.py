@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.protocol.messages import (
+from headrace.wire.protocol.messages import (
     consumer_protocol_assignment,
     heartbeat,
     join_group,
@@ -17,9 +17,9 @@ from headrace.protocol.messages import (
     offset_fetch,
     sync_group,
 )
-from headrace.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
-from headrace.protocol.messages.heartbeat import HeartbeatRequest
-from headrace.protocol.messages.list_groups import ListGroupsRequest
+from headrace.wire.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
+from headrace.wire.protocol.messages.heartbeat import HeartbeatRequest
+from headrace.wire.protocol.messages.list_groups import ListGroupsRequest
 from tests.conformance.stage import Stage, Topic
 from tests.conformance.stories.group_consumers import (
     ask,

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.protocol.messages import (
+from headrace.wire.protocol.messages import (
     delete_groups,
     find_coordinator,
     offset_commit,
     offset_delete,
     offset_fetch,
 )
-from headrace.protocol.messages.delete_groups import DeleteGroupsRequest
-from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
-from headrace.protocol.messages.offset_commit import (
+from headrace.wire.protocol.messages.delete_groups import DeleteGroupsRequest
+from headrace.wire.protocol.messages.find_coordinator import FindCoordinatorRequest
+from headrace.wire.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from headrace.protocol.messages.offset_delete import (
+from headrace.wire.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from headrace.protocol.messages.offset_fetch import (
+from headrace.wire.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,

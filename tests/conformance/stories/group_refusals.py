@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
-from headrace.protocol.messages import (
+from headrace.wire.protocol.messages import (
     consumer_group_describe,
     consumer_group_heartbeat,
     delete_groups,
@@ -22,17 +22,17 @@ from headrace.protocol.messages import (
     offset_fetch,
     sync_group,
 )
-from headrace.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from headrace.protocol.messages.delete_groups import DeleteGroupsRequest
-from headrace.protocol.messages.describe_groups import DescribeGroupsRequest
-from headrace.protocol.messages.heartbeat import HeartbeatRequest
-from headrace.protocol.messages.offset_delete import (
+from headrace.wire.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from headrace.wire.protocol.messages.delete_groups import DeleteGroupsRequest
+from headrace.wire.protocol.messages.describe_groups import DescribeGroupsRequest
+from headrace.wire.protocol.messages.heartbeat import HeartbeatRequest
+from headrace.wire.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from headrace.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from headrace.protocol.messages.sync_group import SyncGroupRequestAssignment
+from headrace.wire.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from headrace.wire.protocol.messages.sync_group import SyncGroupRequestAssignment
 from tests.conformance.stage import Stage
 from tests.conformance.stories.group_consumers import beat, joining
 from tests.conformance.stories.group_members import (

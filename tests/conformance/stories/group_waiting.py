@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import ExitStack, closing
 from typing import Any
 
-from headrace.protocol.messages import (
+from headrace.wire.protocol.messages import (
     consumer_group_heartbeat,
     delete_groups,
     heartbeat,
@@ -20,16 +20,16 @@ from headrace.protocol.messages import (
     offset_fetch,
     sync_group,
 )
-from headrace.protocol.messages.delete_groups import DeleteGroupsRequest
-from headrace.protocol.messages.heartbeat import HeartbeatRequest
-from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
-from headrace.protocol.messages.offset_fetch import (
+from headrace.wire.protocol.messages.delete_groups import DeleteGroupsRequest
+from headrace.wire.protocol.messages.heartbeat import HeartbeatRequest
+from headrace.wire.protocol.messages.init_producer_id import InitProducerIdRequest
+from headrace.wire.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from headrace.protocol.messages.sync_group import SyncGroupRequestAssignment
+from headrace.wire.protocol.messages.sync_group import SyncGroupRequestAssignment
 from tests.conformance.stage import Stage
 from tests.conformance.stories.group_consumers import ask, beat, joining, new_topic
 from tests.conformance.stories.group_members import (

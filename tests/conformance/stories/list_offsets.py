@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from headrace.protocol.messages import delete_records, list_offsets
-from headrace.protocol.messages.delete_records import (
+from headrace.wire.protocol.messages import delete_records, list_offsets
+from headrace.wire.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from headrace.protocol.messages.list_offsets import (
+from headrace.wire.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,

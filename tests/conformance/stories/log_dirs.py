@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.protocol.messages import describe_log_dirs
-from headrace.protocol.messages.describe_log_dirs import (
+from headrace.wire.protocol.messages import describe_log_dirs
+from headrace.wire.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
 )

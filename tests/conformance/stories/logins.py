@@ -5,23 +5,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.protocol.messages import (
+from headrace.wire.protocol.messages import (
     alter_user_scram_credentials,
     describe_user_scram_credentials,
     sasl_authenticate,
     sasl_handshake,
 )
-from headrace.protocol.messages.alter_user_scram_credentials import (
+from headrace.wire.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from headrace.protocol.messages.describe_user_scram_credentials import (
+from headrace.wire.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     UserName,
 )
-from headrace.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from headrace.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from headrace.wire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from headrace.wire.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.conformance.stage import Stage
 
 

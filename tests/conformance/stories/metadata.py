@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.protocol.messages import metadata
-from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from headrace.wire.protocol.messages import metadata
+from headrace.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.conformance.stage import Stage
 
 UNKNOWN_ID = b"\x11" * 16

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.protocol.messages import (
+from headrace.wire.protocol.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     consumer_group_describe,
@@ -29,27 +29,27 @@ from headrace.protocol.messages import (
     sync_group,
     txn_offset_commit,
 )
-from headrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from headrace.protocol.messages.add_partitions_to_txn import (
+from headrace.wire.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from headrace.wire.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from headrace.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from headrace.protocol.messages.delete_groups import DeleteGroupsRequest
-from headrace.protocol.messages.describe_groups import DescribeGroupsRequest
-from headrace.protocol.messages.describe_transactions import DescribeTransactionsRequest
-from headrace.protocol.messages.end_txn import EndTxnRequest
-from headrace.protocol.messages.heartbeat import HeartbeatRequest
-from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
-from headrace.protocol.messages.list_groups import ListGroupsRequest
-from headrace.protocol.messages.list_transactions import ListTransactionsRequest
-from headrace.protocol.messages.offset_delete import (
+from headrace.wire.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from headrace.wire.protocol.messages.delete_groups import DeleteGroupsRequest
+from headrace.wire.protocol.messages.describe_groups import DescribeGroupsRequest
+from headrace.wire.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from headrace.wire.protocol.messages.end_txn import EndTxnRequest
+from headrace.wire.protocol.messages.heartbeat import HeartbeatRequest
+from headrace.wire.protocol.messages.init_producer_id import InitProducerIdRequest
+from headrace.wire.protocol.messages.list_groups import ListGroupsRequest
+from headrace.wire.protocol.messages.list_transactions import ListTransactionsRequest
+from headrace.wire.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from headrace.protocol.messages.txn_offset_commit import (
+from headrace.wire.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,

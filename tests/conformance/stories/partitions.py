@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from headrace.protocol.messages import create_partitions, describe_topic_partitions
-from headrace.protocol.messages.create_partitions import (
+from headrace.wire.protocol.messages import create_partitions, describe_topic_partitions
+from headrace.wire.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from headrace.protocol.messages.describe_topic_partitions import (
+from headrace.wire.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
     TopicRequest,

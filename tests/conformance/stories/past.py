@@ -11,22 +11,22 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from headrace.coordination.group import records
-from headrace.coordination.records import Record
-from headrace.coordination.transaction.states import TransactionState
-from headrace.protocol.java_hash import partition_for_group
-from headrace.protocol.messages import describe_transactions
-from headrace.protocol.messages.consumer_group_metadata_key import ConsumerGroupMetadataKey
-from headrace.protocol.messages.consumer_group_metadata_value import ConsumerGroupMetadataValue
-from headrace.protocol.messages.consumer_group_target_assignment_metadata_key import (
+from headrace.node.coordination.group import records
+from headrace.node.coordination.records import Record
+from headrace.node.coordination.transaction.states import TransactionState
+from headrace.wire.protocol.java_hash import partition_for_group
+from headrace.wire.protocol.messages import describe_transactions
+from headrace.wire.protocol.messages.consumer_group_metadata_key import ConsumerGroupMetadataKey
+from headrace.wire.protocol.messages.consumer_group_metadata_value import ConsumerGroupMetadataValue
+from headrace.wire.protocol.messages.consumer_group_target_assignment_metadata_key import (
     ConsumerGroupTargetAssignmentMetadataKey,
 )
-from headrace.protocol.messages.consumer_group_target_assignment_metadata_value import (
+from headrace.wire.protocol.messages.consumer_group_target_assignment_metadata_value import (
     ConsumerGroupTargetAssignmentMetadataValue,
 )
-from headrace.protocol.messages.describe_transactions import DescribeTransactionsRequest
-from headrace.protocol.messages.group_metadata_value import GroupMetadataValue
-from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
+from headrace.wire.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from headrace.wire.protocol.messages.group_metadata_value import GroupMetadataValue
+from headrace.wire.protocol.messages.offset_commit_value import OffsetCommitValue
 from tests.conformance.batches import R, build
 from tests.conformance.seeds import PARTITIONS, Seeds, now_ms
 from tests.conformance.stage import Stage, Topic

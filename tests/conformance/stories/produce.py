@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.protocol.messages import fetch, produce
-from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest
+from headrace.wire.protocol.messages import fetch, produce
+from headrace.wire.protocol.messages.produce import PartitionProduceData, ProduceRequest
 from tests.conformance.batches import CODECS, R, build
 from tests.conformance.stage import Stage
 from tests.conformance.stories.asking import (

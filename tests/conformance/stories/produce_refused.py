@@ -6,7 +6,7 @@ import itertools
 import struct
 import time
 
-from headrace.protocol.messages import fetch, produce
+from headrace.wire.protocol.messages import fetch, produce
 from tests.conformance.batches import (
     CONTROL,
     LOG_APPEND_TIME,

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.protocol.messages import describe_producers, init_producer_id
-from headrace.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
+from headrace.wire.protocol.messages import describe_producers, init_producer_id
+from headrace.wire.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    TopicRequest,
+)
+from headrace.wire.protocol.messages.init_producer_id import InitProducerIdRequest
 from tests.conformance.batches import R, build
 from tests.conformance.stage import Stage
 

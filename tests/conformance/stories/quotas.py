@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.protocol.messages import (
+from headrace.wire.protocol.messages import (
     alter_client_quotas,
     create_topics,
     describe_client_quotas,
     produce,
 )
-from headrace.protocol.messages.alter_client_quotas import (
+from headrace.wire.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     EntityData,
     OpData,
     RequestEntryData,
 )
-from headrace.protocol.messages.describe_client_quotas import (
+from headrace.wire.protocol.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
 )

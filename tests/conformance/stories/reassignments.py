@@ -3,29 +3,29 @@ AlterReplicaLogDirs 1-2, asked of a cluster of one."""
 
 from __future__ import annotations
 
-from headrace.protocol.messages import (
+from headrace.wire.protocol.messages import (
     alter_partition_reassignments,
     alter_replica_log_dirs,
     describe_log_dirs,
     elect_leaders,
     list_partition_reassignments,
 )
-from headrace.protocol.messages.alter_partition_reassignments import (
+from headrace.wire.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from headrace.protocol.messages.alter_replica_log_dirs import (
+from headrace.wire.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
-from headrace.protocol.messages.describe_log_dirs import (
+from headrace.wire.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
 )
-from headrace.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from headrace.protocol.messages.list_partition_reassignments import (
+from headrace.wire.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from headrace.wire.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from headrace.protocol.messages import delete_records, fetch, offset_for_leader_epoch
-from headrace.protocol.messages.delete_records import (
+from headrace.wire.protocol.messages import delete_records, fetch, offset_for_leader_epoch
+from headrace.wire.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from headrace.protocol.messages.offset_for_leader_epoch import (
+from headrace.wire.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,

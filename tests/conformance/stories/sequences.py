@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.protocol.messages import fetch, produce
+from headrace.wire.protocol.messages import fetch, produce
 from tests.conformance.batches import R, build
 from tests.conformance.stage import Stage, Topic
 from tests.conformance.stories.asking import (

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.protocol.messages import (
+from headrace.wire.protocol.messages import (
     find_coordinator,
     incremental_alter_configs,
     share_acknowledge,
     share_fetch,
     share_group_heartbeat,
 )
-from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
-from headrace.protocol.messages.incremental_alter_configs import (
+from headrace.wire.protocol.messages.find_coordinator import FindCoordinatorRequest
+from headrace.wire.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from headrace.protocol.messages.share_acknowledge import (
+from headrace.wire.protocol.messages.share_acknowledge import (
     AcknowledgePartition,
     AcknowledgeTopic,
     ShareAcknowledgeRequest,
 )
-from headrace.protocol.messages.share_fetch import (
+from headrace.wire.protocol.messages.share_fetch import (
     FetchPartition,
     FetchTopic,
     ForgottenTopic,
     ShareFetchRequest,
 )
-from headrace.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from headrace.wire.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from tests.conformance.batches import R, build
 from tests.conformance.stage import Stage, Topic
 from tests.conformance.stories.asking import UNKNOWN

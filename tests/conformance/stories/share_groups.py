@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from headrace.protocol.messages import (
+from headrace.wire.protocol.messages import (
     alter_share_group_offsets,
     consumer_group_describe,
     consumer_group_heartbeat,
@@ -32,9 +32,9 @@ from headrace.protocol.messages import (
     update_features,
     write_share_group_state,
 )
-from headrace.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from headrace.protocol.primitives import Message
-from headrace.protocol.uuids import to_text
+from headrace.wire.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from headrace.wire.protocol.primitives import Message
+from headrace.wire.protocol.uuids import to_text
 from tests.conformance.batches import R, build
 from tests.conformance.stage import Stage, Topic
 from tests.conformance.stories.group_consumers import joining

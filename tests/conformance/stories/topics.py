@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from headrace.protocol.messages import create_topics, delete_topics
-from headrace.protocol.messages.create_topics import (
+from headrace.wire.protocol.messages import create_topics, delete_topics
+from headrace.wire.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from headrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from headrace.wire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tests.conformance.stage import Stage
 
 

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.protocol.messages import (
+from headrace.wire.protocol.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     describe_producers,
@@ -23,34 +23,37 @@ from headrace.protocol.messages import (
     txn_offset_commit,
     write_txn_markers,
 )
-from headrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from headrace.protocol.messages.add_partitions_to_txn import (
+from headrace.wire.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from headrace.wire.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from headrace.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from headrace.protocol.messages.describe_transactions import DescribeTransactionsRequest
-from headrace.protocol.messages.end_txn import EndTxnRequest
-from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
-from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
-from headrace.protocol.messages.list_offsets import (
+from headrace.wire.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    TopicRequest,
+)
+from headrace.wire.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from headrace.wire.protocol.messages.end_txn import EndTxnRequest
+from headrace.wire.protocol.messages.find_coordinator import FindCoordinatorRequest
+from headrace.wire.protocol.messages.init_producer_id import InitProducerIdRequest
+from headrace.wire.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from headrace.protocol.messages.list_transactions import ListTransactionsRequest
-from headrace.protocol.messages.offset_fetch import (
+from headrace.wire.protocol.messages.list_transactions import ListTransactionsRequest
+from headrace.wire.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from headrace.protocol.messages.txn_offset_commit import (
+from headrace.wire.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from headrace.protocol.messages.write_txn_markers import (
+from headrace.wire.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,

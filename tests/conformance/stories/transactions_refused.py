@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.protocol.messages import (
+from headrace.wire.protocol.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     describe_producers,
@@ -16,18 +16,21 @@ from headrace.protocol.messages import (
     txn_offset_commit,
     write_txn_markers,
 )
-from headrace.protocol.messages.add_partitions_to_txn import (
+from headrace.wire.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from headrace.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from headrace.protocol.messages.describe_transactions import DescribeTransactionsRequest
-from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
-from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
-from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest
-from headrace.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
-from headrace.protocol.messages.write_txn_markers import (
+from headrace.wire.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    TopicRequest,
+)
+from headrace.wire.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from headrace.wire.protocol.messages.find_coordinator import FindCoordinatorRequest
+from headrace.wire.protocol.messages.init_producer_id import InitProducerIdRequest
+from headrace.wire.protocol.messages.produce import PartitionProduceData, ProduceRequest
+from headrace.wire.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from headrace.wire.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from headrace.protocol.messages import (
+from headrace.wire.protocol.messages import (
     add_offsets_to_txn,
     api_versions,
     describe_transactions,
@@ -21,10 +21,10 @@ from headrace.protocol.messages import (
     txn_offset_commit,
     update_features,
 )
-from headrace.protocol.messages.api_versions import ApiVersionsRequest
-from headrace.protocol.messages.describe_transactions import DescribeTransactionsRequest
-from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
-from headrace.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from headrace.wire.protocol.messages.api_versions import ApiVersionsRequest
+from headrace.wire.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from headrace.wire.protocol.messages.init_producer_id import InitProducerIdRequest
+from headrace.wire.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.conformance.stage import Stage, Topic
 from tests.conformance.stories.group_offsets import fetch
 from tests.conformance.stories.past import (

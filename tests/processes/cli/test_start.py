@@ -86,7 +86,7 @@ def test_it_loads_no_client_and_no_rich() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=True
     )
     loaded = set(done.stdout.splitlines())
-    assert "headrace.server.server" in loaded
+    assert "headrace.node.process.server" in loaded
     assert not {name for name in loaded if name.startswith("headrace.client")}
     assert not loaded & {"confluent_kafka", "rich", "pydantic", "asyncio"}
 

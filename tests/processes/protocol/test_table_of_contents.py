@@ -8,7 +8,7 @@ import sys
 
 def test_the_table_of_contents_loads_no_message() -> None:
     script = (
-        "import sys, headrace.protocol.messages as m;"
+        "import sys, headrace.wire.protocol.messages as m;"
         "loaded = [n for n in sys.modules if n.startswith(m.__name__ + '.')];"
         "sys.exit(len(loaded))"
     )

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from headrace.server.background.background_process import BackgroundProcess
+from headrace.node.process.background.background_process import BackgroundProcess
 from tests.readable import readable
 
 UNLIMITED = 1e300  # bytes a second

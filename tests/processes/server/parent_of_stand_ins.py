@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from headrace.server.local_cluster.child import Order
-from headrace.server.local_cluster.parent import ClusterFailed, Parent
-from headrace.server.local_cluster.supervision import Supervision
-from headrace.server.settings.settings import CannotStart
+from headrace.node.process.local_cluster.child import Order
+from headrace.node.process.local_cluster.parent import ClusterFailed, Parent
+from headrace.node.process.local_cluster.supervision import Supervision
+from headrace.node.process.settings.settings import CannotStart
 
 STAND_IN = Path(__file__).with_name("stand_in_node.py")
 folder, *ways = sys.argv[1:]

@@ -8,7 +8,7 @@ import socket
 import sys
 import time
 
-from headrace.server.local_cluster.child import Line, Order
+from headrace.node.process.local_cluster.child import Line, Order
 
 line = Line(socket.socket(fileno=int(sys.argv[1])))
 [told] = line.hear() or []

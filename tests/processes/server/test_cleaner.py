@@ -5,13 +5,13 @@ import socket
 
 import pytest
 
-from headrace.server.background import background_process
-from headrace.server.background.background_job import NobodyWaits, Pace
-from headrace.server.background.cleaner import CleanerProcess
-from headrace.storage.compaction.compaction import clean
+from headrace.node.process.background import background_process
+from headrace.node.process.background.background_job import NobodyWaits, Pace
+from headrace.node.process.background.cleaner import CleanerProcess
+from headrace.node.storage.compaction.compaction import clean
 from tests.processes.server.conftest import UNLIMITED
-from tests.unit.storage.a_compacted_log import ACompactedLog
-from tests.unit.storage.a_log import NOW
+from tests.unit.node.storage.a_compacted_log import ACompactedLog
+from tests.unit.node.storage.a_log import NOW
 
 
 class Told:

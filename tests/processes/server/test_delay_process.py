@@ -4,12 +4,12 @@ end. A stand-in that only waits for the end of its input is run instead of the s
 import os
 import sys
 
-from headrace.contract.delay_topics import REGISTRY
-from headrace.metadata.image import MetadataImage
-from headrace.server.background import delay_process
-from headrace.server.background.delay_process import DelayProcess, delay_command
-from headrace.server.server import Server
-from headrace.server.settings.settings import load_settings
+from headrace.node.metadata.image import MetadataImage
+from headrace.node.process.background import delay_process
+from headrace.node.process.background.delay_process import DelayProcess, delay_command
+from headrace.node.process.server import Server
+from headrace.node.process.settings.settings import load_settings
+from headrace.wire.contract.delay_topics import REGISTRY
 from tests.patience import until
 
 WAITS = [sys.executable, "-c", "import os; os.read(0, 1)"]

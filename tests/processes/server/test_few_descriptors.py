@@ -1,6 +1,6 @@
 """A node with few file descriptors: small requests that ask for many files do not end it.
 
-A real process with a real limit; what happens inside is told in tests/unit/broker.
+A real process with a real limit; what happens inside is told in tests/unit/node/broker.
 """
 
 import resource
@@ -12,8 +12,8 @@ import sys
 
 import pytest
 
-from headrace.protocol.framing import decode_response, encode_request
-from headrace.protocol.messages import create_topics, metadata
+from headrace.wire.protocol.framing import decode_response, encode_request
+from headrace.wire.protocol.messages import create_topics, metadata
 
 DESCRIPTORS = 200
 NAMES = 150  # each has a segment with two indexes: three files

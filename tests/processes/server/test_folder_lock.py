@@ -3,11 +3,11 @@
 import subprocess
 import sys
 
-from headrace.server.folders.real_disk import FolderInUse, FolderLock
+from headrace.node.process.folders.real_disk import FolderInUse, FolderLock
 
 OTHER_PROCESS = """
 import sys
-from headrace.server.folders.real_disk import FolderInUse, FolderLock
+from headrace.node.process.folders.real_disk import FolderInUse, FolderLock
 try:
     FolderLock(sys.argv[1])
 except FolderInUse:

@@ -5,11 +5,11 @@ import os
 
 import pytest
 
-from headrace.server.background.scrubber import ScrubberProcess
-from headrace.server.background.scrubber_process import FileOnDisk
-from headrace.storage.recovery.scrub import ClosedSegment
+from headrace.node.process.background.scrubber import ScrubberProcess
+from headrace.node.process.background.scrubber_process import FileOnDisk
+from headrace.node.storage.recovery.scrub import ClosedSegment
 from tests.processes.server.conftest import UNLIMITED
-from tests.unit.storage.a_compacted_log import ACompactedLog
+from tests.unit.node.storage.a_compacted_log import ACompactedLog
 
 
 class Told:

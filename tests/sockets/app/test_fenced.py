@@ -9,8 +9,8 @@ from headrace.client import Admin, Producer
 from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
 from headrace.client.wire import Wire
-from headrace.protocol.messages import join_group
 from headrace.testing import Broker
+from headrace.wire.protocol.messages import join_group
 from tests.sockets.fills import FILLS
 
 pytestmark = pytest.mark.integration

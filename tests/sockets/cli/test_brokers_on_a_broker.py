@@ -8,9 +8,9 @@ import pytest
 
 from headrace.client.connection import ClientSettings
 from headrace.client.wire import Wire
-from headrace.protocol.messages import alter_share_group_offsets as alter
-from headrace.protocol.messages import delete_groups, find_coordinator
 from headrace.testing import Broker
+from headrace.wire.protocol.messages import alter_share_group_offsets as alter
+from headrace.wire.protocol.messages import delete_groups, find_coordinator
 from tests.sockets.cli.conftest import CommandLine
 
 

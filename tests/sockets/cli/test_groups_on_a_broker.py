@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer
 
 from headrace.client.connection import ClientSettings
 from headrace.client.wire import Wire
-from headrace.protocol.messages import consumer_group_heartbeat
+from headrace.wire.protocol.messages import consumer_group_heartbeat
 from tests.patience import until
 from tests.sockets.cli.conftest import CommandLine
 from tests.sockets.cli.groups_behind import commit

@@ -29,13 +29,13 @@ from headrace.app.retries.dead_letters import why_headers
 from headrace.cli.failure import Failure
 from headrace.cli.main import COMMANDS, app, module_of
 from headrace.cli.options.completion import group_names, topic_names
-from headrace.contract.headers import ID, REJECTED_REASON
 from headrace.foreign_text import indented
-from headrace.protocol.record_batch import Record, RecordHeader, build
 from headrace.services.outbox.engines import engine_for
 from headrace.services.outbox.rows import Row
 from headrace.services.outbox.store import Store
 from headrace.testing import Broker
+from headrace.wire.contract.headers import ID, REJECTED_REASON
+from headrace.wire.protocol.record_batch import Record, RecordHeader, build
 from tests.restored_log import log_as_before
 from tests.sockets.cli.conftest import CommandLine
 

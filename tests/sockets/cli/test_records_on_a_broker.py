@@ -8,8 +8,8 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
-from headrace.protocol.java_hash import partition_for_key
 from headrace.testing import Broker
+from headrace.wire.protocol.java_hash import partition_for_key
 from tests.sockets.cli.conftest import CommandLine
 
 pytestmark = pytest.mark.usefixtures("quick_producers")

@@ -14,14 +14,14 @@ from headrace.app import Message
 from headrace.client.admin.groups import Groups
 from headrace.client.connection import ClientSettings
 from headrace.client.wire import Wire
-from headrace.protocol import record_batch
-from headrace.protocol.messages import produce
 from headrace.services.replay import topic_copy as copying_module
 from headrace.services.replay.group_moves import GroupMoves
 from headrace.services.replay.journal import read_journal
 from headrace.services.replay.pace import Pace
 from headrace.services.replay.selection import Selection
 from headrace.services.replay.topic_copy import CannotCopy, Copying, CopyRequest
+from headrace.wire.protocol import record_batch
+from headrace.wire.protocol.messages import produce
 from tests.patience import until
 from tests.sockets.cli.conftest import CommandLine
 from tests.sockets.cli.groups_behind import add, commit, committed, delete_before, filled

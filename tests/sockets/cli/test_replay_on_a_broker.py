@@ -10,11 +10,11 @@ from confluent_kafka import Consumer, Producer
 
 from headrace import App
 from headrace.client.connection import ClientSettings
-from headrace.contract.headers import REPLAYED_FROM
 from headrace.services.replay import topic_copy as copying_module
 from headrace.services.replay.pace import Pace
 from headrace.services.replay.selection import Selection
 from headrace.services.replay.topic_copy import Copying, CopyRequest
+from headrace.wire.contract.headers import REPLAYED_FROM
 from tests.patience import until
 from tests.sockets.cli.conftest import CommandLine
 from tests.sockets.cli.groups_behind import commit, committed

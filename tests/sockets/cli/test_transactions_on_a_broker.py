@@ -10,8 +10,8 @@ import pytest
 from headrace.client.admin.transactional_ids import TransactionalIds
 from headrace.client.connection import ClientSettings
 from headrace.client.wire import Wire
-from headrace.protocol.messages import produce
 from headrace.testing import Broker
+from headrace.wire.protocol.messages import produce
 from tests.conformance.batches import TRANSACTIONAL, R, build
 from tests.sockets.cli.conftest import CommandLine
 

@@ -9,9 +9,9 @@ import pytest
 
 from headrace.client import Admin, ClientError, Consumer, NoSuchTopic, Producer, TopicPartition
 from headrace.client.wire import Wire
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import describe_log_dirs
 from headrace.testing import Broker
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import describe_log_dirs
 
 PLACE = TopicPartition("kept", 0)
 

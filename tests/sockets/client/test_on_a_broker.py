@@ -17,8 +17,8 @@ from headrace.client.errors import ClientError, Unreachable
 from headrace.client.lookup.record_reader import END, RecordReader
 from headrace.client.producer.record_writer import RecordWriter
 from headrace.client.wire import Wire
-from headrace.protocol.messages import api_versions, describe_cluster
 from headrace.testing import Broker
+from headrace.wire.protocol.messages import api_versions, describe_cluster
 from tests.sockets.nobody import nobody
 
 pytestmark = pytest.mark.usefixtures("quick_producers")

@@ -11,8 +11,8 @@ from headrace.client import wire
 from headrace.client.connection import ClientSettings, addresses
 from headrace.client.errors import ClientError
 from headrace.client.wire import wire_to_any
-from headrace.protocol.messages import describe_cluster
 from headrace.testing import Broker
+from headrace.wire.protocol.messages import describe_cluster
 
 
 def test_another_broker_is_asked_and_the_silent_one_last(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.cli.secured.certificates import Authority
-from headrace.server.server import Server
-from headrace.server.settings.settings import load_settings
+from headrace.node.process.server import Server
+from headrace.node.process.settings.settings import load_settings
 
 LASTS = timedelta(days=1)
 PLAIN_USERS = (

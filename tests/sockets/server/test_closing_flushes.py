@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from headrace.server.flusher import FLUSHES_AT_ONCE, ClosingFlushes
+from headrace.node.process.flusher import FLUSHES_AT_ONCE, ClosingFlushes
 
 NEVER = 600
 

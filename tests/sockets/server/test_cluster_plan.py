@@ -14,15 +14,14 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.folders.identity import Identity
 from headrace.cli.node.cluster_start import welcome
 from headrace.cli.secured.folder import SecurityFolder
-from headrace.protocol import uuids
-from headrace.server.folders.folder_format import format_folder, levels_of
-from headrace.server.folders.real_disk import FolderLock, RealDisk
-from headrace.server.local_cluster.cluster import OpenCluster, Wanted, open_cluster
-from headrace.server.local_cluster.folders import identity_in
-from headrace.server.local_cluster.plan import (
+from headrace.node.broker.folders.identity import Identity
+from headrace.node.process.folders.folder_format import format_folder, levels_of
+from headrace.node.process.folders.real_disk import FolderLock, RealDisk
+from headrace.node.process.local_cluster.cluster import OpenCluster, Wanted, open_cluster
+from headrace.node.process.local_cluster.folders import identity_in
+from headrace.node.process.local_cluster.plan import (
     FILE_NAME,
     ClusterPlan,
     free_ports,
@@ -31,7 +30,8 @@ from headrace.server.local_cluster.plan import (
     read_plan,
     replication_of,
 )
-from headrace.server.settings.settings import CannotStart, Settings, load_settings
+from headrace.node.process.settings.settings import CannotStart, Settings, load_settings
+from headrace.wire.protocol import uuids
 
 
 class Chance:

@@ -10,17 +10,22 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-import headrace.protocol
+import headrace.wire.protocol
 from headrace.client.connection import ClientSettings
 from headrace.client.wire import Wire
-from headrace.node.served import ABOUT_OTHER_NODES, FETCH, FOR_CONTROLLERS, NOT_FOR_CLIENTS
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import api_versions, describe_cluster, describe_quorum, metadata
-from headrace.server.settings.settings import CannotStart, load_settings
+from headrace.node.assembly.served import ABOUT_OTHER_NODES, FETCH, FOR_CONTROLLERS, NOT_FOR_CLIENTS
+from headrace.node.process.settings.settings import CannotStart, load_settings
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import (
+    api_versions,
+    describe_cluster,
+    describe_quorum,
+    metadata,
+)
 from tests.sockets.server.a_secured_server import PLAIN_USERS, Certificates, SecuredServer
-from tests.unit.broker.rig import Rig
+from tests.unit.node.broker.rig import Rig
 
-DEFINITIONS = Path(headrace.protocol.__file__).parent / "definitions" / "rpc"
+DEFINITIONS = Path(headrace.wire.protocol.__file__).parent / "definitions" / "rpc"
 CONTROLLERS = 2
 
 

@@ -18,7 +18,7 @@ import pytest
 from tests.fuzz.seeded import damaged
 from tests.patience import until
 from tests.sockets.server.a_secured_server import Certificates, SecuredServer, ask, is_closed
-from tests.unit.serving.conversation import frame
+from tests.unit.node.serving.conversation import frame
 
 SEED = 8
 DAMAGED = 150

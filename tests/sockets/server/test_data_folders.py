@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headrace.server.server import Server
-from headrace.server.settings.settings import CannotStart, load_settings
+from headrace.node.process.server import Server
+from headrace.node.process.settings.settings import CannotStart, load_settings
 
 WITHIN_S = 60
 LARGE = b"x" * 100_000  # goes by sendfile

@@ -19,8 +19,8 @@ from confluent_kafka.admin import (
 
 from headrace.client.connection import ClientSettings
 from headrace.client.wire import Wire
-from headrace.protocol.messages import describe_cluster
-from headrace.server.settings.settings import CannotStart, load_settings
+from headrace.node.process.settings.settings import CannotStart, load_settings
+from headrace.wire.protocol.messages import describe_cluster
 from tests.patience import until
 from tests.sockets.server.a_secured_server import (
     PLAIN_USERS,
@@ -30,7 +30,7 @@ from tests.sockets.server.a_secured_server import (
     is_closed,
     receive,
 )
-from tests.unit.serving.conversation import frame
+from tests.unit.node.serving.conversation import frame
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 SCRAM = {

@@ -8,18 +8,18 @@ from contextlib import suppress
 import pytest
 
 from headrace.environment import Address, Now
-from headrace.metadata.config_definitions.definition import BadValue
-from headrace.protocol.messages import fetch, metadata, vote
-from headrace.server.listeners.addresses import Listener
-from headrace.server.loop import Loop
-from headrace.server.peers.peer_security import Plain, Secured
-from headrace.server.peers.peer_streams import PlainStream
-from headrace.server.peers.peers import LOOK_EVERY_MS, Peers
-from headrace.server.poller import best_poller
-from headrace.server.server import Server
-from headrace.server.settings.settings import load_settings
-from headrace.serving.dispatch import Dispatch
-from headrace.serving.purgatory import Purgatory
+from headrace.node.metadata.config_definitions.definition import BadValue
+from headrace.node.process.listeners.addresses import Listener
+from headrace.node.process.loop import Loop
+from headrace.node.process.peers.peer_security import Plain, Secured
+from headrace.node.process.peers.peer_streams import PlainStream
+from headrace.node.process.peers.peers import LOOK_EVERY_MS, Peers
+from headrace.node.process.poller import best_poller
+from headrace.node.process.server import Server
+from headrace.node.process.settings.settings import load_settings
+from headrace.node.serving.dispatch import Dispatch
+from headrace.node.serving.purgatory import Purgatory
+from headrace.wire.protocol.messages import fetch, metadata, vote
 from tests.interop.brokers import free_port
 from tests.sockets.server.a_secured_server import Certificates, SecuredServer
 

@@ -11,11 +11,11 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headrace.server.folders.real_disk import RealFile
-from headrace.server.loop import Loop, Slice
-from headrace.server.server import DiskFailed, Server
-from headrace.server.settings.settings import CannotStart, load_settings
-from headrace.storage.durability.flush import Flush
+from headrace.node.process.folders.real_disk import RealFile
+from headrace.node.process.loop import Loop, Slice
+from headrace.node.process.server import DiskFailed, Server
+from headrace.node.process.settings.settings import CannotStart, load_settings
+from headrace.node.storage.durability.flush import Flush
 
 
 class Running:

@@ -15,16 +15,16 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from headrace.server.listeners import newcomers, tls, tls_context
-from headrace.server.listeners.tls_context import openssl_name
-from headrace.server.settings.settings import CannotStart
-from headrace.serving.authentication.certificate_names import (
+from headrace.node.process.listeners import newcomers, tls, tls_context
+from headrace.node.process.listeners.tls_context import openssl_name
+from headrace.node.process.settings.settings import CannotStart
+from headrace.node.serving.authentication.certificate_names import (
     MalformedCertificate,
     alternative_names_of,
 )
 from tests.patience import until
 from tests.sockets.server.a_secured_server import LASTS, Certificates, SecuredServer, ask, is_closed
-from tests.unit.serving.conversation import frame
+from tests.unit.node.serving.conversation import frame
 
 API_VERSIONS = 18
 ASK_VERSIONS = frame(API_VERSIONS, 0)

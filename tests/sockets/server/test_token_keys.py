@@ -15,10 +15,10 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from headrace.metadata.config_definitions.definition import BadValue
-from headrace.server.listeners import token_keys
-from headrace.server.listeners.token_keys import TokenKeys
-from headrace.server.settings.settings import CannotStart
+from headrace.node.metadata.config_definitions.definition import BadValue
+from headrace.node.process.listeners import token_keys
+from headrace.node.process.listeners.token_keys import TokenKeys
+from headrace.node.process.settings.settings import CannotStart
 from tests.patience import until
 from tests.sockets.server.a_secured_server import SecuredServer
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace import App, Message, Publish, Retry
-from headrace.replication.replica import Replica
+from headrace.node.replication.replica import Replica
 from headrace.testing import TestApp
 
 pytestmark = pytest.mark.integration

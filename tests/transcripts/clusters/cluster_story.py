@@ -16,9 +16,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from headrace.metadata.image import PartitionImage
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import (
+from headrace.node.metadata.image import PartitionImage
+from headrace.node.simulator.cluster.consumers import values_in
+from headrace.node.simulator.cluster.scripts import OFFSETS
+from headrace.node.simulator.cluster.transactions import BY_NAME, offset_request, offsets_of
+from headrace.node.simulator.whole_nodes import CLIENTS, CLUSTER_ID, Cluster, Member
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import (
     add_raft_voter,
     create_topics,
     elect_leaders,
@@ -27,11 +31,7 @@ from headrace.protocol.messages import (
     produce,
     remove_raft_voter,
 )
-from headrace.protocol.record_batch import Record, build
-from headrace.simulator.cluster.consumers import values_in
-from headrace.simulator.cluster.scripts import OFFSETS
-from headrace.simulator.cluster.transactions import BY_NAME, offset_request, offsets_of
-from headrace.simulator.whole_nodes import CLIENTS, CLUSTER_ID, Cluster, Member
+from headrace.wire.protocol.record_batch import Record, build
 from tests.transcripts.text_story import Phrases, milliseconds, numbers, tell_story
 
 TOPIC, GROUP = "orders", "billing"

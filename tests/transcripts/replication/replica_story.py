@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headrace.metadata.image import PartitionImage
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.record_batch import Record, build
+from headrace.node.metadata.image import PartitionImage
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.record_batch import Record, build
 from tests.transcripts.text_story import Phrases, milliseconds, numbers, tell_story
-from tests.unit.replication.checkers import content
-from tests.unit.replication.nodes import WALL_MS, Answer, BrokerNode
-from tests.unit.replication.weather import CONTROLLER
-from tests.unit.replication.world import BROKERS, Client, World
+from tests.unit.node.replication.checkers import content
+from tests.unit.node.replication.nodes import WALL_MS, Answer, BrokerNode
+from tests.unit.node.replication.weather import CONTROLLER
+from tests.unit.node.replication.world import BROKERS, Client, World
 
 NOT_YET = "no answer yet"
 

@@ -29,7 +29,7 @@ from headrace.app.retry import Retry, TryLater
 from headrace.app.subscription import Subscription
 from headrace.client.consumer.fetched import headers_of
 from headrace.client.records import Outgoing
-from headrace.contract.headers import DELIVER_AT
+from headrace.wire.contract.headers import DELIVER_AT
 
 TOPIC, GROUP, WORKER = "orders", "billing", "host/1"
 MOST_OUT = 4  # slots

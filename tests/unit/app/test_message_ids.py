@@ -13,7 +13,7 @@ from headrace.app.once.message_ids import (
     sent_id,
     was_this,
 )
-from headrace.contract.headers import MESSAGE_ID, SOURCE
+from headrace.wire.contract.headers import MESSAGE_ID, SOURCE
 
 TOPIC_ID = "vPeOCWypqUOSepEvx0cbog"
 

@@ -12,12 +12,12 @@ import typer
 
 from headrace.cli.failure import Failure
 from headrace.cli.node.segment import check, repair
-from headrace.consensus.metadata_recovery import UnusableMetadata
+from headrace.node.consensus.metadata_recovery import UnusableMetadata
+from headrace.node.process.folders.real_disk import FolderLock
 from headrace.operations.files.damage.bit_search import mended
-from headrace.protocol.record_batch import Record, build
-from headrace.server.folders.real_disk import FolderLock
-from tests.unit.broker.folders.failing_folder import TwoFolders
-from tests.unit.broker.rig import Rig
+from headrace.wire.protocol.record_batch import Record, build
+from tests.unit.node.broker.folders.failing_folder import TwoFolders
+from tests.unit.node.broker.rig import Rig
 
 METADATA = "__cluster_metadata-0"
 FIRST_LOG = "00000000000000000000.log"

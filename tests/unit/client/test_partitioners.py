@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.client.producer.partitioners import RoundRobin, Sticky, murmur2, resolved
-from headrace.protocol import java_hash
+from headrace.wire.protocol import java_hash
 
 
 @given(st.binary(max_size=40), st.integers(1, 100))

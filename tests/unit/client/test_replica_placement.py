@@ -12,7 +12,7 @@ from headrace.client.admin.placement.replica_placement import more_replicas
 from headrace.client.admin.placement.replicas import PartitionReplicas
 from headrace.client.errors import ClientError
 from headrace.client.records import TopicPartition
-from headrace.protocol.messages.describe_cluster import DescribeClusterBroker
+from headrace.wire.protocol.messages.describe_cluster import DescribeClusterBroker
 
 
 def partition(number: int, *replicas: int, isr: tuple[int, ...] | None = None) -> PartitionReplicas:

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from headrace.client.admin.unread import CLOSE, FETCHED_BYTES, UnreadCounter
-from headrace.protocol.control_records import end_txn_batch
-from headrace.protocol.messages import fetch, list_offsets
-from headrace.protocol.record_batch import Record, build
+from headrace.wire.protocol.control_records import end_txn_batch
+from headrace.wire.protocol.messages import fetch, list_offsets
+from headrace.wire.protocol.record_batch import Record, build
 
 PLACE = ("orders", 0)
 BROKER = SimpleNamespace(host="127.0.0.1", port=9092)

@@ -1,6 +1,6 @@
 """Whole nodes in one process for stories; the simulator runs the same ones under faults."""
 
-from headrace.simulator.whole_nodes import (
+from headrace.node.simulator.whole_nodes import (
     CLIENTS,
     CLUSTER_ID,
     CONTROLLERS,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from headrace.metadata.image import MetadataImage, PartitionImage
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import (
+from headrace.node.metadata.image import MetadataImage, PartitionImage
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import (
     alter_client_quotas,
     create_topics,
     describe_cluster,

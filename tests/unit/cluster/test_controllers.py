@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import describe_quorum, metadata
-from headrace.protocol.messages.no_op_record import NoOpRecord
-from headrace.serving.api import WaitingRequest
+from headrace.node.serving.api import WaitingRequest
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import describe_quorum, metadata
+from headrace.wire.protocol.messages.no_op_record import NoOpRecord
 from tests.unit.cluster.harness import CLIENTS, CONTROLLERS, Cluster, Member
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import (
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import (
     consumer_group_heartbeat,
     create_topics,
     find_coordinator,
@@ -14,10 +14,13 @@ from headrace.protocol.messages import (
     offset_commit,
     sync_group,
 )
-from headrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from tests.unit.broker.cluster.brokers_by_hand import OFFSETS, STATE, leader_of
-from tests.unit.broker.transactions.transaction_rig import TransactionalProducer, TransactionRig
+from headrace.wire.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.unit.cluster.harness import CLIENTS, Cluster
+from tests.unit.node.broker.cluster.brokers_by_hand import OFFSETS, STATE, leader_of
+from tests.unit.node.broker.transactions.transaction_rig import (
+    TransactionalProducer,
+    TransactionRig,
+)
 
 # A broker that falls silent is fenced after 9 s; then others lead.
 WITHIN_MS = 30_000

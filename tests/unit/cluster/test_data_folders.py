@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from headrace.metadata.image import UNASSIGNED_DIRECTORY
-from headrace.protocol.messages import describe_log_dirs, produce
-from headrace.protocol.record_batch import Record, build
+from headrace.node.metadata.image import UNASSIGNED_DIRECTORY
+from headrace.wire.protocol.messages import describe_log_dirs, produce
+from headrace.wire.protocol.record_batch import Record, build
 from tests.unit.cluster.harness import CLIENTS, FOLDER, Member
 from tests.unit.cluster.test_replicas import Replicated
 

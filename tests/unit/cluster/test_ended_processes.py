@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from headrace.controller.members.broker_heartbeats import (
+from headrace.environment import Address
+from headrace.node.controller.members.broker_heartbeats import (
     FOUND_WITHIN_MS,
     LATE_AFTER_MS,
     BrokerSessions,
 )
-from headrace.environment import Address
-from headrace.metadata.image import BrokerImage, MetadataImage
-from headrace.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from headrace.node.metadata.image import BrokerImage, MetadataImage
+from headrace.wire.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from tests.unit.cluster.harness import Member
 from tests.unit.cluster.test_brokers import SESSION_MS, Story
 

@@ -8,11 +8,15 @@ from typing import Any
 import pytest
 
 from headrace.environment import Now
-from headrace.metadata.features import SUPPORTED_FEATURES
-from headrace.node.served import NOT_FOR_CLIENTS
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.framing import decode_response, encode_request
-from headrace.protocol.messages import (
+from headrace.node.assembly.served import NOT_FOR_CLIENTS
+from headrace.node.metadata.features import SUPPORTED_FEATURES
+from headrace.node.serving.api import Call, ClosesConnection
+from headrace.node.serving.envelopes import enclose
+from headrace.node.serving.principal import ANONYMOUS, Principal
+from headrace.node.serving.session import Session
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.framing import decode_response, encode_request
+from headrace.wire.protocol.messages import (
     allocate_producer_ids,
     alter_partition,
     assign_replicas_to_dirs,
@@ -23,13 +27,9 @@ from headrace.protocol.messages import (
     fetch,
     unregister_broker,
 )
-from headrace.serving.api import Call, ClosesConnection
-from headrace.serving.envelopes import enclose
-from headrace.serving.principal import ANONYMOUS, Principal
-from headrace.serving.session import Session
-from tests.unit.broker.rig import read_piece
 from tests.unit.cluster.harness import CLIENTS, CONTROLLERS, Member
 from tests.unit.cluster.test_brokers import Story
+from tests.unit.node.broker.rig import read_piece
 
 MALLORY = Principal("User", "mallory")
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -88,7 +88,7 @@ def asks(
 
 
 def messages_of(name: str) -> Any:
-    return importlib.import_module(f"headrace.protocol.messages.{name}")
+    return importlib.import_module(f"headrace.wire.protocol.messages.{name}")
 
 
 def empty_request(messages: Any) -> Any:

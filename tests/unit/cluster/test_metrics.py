@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.server.metrics.node_families import quorum_families
-from headrace.server.metrics.replica_metrics import replica_families
+from headrace.node.process.metrics.node_families import quorum_families
+from headrace.node.process.metrics.replica_metrics import replica_families
 from tests.unit.cluster.harness import Member
 from tests.unit.cluster.test_replicas import Replicated
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import fetch, produce
-from headrace.protocol.record_batch import Record, build, headers_in, walk
-from headrace.storage.checkpoints import CLEAN_SHUTDOWN, RECOVERY_POINTS
+from headrace.node.storage.checkpoints import CLEAN_SHUTDOWN, RECOVERY_POINTS
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import fetch, produce
+from headrace.wire.protocol.record_batch import Record, build, headers_in, walk
 from tests.unit.cluster.harness import CLIENTS, FOLDER, Cluster, Member
 
 TOPIC = "orders"

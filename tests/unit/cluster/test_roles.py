@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from headrace.protocol.errors import ErrorCode
+from headrace.wire.protocol.errors import ErrorCode
 from tests.unit.cluster.harness import FOLDER, Cluster
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from headrace.consensus.first_files import METADATA_FOLDER
-from headrace.consensus.voters import Voter
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import add_raft_voter, remove_raft_voter
-from headrace.protocol.messages.no_op_record import NoOpRecord
-from headrace.storage.log_folder import STRAY
+from headrace.node.consensus.first_files import METADATA_FOLDER
+from headrace.node.consensus.voters import Voter
+from headrace.node.storage.log_folder import STRAY
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import add_raft_voter, remove_raft_voter
+from headrace.wire.protocol.messages.no_op_record import NoOpRecord
 from tests.unit.cluster.harness import CLIENTS, CLUSTER_ID, FOLDER, Cluster, Member, voter
 
 

@@ -4,9 +4,9 @@ import json
 from collections import Counter
 from itertools import islice
 
-from headrace.contract.tracking import KINDS
 from headrace.pipelines.shipped.generator import DAY_MS, generate, moved
 from headrace.services.tracking.events import read
+from headrace.wire.contract.tracking import KINDS
 
 BEGIN_MS = 1_767_225_600_000  # 2026-01-01
 

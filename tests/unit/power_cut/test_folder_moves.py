@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from headrace.environment import Now
-from headrace.protocol.messages import alter_replica_log_dirs
-from headrace.simulator.disk import Names, VirtualDisk
-from tests.unit.broker.rig import START_MS, Randomness, Rig, values_in
+from headrace.node.simulator.disk import Names, VirtualDisk
+from headrace.wire.protocol.messages import alter_replica_log_dirs
+from tests.unit.node.broker.rig import START_MS, Randomness, Rig, values_in
 
 RECORDS = 12
 LOOKS = 12

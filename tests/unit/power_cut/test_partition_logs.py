@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from headrace.environment import Now
-from headrace.simulator.disk import VirtualDisk
-from headrace.storage.durability.open_files import OpenFiles
-from headrace.storage.durability.unwritten import Unwritten
-from tests.unit.storage.a_log import NOW, ALog
+from headrace.node.simulator.disk import VirtualDisk
+from headrace.node.storage.durability.open_files import OpenFiles
+from headrace.node.storage.durability.unwritten import Unwritten
+from tests.unit.node.storage.a_log import NOW, ALog
 
 # `make soak` asks for more by POWER_CUTS.
 SEEDS = int(os.environ.get("POWER_CUTS", "12"))

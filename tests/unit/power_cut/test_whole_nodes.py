@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.simulator.disk import Names
+from headrace.node.simulator.disk import Names
 from tests.unit.power_cut.whole_node import (
     COMPACTED,
     PARTITIONS,

@@ -17,13 +17,16 @@ from random import Random
 from typing import Any
 
 from headrace.environment import Now
-from headrace.protocol import record_batch
-from headrace.protocol.messages import delete_records
-from headrace.simulator.disk import Names, VirtualDisk
-from headrace.storage.compaction.compaction import clean
-from tests.unit.broker.groups.group_rig import GroupRig
-from tests.unit.broker.rig import START_MS
-from tests.unit.broker.transactions.transaction_rig import TransactionalProducer, TransactionRig
+from headrace.node.simulator.disk import Names, VirtualDisk
+from headrace.node.storage.compaction.compaction import clean
+from headrace.wire.protocol import record_batch
+from headrace.wire.protocol.messages import delete_records
+from tests.unit.node.broker.groups.group_rig import GroupRig
+from tests.unit.node.broker.rig import START_MS
+from tests.unit.node.broker.transactions.transaction_rig import (
+    TransactionalProducer,
+    TransactionRig,
+)
 
 DATA = Path("/data")
 PLAIN, COMPACTED, TRANSACTIONAL = "orders", "state", "payments"

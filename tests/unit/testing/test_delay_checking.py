@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headrace.contract import headers
+from headrace.wire.contract import headers
 from tests.soak.delay_checking import Taken, judge
 
 MINUTE = 60_000

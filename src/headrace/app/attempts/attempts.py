@@ -23,8 +23,8 @@ from headrace.app.once.message_ids import remembered_as
 from headrace.app.retry import AttemptTimedOut
 from headrace.app.worker.subscription_runner import SubscriptionRunner
 from headrace.client.records import HeaderList, Outgoing
-from headrace.contract import confirmations
-from headrace.contract.headers import CONFIRM
+from headrace.wire.contract import confirmations
+from headrace.wire.contract.headers import CONFIRM
 
 Written = list[Outgoing[Any, Any]]
 MakeSafe = Callable[[Written], Awaitable[None]]

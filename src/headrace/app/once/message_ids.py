@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 
 from headrace.client.records import HeaderList
-from headrace.contract.headers import MESSAGE_ID, SOURCE, SOURCE_TOPIC_ID
+from headrace.wire.contract.headers import MESSAGE_ID, SOURCE, SOURCE_TOPIC_ID
 
 # A place, with or without the topic's id; behind a "~" follows what publishing adds.
 _PLACE = re.compile(r"[A-Za-z0-9._-]+/\d+/\d+(?:@[A-Za-z0-9_-]{22})?(?:~.*)?", re.ASCII | re.DOTALL)

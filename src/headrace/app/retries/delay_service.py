@@ -23,7 +23,7 @@ from headrace.client.connection import ClientSettings
 from headrace.client.delay.delayed_topics import DelayedTopics
 from headrace.client.delay.instances import DelayInstances, NoDelayService
 from headrace.client.errors import ClientError
-from headrace.contract import delay_login
+from headrace.wire.contract import delay_login
 
 log = logging.getLogger("headrace.app")
 

@@ -16,7 +16,7 @@ from headrace.app.subscription import Subscription
 from headrace.client.admin.topics import Topics
 from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError, NoSuchTopic
-from headrace.contract import confirmations
+from headrace.wire.contract import confirmations
 
 log = logging.getLogger("headrace.app")
 

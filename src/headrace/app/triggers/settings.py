@@ -28,7 +28,7 @@ from typing import Any
 
 from headrace.app.triggers.filters import Filter, FilterRefused
 from headrace.app.triggers.http_target import checked_url
-from headrace.contract import durations
+from headrace.wire.contract import durations
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,100}")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")

@@ -22,7 +22,7 @@ from headrace.client.records import HeaderList
 from headrace.client.share.acquired_records import ShareRecord
 from headrace.client.share.delivery_limit import raised_delivery_limit
 from headrace.client.share.share_consumer import ShareConsumer
-from headrace.protocol.uuids import to_text
+from headrace.wire.protocol.uuids import to_text
 
 log = logging.getLogger("headrace.app")
 

@@ -11,8 +11,8 @@ from headrace.cli import output
 from headrace.cli.failure import Failure
 from headrace.cli.options.cluster_options import At, Json, cluster_options
 from headrace.cli.options.local_folder import local_folder
-from headrace.contract.logs import LEVELS, TOPIC
-from headrace.contract.tracking import time_text
+from headrace.wire.contract.logs import LEVELS, TOPIC
+from headrace.wire.contract.tracking import time_text
 
 if TYPE_CHECKING:
     from headrace.services.shipping.search import Found, Wanted
@@ -156,7 +156,7 @@ def _tell(found: Found, as_json: bool) -> None:
 
 
 def _level(word: str | None) -> str | None:
-    from headrace.contract.logs import level_of
+    from headrace.wire.contract.logs import level_of
 
     if word is None:
         return None
@@ -168,8 +168,8 @@ def _level(word: str | None) -> str | None:
 def _moment(text: str | None) -> int | None:
     import time
 
-    from headrace.contract import durations
     from headrace.services.shipping.moments import moment_ms
+    from headrace.wire.contract import durations
 
     if text is None:
         return None

@@ -13,10 +13,10 @@ from headrace.cli.failure import Failure
 from headrace.cli.options.cluster_options import At, Json, cluster_options
 from headrace.cli.options.listen_address import address_of
 from headrace.cli.options.log_level import LogLevel
-from headrace.contract import durations
 from headrace.foreign_text import escaped_bytes
 from headrace.log_lines import log_to_stderr
 from headrace.operations import outboxes
+from headrace.wire.contract import durations
 
 if TYPE_CHECKING:
     from headrace.services.outbox.store import ParkedRow, Store

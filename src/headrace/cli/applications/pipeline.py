@@ -17,7 +17,6 @@ from headrace.cli.options.cluster_options import At, Json, cluster_options
 from headrace.cli.options.key_values import key_values
 from headrace.cli.options.listen_address import under_older_name
 from headrace.cli.options.local_folder import local_folder
-from headrace.contract import durations
 from headrace.operations.pipelines import facts_of
 from headrace.pipelines.declaration import NAME
 from headrace.pipelines.failure import PipelineError
@@ -26,6 +25,7 @@ from headrace.pipelines.spark.session import ZONE, start
 from headrace.pipelines.stream import folder as folders
 from headrace.pipelines.stream import span as spans
 from headrace.pipelines.stream.folder import Folder
+from headrace.wire.contract import durations
 
 if TYPE_CHECKING:
     from headrace.cli.applications.pipeline_bar import Bar

@@ -21,10 +21,10 @@ from headrace.cli.failure import Failure
 from headrace.cli.options.cluster_options import At, Json, cluster_options
 from headrace.cli.options.listen_address import address_of
 from headrace.cli.options.local_folder import local_folder
-from headrace.contract import logs as log_contract
-from headrace.contract import metrics as metric_contract
 from headrace.installation import how_to_add
 from headrace.private_files import state_folder
+from headrace.wire.contract import logs as log_contract
+from headrace.wire.contract import metrics as metric_contract
 
 if TYPE_CHECKING:
     from headrace.services.shipping.shipper import Shipper

@@ -185,7 +185,7 @@ def _write(
 def _say_what_is_too_old(cluster: ClientSettings, past_ms: int) -> None:
     """Of topics that were there before: a broker deletes what is older than their retention."""
     from headrace.client.admin.topics import Topics
-    from headrace.contract.tracking import KINDS
+    from headrace.wire.contract.tracking import KINDS
 
     for topic in (kind.topic for kind in KINDS.values()):
         keeps_ms = int(Topics(cluster).settings_of(topic)["retention.ms"].value)
@@ -223,7 +223,7 @@ def _day_ms(text: str) -> int:
 
 def _connections(wanted: int) -> int:
     """As many as this process may have, and some descriptors for the rest of it."""
-    from headrace.server.folders.real_disk import raise_open_files_limit
+    from headrace.node.process.folders.real_disk import raise_open_files_limit
 
     allowed = max(1, raise_open_files_limit() - OTHER_DESCRIPTORS)
     if allowed < wanted:

@@ -19,7 +19,7 @@ from headrace.cli.options.cluster_options import At, Json, cluster_options
 from headrace.client.admin.acl_kits import FOR_CONSUMERS, FOR_PRODUCERS
 from headrace.client.admin.acls import Acl, AclFilter, Acls, number, word
 from headrace.client.errors import ClientError
-from headrace.protocol.acls import (
+from headrace.wire.protocol.acls import (
     CLUSTER_NAME,
     OPERATIONS_ON,
     WILDCARD,

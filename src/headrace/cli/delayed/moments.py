@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import typer
 
-from headrace.contract import durations
+from headrace.wire.contract import durations
 
 # Beyond what Python's datetime can show; nothing is due then.
 LAST_SHOWN_MS = 253_402_300_799_999

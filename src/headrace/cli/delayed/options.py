@@ -10,7 +10,7 @@ import typer
 from headrace.cli.delayed.moments import moment_ms
 from headrace.client.delay.schedules import TOO_LONG, When, require_understood, schedule_headers
 from headrace.client.errors import Misuse
-from headrace.contract import durations
+from headrace.wire.contract import durations
 
 Delay = Annotated[
     str | None,

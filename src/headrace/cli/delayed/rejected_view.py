@@ -9,9 +9,9 @@ from headrace.cli import output
 from headrace.cli.delayed.moments import clock
 from headrace.client.connection import ClientSettings
 from headrace.client.lookup.record_reader import RecordReader
-from headrace.contract.delay_topics import rejected_of
 from headrace.foreign_text import escaped_bytes
 from headrace.operations.delayed import RejectedMessage, rejected_message
+from headrace.wire.contract.delay_topics import rejected_of
 
 
 def rows_of(cluster: ClientSettings, topic: str) -> list[dict[str, Any]]:

@@ -9,9 +9,9 @@ from dataclasses import asdict
 from typing import Any
 
 from headrace.cli import output
-from headrace.contract import durations
 from headrace.operations.delayed import DelayReport, Lateness, latest_of
 from headrace.operations.partition_runs import run_in_digits, runs_of
+from headrace.wire.contract import durations
 
 PERCENTILES = (50.0, 99.0, 99.9)
 NOBODY = "no instance yet"

@@ -11,14 +11,14 @@ from typing import Any
 
 import headrace
 from headrace.cli.failure import Failure
-from headrace.server.local_cluster.cluster import (
+from headrace.node.process.local_cluster.cluster import (
     MOST_BROKERS,
     OpenCluster,
     Wanted,
     open_cluster,
     run,
 )
-from headrace.server.local_cluster.parent import ClusterFailed
+from headrace.node.process.local_cluster.parent import ClusterFailed
 
 
 def start_cluster(

@@ -13,22 +13,22 @@ from typing import Annotated
 
 import typer
 
-from headrace.broker.folders.identity import Identity
 from headrace.cli import output
 from headrace.cli.failure import Failure
 from headrace.cli.options.cluster_options import Json
 from headrace.cli.options.key_values import key_values
 from headrace.cli.options.local_folder import local_folder
-from headrace.protocol import uuids
-from headrace.server.folders.folder_format import (
+from headrace.node.broker.folders.identity import Identity
+from headrace.node.process.folders.folder_format import (
     format_folder,
     format_other_folders,
     initial_controllers,
     levels_of,
 )
-from headrace.server.folders.folder_locks import FolderLocks
-from headrace.server.folders.real_disk import RealDisk
-from headrace.server.settings.settings import CannotStart, Settings, load_settings
+from headrace.node.process.folders.folder_locks import FolderLocks
+from headrace.node.process.folders.real_disk import RealDisk
+from headrace.node.process.settings.settings import CannotStart, Settings, load_settings
+from headrace.wire.protocol import uuids
 
 app = typer.Typer(add_completion=False, **output.LOOK)
 

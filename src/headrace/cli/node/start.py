@@ -22,12 +22,12 @@ from headrace.cli import output
 from headrace.cli.failure import Failure
 from headrace.cli.options.key_values import key_values
 from headrace.cli.options.local_folder import local_folder
+from headrace.node.process import main as server_main
+from headrace.node.process.folders.real_disk import RealDisk
+from headrace.node.process.local_cluster.plan import lives_in, read_plan
+from headrace.node.process.server import DiskFailed, Server
+from headrace.node.process.settings.settings import CannotStart, load_settings
 from headrace.private_files import keep_new_files_private
-from headrace.server import main as server_main
-from headrace.server.folders.real_disk import RealDisk
-from headrace.server.local_cluster.plan import lives_in, read_plan
-from headrace.server.server import DiskFailed, Server
-from headrace.server.settings.settings import CannotStart, load_settings
 
 app = typer.Typer(add_completion=False, **output.LOOK)
 
@@ -146,7 +146,7 @@ def start(
     folder = named[0]
     if (brokers or 1) > 1 or (config is None and lives_in(folder)):
         from headrace.cli.node.cluster_start import start_cluster
-        from headrace.server.local_cluster.cluster import Wanted
+        from headrace.node.process.local_cluster.cluster import Wanted
 
         if http is not None:
             raise Failure(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from headrace.contract.addresses import address_in
+from headrace.wire.contract.addresses import address_in
 
 
 def local_folder(given: str | Path) -> Path:

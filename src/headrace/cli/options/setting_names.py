@@ -34,7 +34,7 @@ def explained_settings(names: Iterable[str]) -> Iterator[None]:
     except ClientError as refusal:
         if refusal.code != "INVALID_CONFIG":
             raise
-        from headrace.metadata.config_definitions import TOPIC_SETTINGS
+        from headrace.node.metadata.config_definitions import TOPIC_SETTINGS
 
         for name in names:
             if name not in TOPIC_SETTINGS:

@@ -29,11 +29,11 @@ from headrace.client.delay.delayed_topics import DelayedTopics
 from headrace.client.delay.instances import DelayInstances
 from headrace.client.delay.schedules import When
 from headrace.client.producer.producer import Producer
-from headrace.contract import headers as contract_headers
-from headrace.contract.delay_topics import GROUP
 from headrace.installation import how_to_add
 from headrace.operations.delayed import LOOK_AGAIN_S, report_of, waiting_message
 from headrace.private_files import keep_new_files_private
+from headrace.wire.contract import headers as contract_headers
+from headrace.wire.contract.delay_topics import GROUP
 
 app = typer.Typer(
     help="Delayed messages: enable them for topics, list, show, cancel, reschedule.",

@@ -20,7 +20,7 @@ import typer
 
 from headrace.cli.failure import Failure
 from headrace.client.admin.groups import Move, Place
-from headrace.contract import durations
+from headrace.wire.contract import durations
 
 STDIN = Path("-")
 

@@ -20,8 +20,8 @@ from headrace.client.admin.placement.replicas import PartitionReplicas, Replicas
 from headrace.client.delay.delayed_topics import DelayedTopics
 from headrace.client.errors import ClientError
 from headrace.client.records import TopicPartition
-from headrace.contract.companions import with_companions
 from headrace.operations.topics import TopicGroups, grouped
+from headrace.wire.contract.companions import with_companions
 
 app = typer.Typer(
     help="List, describe, create, alter and delete topics.",

@@ -21,13 +21,13 @@ from headrace.client.admin.transactional_ids import (
     TransactionSummary,
 )
 from headrace.client.once.hanging import OpenInPartition, hanging
-from headrace.contract import durations
 from headrace.operations.transactions import (
     OPEN_STATES,
     abort_hanging,
     hanging_in,
     open_transaction,
 )
+from headrace.wire.contract import durations
 
 app = typer.Typer(
     help="List, describe and abort transactions.",

@@ -23,18 +23,18 @@ from pathlib import Path
 
 from headrace.cli.failure import Failure
 from headrace.cli.secured.certificates import Authority
-from headrace.contract import delay_login
-from headrace.metadata.config_definitions.authorizer import (
+from headrace.node.metadata.config_definitions.authorizer import (
     AUTHORIZER_CLASS,
     STANDARD_AUTHORIZER,
     SUPER_USERS,
 )
-from headrace.serving.authentication.scram import (
+from headrace.node.serving.authentication.scram import (
     MECHANISMS,
     USUAL_ITERATIONS,
     USUAL_SALT_BYTES,
     credential_of,
 )
+from headrace.wire.contract import delay_login
 
 AUTHORITY_LASTS = timedelta(days=3650)
 SERVER_LASTS = timedelta(days=825)  # what Apple's and others' clients take at most
@@ -125,7 +125,7 @@ def lines(settings: dict[str, object]) -> str:
 
 
 def first_user(name: str, password: str) -> str:
-    """As `server/settings/first_users.py` reads it."""
+    """As `node/process/settings/first_users.py` reads it."""
     kept = []
     for kind, mechanism in MECHANISMS.items():
         salt = secrets.token_bytes(USUAL_SALT_BYTES)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.client.admin.acls import number, word
-from headrace.protocol.acls import (
+from headrace.wire.protocol.acls import (
     CLUSTER_NAME,
     OPERATIONS_ON,
     WILDCARD,

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from headrace.client.connection import ClientSettings, reach
 from headrace.client.errors import ClientError
 from headrace.client.wire import Wire, require_no_error
-from headrace.protocol.acls import Operation, PatternType, Permission, ResourceType
-from headrace.protocol.messages import create_acls, delete_acls, describe_acls
+from headrace.wire.protocol.acls import Operation, PatternType, Permission, ResourceType
+from headrace.wire.protocol.messages import create_acls, delete_acls, describe_acls
 
 # In one request; the brokers of a cluster take 10,000 changes at a time.
 MOST_AT_ONCE = 1_000

@@ -20,9 +20,9 @@ from headrace.client.connection import ClientSettings, reach
 from headrace.client.errors import ClientError, explain, kafka_error
 from headrace.client.records import TopicPartition
 from headrace.client.wire import Wire, require_no_error, wire_if_it_answers, wire_to_any
-from headrace.protocol.messages import describe_log_dirs, describe_quorum
-from headrace.protocol.messages import incremental_alter_configs as alter
-from headrace.protocol.uuids import to_text
+from headrace.wire.protocol.messages import describe_log_dirs, describe_quorum
+from headrace.wire.protocol.messages import incremental_alter_configs as alter
+from headrace.wire.protocol.uuids import to_text
 
 SET, DELETE = AlterConfigOpType.SET.value, AlterConfigOpType.DELETE.value
 METADATA_TOPIC = "__cluster_metadata"

@@ -21,7 +21,7 @@ from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError, explain, kafka_error
 from headrace.client.records import TopicPartition
 from headrace.client.wire import require_no_error
-from headrace.protocol.messages import describe_cluster
+from headrace.wire.protocol.messages import describe_cluster
 
 CONFIGS_AT_ONCE = 500
 # A controller fetches at least every half second; one that is no broker is never fenced.

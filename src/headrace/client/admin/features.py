@@ -13,7 +13,7 @@ from headrace.client.admin.share_groups import ShareGroups
 from headrace.client.connection import ClientSettings, reach
 from headrace.client.errors import ClientError
 from headrace.client.wire import require_no_error, wire_to_any
-from headrace.protocol.messages import (
+from headrace.wire.protocol.messages import (
     api_versions,
     share_fetch,
     streams_group_heartbeat,

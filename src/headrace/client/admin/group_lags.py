@@ -19,8 +19,8 @@ from headrace.client.admin.unread import Unread, UnreadCounter, Wires
 from headrace.client.connection import ClientSettings, addresses, reach
 from headrace.client.errors import ClientError
 from headrace.client.wire import Wire
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import find_coordinator, offset_fetch
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import find_coordinator, offset_fetch
 
 Address = tuple[str, int]
 Place = tuple[str, int]  # topic, partition

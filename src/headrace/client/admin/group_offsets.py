@@ -12,7 +12,7 @@ from headrace.client.connection import ClientSettings, reach
 from headrace.client.errors import ClientError, explain, kafka_error
 from headrace.client.records import TopicPartition
 from headrace.client.wire import Wire, require_no_error
-from headrace.protocol.messages import offset_delete as messages
+from headrace.wire.protocol.messages import offset_delete as messages
 
 
 def delete_offsets(

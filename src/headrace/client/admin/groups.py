@@ -34,7 +34,7 @@ from headrace.client.admin.unread import Unread, unread
 from headrace.client.connection import ClientSettings, reach
 from headrace.client.errors import NO_LONGER_OURS, ClientError, NoSuchTopic, explain, kafka_error
 from headrace.client.wire import Wire, require_no_error
-from headrace.protocol.messages import list_groups
+from headrace.wire.protocol.messages import list_groups
 
 Place = tuple[str, int]  # topic, partition
 

@@ -8,7 +8,7 @@ from headrace.client.connection import ClientSettings, reach
 from headrace.client.errors import ClientError, NoSuchTopic
 from headrace.client.records import TopicPartition
 from headrace.client.wire import Wire, require_no_error
-from headrace.protocol.messages import describe_producers
+from headrace.wire.protocol.messages import describe_producers
 
 
 @dataclass(slots=True)

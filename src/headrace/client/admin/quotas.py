@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from headrace.client.connection import ClientSettings, reach
 from headrace.client.wire import Wire, require_no_error
-from headrace.protocol.messages import alter_client_quotas, describe_client_quotas
+from headrace.wire.protocol.messages import alter_client_quotas, describe_client_quotas
 
 TYPES = ("user", "client-id", "ip")
 LIMITS = (

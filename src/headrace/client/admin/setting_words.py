@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from headrace.client.connection import ClientSettings
 from headrace.client.wire import Wire, require_no_error
-from headrace.protocol.messages import describe_configs as messages
+from headrace.wire.protocol.messages import describe_configs as messages
 
 TOPIC = 2  # a kind of resource
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
 from headrace.client.wire import Wire, require_no_error, wire_to_any
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import (
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import (
     alter_share_group_offsets,
     describe_share_group_offsets,
     find_coordinator,

@@ -26,7 +26,7 @@ from confluent_kafka.admin import (
 
 from headrace.client.connection import ClientSettings, reach
 from headrace.client.errors import NOT_LED_YET, ClientError, NoSuchTopic, explain, kafka_error
-from headrace.contract.delay_topics import companions_of
+from headrace.wire.contract.delay_topics import companions_of
 
 BROKER_DECIDES = -1  # partitions or replication left to the cluster's own default
 

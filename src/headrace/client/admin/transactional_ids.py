@@ -17,8 +17,8 @@ from typing import TypeVar
 from headrace.client.connection import ClientSettings, reach
 from headrace.client.errors import ClientError, NoSuchTopic
 from headrace.client.wire import Wire
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import (
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import (
     describe_producers,
     describe_transactions,
     find_coordinator,

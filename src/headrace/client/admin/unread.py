@@ -25,9 +25,9 @@ from typing import Any, TypeVar
 from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
 from headrace.client.wire import Wire
-from headrace.protocol.errors import ErrorCode, MalformedMessage
-from headrace.protocol.messages import fetch, list_offsets
-from headrace.protocol.record_batch.header import HEADER_SIZE, BatchHeader, read_header
+from headrace.wire.protocol.errors import ErrorCode, MalformedMessage
+from headrace.wire.protocol.messages import fetch, list_offsets
+from headrace.wire.protocol.record_batch.header import HEADER_SIZE, BatchHeader, read_header
 
 Address = tuple[str, int]
 Place = tuple[str, int]  # topic, partition

@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 from headrace.client.connection import ClientSettings, reach
 from headrace.client.errors import ClientError, explain, kafka_error
 from headrace.client.wire import Wire, require_no_error
-from headrace.protocol.messages import describe_user_scram_credentials as messages
+from headrace.wire.protocol.messages import describe_user_scram_credentials as messages
 
 MECHANISMS = {
     "SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256,

@@ -24,7 +24,7 @@ from headrace.client.errors import (
 )
 from headrace.client.records import HeaderList, K, Record, TopicPartition, V
 from headrace.client.serializers import Deserializer
-from headrace.contract.headers import UNREADABLE
+from headrace.wire.contract.headers import UNREADABLE
 
 RECORDS_PER_FETCH = 500
 # For those who pass records on as librdkafka has them.

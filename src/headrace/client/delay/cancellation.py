@@ -19,8 +19,8 @@ from headrace.client.consumer.consumer import Consumer
 from headrace.client.errors import ClientError
 from headrace.client.producer.producer import Producer
 from headrace.client.records import Record, Sent, TopicPartition
-from headrace.contract import headers
-from headrace.contract.delay_topics import outcomes_of
+from headrace.wire.contract import headers
+from headrace.wire.contract.delay_topics import outcomes_of
 
 LONGEST_POLL_S = 0.5
 

@@ -22,8 +22,8 @@ from headrace.client.delay.instances import DelayInstances
 from headrace.client.delay.registry import no_topic_to_delay, not_delayed, registrations
 from headrace.client.errors import ClientError, sentence
 from headrace.client.producer.record_writer import RecordWriter
-from headrace.contract import delay_topics
-from headrace.contract.delay_topics import Registration
+from headrace.wire.contract import delay_topics
+from headrace.wire.contract.delay_topics import Registration
 
 # Pending records are the state: neither age nor size may delete them. Their time counts from when
 # the broker appended them, so that a producer's wrong clock delays nothing.

@@ -21,7 +21,7 @@ from headrace.client.connection import ClientSettings, reach
 from headrace.client.delay.registry import registrations
 from headrace.client.delay.window_token import token_for
 from headrace.client.errors import ClientError
-from headrace.contract.delay_topics import GROUP
+from headrace.wire.contract.delay_topics import GROUP
 
 LARGEST_ANSWER_BYTES = 256 << 20
 # From the first delayed topic of a node until its service is in its group: a process starts, joins.

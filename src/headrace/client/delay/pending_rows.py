@@ -14,7 +14,7 @@ from typing import Any
 from headrace.client.delay.schedules import When
 from headrace.client.producer.delivery import Delivery
 from headrace.client.producer.producer import Producer
-from headrace.contract import headers
+from headrace.wire.contract import headers
 
 
 def field_bytes(row: Mapping[str, Any], name: str) -> bytes | None:

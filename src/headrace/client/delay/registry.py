@@ -13,9 +13,9 @@ import time
 from headrace.client.connection import ClientSettings, reach
 from headrace.client.errors import ClientError, NoSuchTopic
 from headrace.client.lookup.record_reader import RecordReader
-from headrace.contract import delay_topics
-from headrace.contract.delay_topics import Registration
-from headrace.contract.own_records import OwnRecords
+from headrace.wire.contract import delay_topics
+from headrace.wire.contract.delay_topics import Registration
+from headrace.wire.contract.own_records import OwnRecords
 
 log = logging.getLogger(__name__)
 

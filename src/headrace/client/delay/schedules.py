@@ -3,7 +3,7 @@
 A delayed record goes to the companion topic (`orders.delay`) with the time in a header; the delay
 service brings it to `orders` when it is due. Any client may set the same headers; here they are
 written from Python's own types, and what makes no sense is refused before it is sent. The words are
-those of `headrace.contract`, which the service reads too. `to_companion` builds every delayed
+those of `headrace.wire.contract`, which the service reads too. `to_companion` builds every delayed
 record that we send: for producers, for `headrace produce`, for outboxes, and for retries of apps.
 """
 
@@ -15,8 +15,8 @@ from typing import Any, TypedDict
 
 from headrace.client.errors import Misuse, sentence
 from headrace.client.records import HeaderList, Outgoing
-from headrace.contract import durations, headers
-from headrace.contract.delay_topics import companion_of
+from headrace.wire.contract import durations, headers
+from headrace.wire.contract.delay_topics import companion_of
 
 
 class When(TypedDict, total=False):
@@ -72,7 +72,7 @@ def require_understood(asked: HeaderList, now_ms: int | None = None) -> None:
     this. The service reads it by the same rules, with the append time instead of ours.
     """
     # Time zones and cron are loaded with the first delayed record, not with every program.
-    from headrace.contract.delay_instructions import Rejected, read_instruction
+    from headrace.wire.contract.delay_instructions import Rejected, read_instruction
 
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     read = read_instruction((0, now_ms, None, None, asked))

@@ -6,8 +6,8 @@ import secrets
 from collections.abc import Callable, Mapping
 
 from headrace.client.errors import ClientError, LoginRefused
-from headrace.protocol import logins
-from headrace.protocol.logins import Conversation
+from headrace.wire.protocol import logins
+from headrace.wire.protocol.logins import Conversation
 
 
 def exchange(

@@ -12,9 +12,9 @@ from headrace.client.connection import ClientSettings, addresses
 from headrace.client.errors import ClientError
 from headrace.client.wire import Wire, require_no_error
 from headrace.environment import Buffer
-from headrace.protocol.control_records import read_end_txn_marker
-from headrace.protocol.messages import fetch, list_offsets, metadata
-from headrace.protocol.record_batch import BatchHeader, Record, headers_in, walk
+from headrace.wire.protocol.control_records import read_end_txn_marker
+from headrace.wire.protocol.messages import fetch, list_offsets, metadata
+from headrace.wire.protocol.record_batch import BatchHeader, Record, headers_in, walk
 
 Address = tuple[str, int]
 

@@ -17,10 +17,10 @@ from headrace.client.connection import ClientSettings, addresses
 from headrace.client.errors import ClientError, NoSuchTopic
 from headrace.client.records import Record
 from headrace.client.wire import Wire, require_no_error
-from headrace.protocol.control_records import ControlKind, kind_of
-from headrace.protocol.errors import ErrorCode, MalformedMessage
-from headrace.protocol.messages import fetch, list_offsets, metadata
-from headrace.protocol.record_batch import BatchHeader, headers_in, walk
+from headrace.wire.protocol.control_records import ControlKind, kind_of
+from headrace.wire.protocol.errors import ErrorCode, MalformedMessage
+from headrace.wire.protocol.messages import fetch, list_offsets, metadata
+from headrace.wire.protocol.record_batch import BatchHeader, headers_in, walk
 
 Address = tuple[str, int]
 Offsets = dict[int, int]  # by partition

@@ -23,7 +23,7 @@ from headrace.client.consumer.fetched import record_of
 from headrace.client.errors import NOBODY_ANSWERS, ClientError, explain
 from headrace.client.lookup.record_pages import Browser
 from headrace.client.records import HeaderList, Record
-from headrace.contract.headers import UNREADABLE
+from headrace.wire.contract.headers import UNREADABLE
 
 MESSAGES_PER_CALL = 500
 # A partition with so many records in hand is paused until it has few.

@@ -31,7 +31,7 @@ from headrace.client.admin.transactional_ids import (
 from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
 from headrace.client.lookup.raw_log import LARGEST_BATCH_BYTES, RawLog
-from headrace.protocol.record_batch import BatchHeader, Record, walk
+from headrace.wire.protocol.record_batch import BatchHeader, Record, walk
 
 # One search for evidence reads no more: some transactions, and what others wrote meanwhile.
 BUDGET_BYTES = 256 << 20

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 from headrace.client.records import HeaderList, Record
 from headrace.environment import Buffer
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.messages import share_fetch
-from headrace.protocol.record_batch import headers_in, walk
-from headrace.protocol.record_batch.header import crc_is_right
-from headrace.protocol.uuids import ZERO_ID
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.messages import share_fetch
+from headrace.wire.protocol.record_batch import headers_in, walk
+from headrace.wire.protocol.record_batch.header import crc_is_right
+from headrace.wire.protocol.uuids import ZERO_ID
 
 LARGEST_BATCH_BYTES = 128 << 20  # uncompressed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.client.connection import ClientSettings, addresses
 from headrace.client.errors import ClientError
 from headrace.client.wire import require_no_error, wire_to_any
-from headrace.protocol.messages import describe_configs, incremental_alter_configs
+from headrace.wire.protocol.messages import describe_configs, incremental_alter_configs
 
 GROUP_RESOURCE, SET = 32, 0
 LIMIT = "share.delivery.count.limit"

@@ -16,8 +16,8 @@ from headrace.client.connection import ClientSettings, addresses
 from headrace.client.errors import ClientError, LoginRefused, NoShareGroups, Unreachable
 from headrace.client.share.share_session import QueuePartition
 from headrace.client.wire import Wire, require_no_error, wire_if_it_answers, wire_to_any
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import find_coordinator, share_group_heartbeat
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import find_coordinator, share_group_heartbeat
 
 log = logging.getLogger("headrace.client")
 

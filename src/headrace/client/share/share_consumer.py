@@ -44,8 +44,8 @@ from headrace.client.share.share_session import (
     ShareSession,
 )
 from headrace.client.wire import Wire, require_no_error, wire_if_it_answers, wire_to_any
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import (
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import (
     incremental_alter_configs,
     metadata,
     share_acknowledge,

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from headrace.client.share.acquired_records import ShareRecord, acquired_in
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import share_acknowledge, share_fetch
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import share_acknowledge, share_fetch
 
 T = TypeVar("T")
 

@@ -14,11 +14,11 @@ from headrace.client.admin.topics import Topics
 from headrace.client.connection import ClientSettings
 from headrace.client.errors import NoSuchTopic
 from headrace.client.lookup.record_pages import Bounds, Browser, Seen
-from headrace.contract.companions import DEAD_SUFFIX
 from headrace.services.redrive.letters import DeadLetter, Selection, dead_letter
 from headrace.services.redrive.service import DeadLetters, Step
 from headrace.services.redrive.settled import Settled
 from headrace.services.redrive.settled_letters import settled_within
+from headrace.wire.contract.companions import DEAD_SUFFIX
 
 ON_ONE_PAGE = 25
 LETTERS_ON_ONE_PAGE = 50

@@ -19,7 +19,6 @@ from headrace.client.producer.producer import Producer
 from headrace.console.access.delay_service import running_service
 from headrace.console.access.held_connection import HeldClientSettings
 from headrace.console.access.parts import Part, part
-from headrace.contract.delay_topics import rejected_of
 from headrace.operations.delayed import (
     Lateness,
     RejectedMessage,
@@ -27,6 +26,7 @@ from headrace.operations.delayed import (
     report_of,
     waiting_message,
 )
+from headrace.wire.contract.delay_topics import rejected_of
 
 ON_ONE_PAGE = 25
 IN_THE_CHART = 1_000

@@ -1,6 +1,6 @@
 """All that topics tell of one message: the record, its companions, and how far groups have read.
 
-Bounded: the topic and its companions alone (`contract/companions.py`), all partitions of small
+Bounded: the topic and its companions alone (`wire/contract/companions.py`), all partitions of small
 topics and one of large ones, from a moment on, so many records, bytes and seconds of each. The
 answer includes what was searched and what was not.
 """
@@ -30,9 +30,9 @@ from headrace.console.life.steps import (
     group_of,
     step_of,
 )
-from headrace.contract import confirmations, headers
-from headrace.contract.companions import DEAD_SUFFIX, RETRY_SUFFIX, with_companions
 from headrace.services.redrive.settled import SETTLED_TOPIC
+from headrace.wire.contract import confirmations, headers
+from headrace.wire.contract.companions import DEAD_SUFFIX, RETRY_SUFFIX, with_companions
 
 PATIENCE_S = 3.0
 OF_ONE_TOPIC = Bounds(records=50_000, bytes=8 << 20, seconds=1.5)

@@ -12,12 +12,12 @@ from headrace.console.access.delay_service import running_service
 from headrace.console.access.delayed import readable
 from headrace.console.access.held_connection import HeldClientSettings
 from headrace.console.access.parts import Part
-from headrace.contract.companions import DEAD_SUFFIX
-from headrace.contract.delay_topics import REGISTRY
 from headrace.operations.delayed import report_of
 from headrace.operations.group_lags import Looked
 from headrace.operations.replicas import replica_facts
 from headrace.operations.topics import grouped
+from headrace.wire.contract.companions import DEAD_SUFFIX
+from headrace.wire.contract.delay_topics import REGISTRY
 
 MOST_DEAD_TOPICS = 200
 DUE_SHOWN = 5

@@ -15,7 +15,7 @@ from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
 from headrace.client.lookup.record_pages import Browser
 from headrace.console.access.parts import Part, part
-from headrace.contract.own_records import UnreadableRecord, json_object
+from headrace.wire.contract.own_records import UnreadableRecord, json_object
 
 
 class NotAllowed(ClientError):

@@ -20,9 +20,9 @@ from headrace.client.delay.delayed_topics import DelayedTopics
 from headrace.client.errors import ClientError
 from headrace.console.access.held_connection import HeldClientSettings
 from headrace.console.access.parts import Part, part
-from headrace.contract.companions import with_companions
 from headrace.operations.group_lags import Looked, groups_of_topic
 from headrace.operations.topics import grouped
+from headrace.wire.contract.companions import with_companions
 
 Spans = dict[str, dict[int, tuple[int, int]]]
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from headrace.app import headers as app_headers
 from headrace.client.records import Record
-from headrace.contract import confirmations, headers
 from headrace.services.redrive.settled import SETTLED_TOPIC
+from headrace.wire.contract import confirmations, headers
 
 RecordId = tuple[str, int, int]  # topic, partition, offset
 

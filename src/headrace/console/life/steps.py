@@ -8,11 +8,11 @@ from headrace.app import headers as app_headers
 from headrace.client.records import Record
 from headrace.console.life.identity import texts
 from headrace.console.views import words
-from headrace.contract import confirmations, headers
-from headrace.contract.companions import DEAD_SUFFIX, RETRY_SUFFIX
-from headrace.contract.delay_topics import COMPANION_SUFFIX, OUTCOMES_SUFFIX, REJECTED_SUFFIX
-from headrace.contract.own_records import FAULTS, UnreadableRecord, json_object
 from headrace.services.redrive.settled import REDRIVEN, SETTLED_TOPIC, read_settled
+from headrace.wire.contract import confirmations, headers
+from headrace.wire.contract.companions import DEAD_SUFFIX, RETRY_SUFFIX
+from headrace.wire.contract.delay_topics import COMPANION_SUFFIX, OUTCOMES_SUFFIX, REJECTED_SUFFIX
+from headrace.wire.contract.own_records import FAULTS, UnreadableRecord, json_object
 
 GOOD, BAD, WAITS, PLAIN = "good", "bad", "waits", "plain"
 

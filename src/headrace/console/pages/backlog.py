@@ -50,9 +50,9 @@ from headrace.console.views.backlog import (
 )
 from headrace.console.views.backlog_cards import Card, begun_card, job_card, return_card
 from headrace.console.views.backlog_commands import BacklogCommands, going_back_command
-from headrace.contract import durations
 from headrace.services.replay import selection
 from headrace.services.replay.selection import Selection
+from headrace.wire.contract import durations
 
 WAYS = {
     "replay": "read it again",

@@ -46,7 +46,7 @@ from headrace.console.renderer import link
 from headrace.console.views.backlog_cards import job_card
 from headrace.console.views.backlog_commands import BacklogCommands
 from headrace.console.views.words import counted
-from headrace.contract import durations
+from headrace.wire.contract import durations
 
 PROGRESS_EVERY_S = 1.0
 # A widening that runs elsewhere is looked at in the cluster, which costs a dozen questions.

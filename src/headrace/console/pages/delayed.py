@@ -14,7 +14,7 @@ from headrace.console.views.commands import Name
 from headrace.console.views.delayed import delayed_row, histogram, lateness_words, rejected_row
 from headrace.console.views.draft import when_from, when_words
 from headrace.console.views.payloads import payload
-from headrace.contract import headers
+from headrace.wire.contract import headers
 
 OUTCOMES = {
     headers.CANCELLED: "Cancelled: {id} will not be delivered.",

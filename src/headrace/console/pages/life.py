@@ -10,7 +10,7 @@ from headrace.console.access.life import Life, Sought, life_of
 from headrace.console.console import Console
 from headrace.console.query import needed, text_in, whole_or_none
 from headrace.console.views.life import candidate_rows, limits_in_words, step_rows
-from headrace.contract import durations
+from headrace.wire.contract import durations
 
 WITHIN = (("1h", "the last hour"), ("1d", "the last day"), ("7d", "the last week"),
           ("30d", "the last 30 days"))  # fmt: skip

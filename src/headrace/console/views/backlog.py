@@ -9,13 +9,13 @@ from headrace.console.access.parked import ReturnPlan
 from headrace.console.views.backlog_commands import BacklogCommands, going_back_command
 from headrace.console.views.commands import Commands
 from headrace.console.views.words import counted
-from headrace.contract import durations
 from headrace.services.backlog.expiry import ExpiryPlan
 from headrace.services.backlog.lag import GroupLag
 from headrace.services.backlog.parking import ParkPlan
 from headrace.services.backlog.widening import WidenPlan
 from headrace.services.replay.group_moves import GroupPlan, UndoPlan
 from headrace.services.replay.selection import Selection
+from headrace.wire.contract import durations
 
 MOST_ROWS = 50
 NO_DESTINATION = (

@@ -9,8 +9,8 @@ from headrace.client.admin.group_lags import GroupLag
 from headrace.client.admin.topics import Setting
 from headrace.console.access.topics import TopicFacts, TopicList
 from headrace.console.views.groups import state_in_words
-from headrace.contract import durations
-from headrace.contract.companions import DEAD_SUFFIX
+from headrace.wire.contract import durations
+from headrace.wire.contract.companions import DEAD_SUFFIX
 
 FOREVER = "-1"
 

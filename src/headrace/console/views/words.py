@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from headrace.contract import durations
 from headrace.foreign_text import escaped
+from headrace.wire.contract import durations
 
 NOTHING = "–"
 LAST_SHOWN_MS = 253_402_300_799_999

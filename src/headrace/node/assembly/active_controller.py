@@ -8,21 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from headrace.broker.cluster.controller_port import ControllerPort
 from headrace.environment import Now
-from headrace.protocol.messages.alter_partition import (
+from headrace.node.broker.cluster.controller_port import ControllerPort
+from headrace.wire.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
 )
-from headrace.protocol.messages.broker_heartbeat import (
+from headrace.wire.protocol.messages.broker_heartbeat import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
 )
-from headrace.protocol.messages.broker_registration import (
+from headrace.wire.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
 )
-from headrace.protocol.steps import Steps
+from headrace.wire.protocol.steps import Steps
 
 
 class ActiveController:

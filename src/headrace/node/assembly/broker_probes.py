@@ -14,14 +14,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from headrace.controller.controller import Controller
-from headrace.controller.handlers.broker_heartbeat import heartbeat
 from headrace.environment import Address, Now, Peers
-from headrace.metadata.image import BrokerImage
-from headrace.protocol.errors import KafkaError
-from headrace.protocol.messages import api_versions
-from headrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from headrace.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from headrace.node.controller.controller import Controller
+from headrace.node.controller.handlers.broker_heartbeat import heartbeat
+from headrace.node.metadata.image import BrokerImage
+from headrace.wire.protocol.errors import KafkaError
+from headrace.wire.protocol.messages import api_versions
+from headrace.wire.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from headrace.wire.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 
 log = logging.getLogger(__name__)
 

@@ -11,27 +11,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headrace.broker.broker import Broker
-from headrace.broker.cluster.cluster_membership import ClusterMembership
-from headrace.broker.cluster.controller_channel import ControllerChannel
-from headrace.broker.cluster.forwarding import Forwarding
-from headrace.broker.cluster.lifecycle import UNKNOWN_EPOCH, Lifecycle, LifecycleSettings
-from headrace.broker.replicas.partitions import Partitions
-from headrace.broker.replicas.replica_fetching import inter_broker_listener
 from headrace.environment import Address, Now, Peers
-from headrace.metadata.features import SUPPORTED_FEATURES
-from headrace.node.active_controller import ActiveController
-from headrace.node.broker_probes import BrokerProbes
-from headrace.node.controller_at_hand import ControllerAtHand
-from headrace.node.controller_elsewhere import ControllerElsewhere
-from headrace.node.controller_routing import ControllerRouting
-from headrace.node.directory_assignments import TIMEOUT_MS, DirectoryAssignments
-from headrace.node.node_settings import NodeSettings
-from headrace.node.quorum_member import QuorumMember
-from headrace.node.standby_registration import StandbyRegistration
-from headrace.protocol.messages import assign_replicas_to_dirs, broker_registration
-from headrace.protocol.messages.broker_registration import BrokerRegistrationRequest
-from headrace.serving.purgatory import Purgatory
+from headrace.node.assembly.active_controller import ActiveController
+from headrace.node.assembly.broker_probes import BrokerProbes
+from headrace.node.assembly.controller_at_hand import ControllerAtHand
+from headrace.node.assembly.controller_elsewhere import ControllerElsewhere
+from headrace.node.assembly.controller_routing import ControllerRouting
+from headrace.node.assembly.directory_assignments import TIMEOUT_MS, DirectoryAssignments
+from headrace.node.assembly.node_settings import NodeSettings
+from headrace.node.assembly.quorum_member import QuorumMember
+from headrace.node.assembly.standby_registration import StandbyRegistration
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.cluster.cluster_membership import ClusterMembership
+from headrace.node.broker.cluster.controller_channel import ControllerChannel
+from headrace.node.broker.cluster.forwarding import Forwarding
+from headrace.node.broker.cluster.lifecycle import UNKNOWN_EPOCH, Lifecycle, LifecycleSettings
+from headrace.node.broker.replicas.partitions import Partitions
+from headrace.node.broker.replicas.replica_fetching import inter_broker_listener
+from headrace.node.metadata.features import SUPPORTED_FEATURES
+from headrace.node.serving.purgatory import Purgatory
+from headrace.wire.protocol.messages import assign_replicas_to_dirs, broker_registration
+from headrace.wire.protocol.messages.broker_registration import BrokerRegistrationRequest
 
 
 class ClusterLinks:

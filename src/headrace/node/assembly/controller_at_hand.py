@@ -10,37 +10,37 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from headrace.controller.controller import Controller
-from headrace.controller.handlers.broker_heartbeat import heartbeat
-from headrace.controller.handlers.broker_registration import register_broker
-from headrace.controller.partitions.in_sync_changes import alter_partition
-from headrace.controller.partitions.replica_directories import assign_replicas
 from headrace.environment import Now
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages.alter_partition import (
+from headrace.node.controller.controller import Controller
+from headrace.node.controller.handlers.broker_heartbeat import heartbeat
+from headrace.node.controller.handlers.broker_registration import register_broker
+from headrace.node.controller.partitions.in_sync_changes import alter_partition
+from headrace.node.controller.partitions.replica_directories import assign_replicas
+from headrace.node.serving.api import WaitingRequest
+from headrace.node.serving.purgatory import Purgatory
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
 )
-from headrace.protocol.messages.assign_replicas_to_dirs import (
+from headrace.wire.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsResponse,
 )
-from headrace.protocol.messages.broker_heartbeat import (
+from headrace.wire.protocol.messages.broker_heartbeat import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
 )
-from headrace.protocol.messages.broker_registration import (
+from headrace.wire.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
 )
-from headrace.protocol.messages.create_topics import (
+from headrace.wire.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from headrace.protocol.steps import Steps
-from headrace.serving.api import WaitingRequest
-from headrace.serving.purgatory import Purgatory
+from headrace.wire.protocol.steps import Steps
 
 NEWEST_ALTER_PARTITION = 3
 NEWEST_REGISTRATION = 4

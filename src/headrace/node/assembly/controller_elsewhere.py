@@ -12,43 +12,43 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from headrace.broker.cluster.controller_channel import ControllerChannel
 from headrace.environment import Address, Now, Peers
-from headrace.metadata.image import MetadataImage
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import (
+from headrace.node.broker.cluster.controller_channel import ControllerChannel
+from headrace.node.metadata.image import MetadataImage
+from headrace.node.replication.this_broker import ThisBroker
+from headrace.node.serving.api import WaitingRequest
+from headrace.node.serving.purgatory import Purgatory
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import (
     allocate_producer_ids,
     alter_partition,
     broker_heartbeat,
     broker_registration,
     create_topics,
 )
-from headrace.protocol.messages.allocate_producer_ids import (
+from headrace.wire.protocol.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
 )
-from headrace.protocol.messages.alter_partition import (
+from headrace.wire.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
 )
-from headrace.protocol.messages.broker_heartbeat import (
+from headrace.wire.protocol.messages.broker_heartbeat import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
 )
-from headrace.protocol.messages.broker_registration import (
+from headrace.wire.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
 )
-from headrace.protocol.messages.create_topics import (
+from headrace.wire.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from headrace.protocol.steps import Steps
-from headrace.replication.this_broker import ThisBroker
-from headrace.serving.api import WaitingRequest
-from headrace.serving.purgatory import Purgatory
+from headrace.wire.protocol.steps import Steps
 
 # How long a client waits for a topic or an id before it is asked to come again; clients give up a
 # request after 30 s themselves.

@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 from types import GeneratorType
 from typing import Any
 
-from headrace.broker.cluster.forwarding import Forwarding, timeout_of
-from headrace.controller.handlers import alter_configs, incremental_alter_configs
-from headrace.controller.refusals import REFUSALS
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.serving.api import Api, Call, WaitingRequest
-from headrace.serving.chain import chain
-from headrace.serving.envelopes import enclose
-from headrace.serving.purgatory import Purgatory
+from headrace.node.broker.cluster.forwarding import Forwarding, timeout_of
+from headrace.node.controller.handlers import alter_configs, incremental_alter_configs
+from headrace.node.controller.refusals import REFUSALS
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.node.serving.chain import chain
+from headrace.node.serving.envelopes import enclose
+from headrace.node.serving.purgatory import Purgatory
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 REFUSED_AHEAD: dict[int, Callable[[Any, Any, Call], Any | None]] = {
     module.API.messages.API_KEY: module.refused_ahead

@@ -12,10 +12,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 
-from headrace.broker.folders.data_folders import DataFolders
 from headrace.environment import Now
-from headrace.metadata.image import MetadataImage, TopicImage
-from headrace.protocol.messages.assign_replicas_to_dirs import (
+from headrace.node.broker.folders.data_folders import DataFolders
+from headrace.node.metadata.image import MetadataImage, TopicImage
+from headrace.wire.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsResponse,
     RequestDirectoryData,

@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from headrace.broker.broker import Broker
-from headrace.broker.replicas.lost_replicas import take_offline
-from headrace.broker.replicas.partitions import Partitions
-from headrace.protocol.errors import KafkaError
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.replicas.lost_replicas import take_offline
+from headrace.node.broker.replicas.partitions import Partitions
+from headrace.wire.protocol.errors import KafkaError
 
 log = logging.getLogger(__name__)
 

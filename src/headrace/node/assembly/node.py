@@ -1,6 +1,6 @@
 """One node: a member of the metadata quorum, controller and broker, wired behind one door.
 
-The node owns no socket, thread or clock: `server/` gives it bytes through `dispatch`, calls
+The node owns no socket, thread or clock: `process/` gives it bytes through `dispatch`, calls
 `end_turn` before replies leave, runs what the node submits on another thread, and calls the
 `timers`. Every record that a reply acknowledges is written before `end_turn` returns.
 
@@ -19,35 +19,16 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from headrace.broker.audit import AUDITED, AuditTrail, is_audited
-from headrace.broker.broker import Broker
-from headrace.broker.cluster.controller_port import ControllerPort
-from headrace.broker.folders.folder_moves import FolderMoves
-from headrace.broker.folders.identity import UnusableFolder
-from headrace.broker.recognized import recognition_of
-from headrace.broker.records.lost_acknowledgements import Lost
-from headrace.broker.replicas import log_scrubber
-from headrace.broker.replicas.log_cleaner import LogCleaner, Runner
-from headrace.broker.replicas.log_scrubber import LogScrubber
-from headrace.broker.replicas.lost_replicas import logs_were_cut_back
-from headrace.broker.replicas.partitions import Partitions
-from headrace.drawn import fraction, unique_digits
 from headrace.environment import Address, Disk, Now, Peers
-from headrace.metadata.config_definitions.authorizer import (
-    OPEN_IF_NO_ENTRY,
-    SUPER_USERS,
-    open_if_no_entry,
-    super_users,
-)
-from headrace.metadata.image import MetadataImage
-from headrace.node.cluster_links import ClusterLinks
-from headrace.node.controller_at_hand import ControllerAtHand
-from headrace.node.directory_assignments import DirectoryAssignments
-from headrace.node.folder_watch import FolderWatch
-from headrace.node.node_settings import NodeSettings
-from headrace.node.node_upkeep import NodeUpkeep
-from headrace.node.quorum_member import CallAt, QuorumMember
-from headrace.node.served import (
+from headrace.node.assembly.cluster_links import ClusterLinks
+from headrace.node.assembly.controller_at_hand import ControllerAtHand
+from headrace.node.assembly.directory_assignments import DirectoryAssignments
+from headrace.node.assembly.drawn import fraction, unique_digits
+from headrace.node.assembly.folder_watch import FolderWatch
+from headrace.node.assembly.node_settings import NodeSettings
+from headrace.node.assembly.node_upkeep import NodeUpkeep
+from headrace.node.assembly.quorum_member import CallAt, QuorumMember
+from headrace.node.assembly.served import (
     FETCH,
     fetch_by_listener,
     for_clients,
@@ -56,21 +37,40 @@ from headrace.node.served import (
     lines_of,
     served_apis,
 )
-from headrace.protocol.errors import KafkaError
-from headrace.serving import envelopes
-from headrace.serving.api import Api
-from headrace.serving.audit_lines import Auditor, audited, denials_to
-from headrace.serving.authorization import Authorizer
-from headrace.serving.dispatch import Dispatch
-from headrace.serving.envelopes import Envelopes
-from headrace.serving.purgatory import Purgatory
-from headrace.serving.quotas import Meter, quotas_of
-from headrace.serving.route import Route
-from headrace.serving.session import Session
-from headrace.storage.durability.durability import Durability, Submit
-from headrace.storage.durability.flush import Together, one_by_one
-from headrace.storage.durability.folder_failures import FolderFailures
-from headrace.storage.partition_log import PartitionLog
+from headrace.node.broker.audit import AUDITED, AuditTrail, is_audited
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.cluster.controller_port import ControllerPort
+from headrace.node.broker.folders.folder_moves import FolderMoves
+from headrace.node.broker.folders.identity import UnusableFolder
+from headrace.node.broker.recognized import recognition_of
+from headrace.node.broker.records.lost_acknowledgements import Lost
+from headrace.node.broker.replicas import log_scrubber
+from headrace.node.broker.replicas.log_cleaner import LogCleaner, Runner
+from headrace.node.broker.replicas.log_scrubber import LogScrubber
+from headrace.node.broker.replicas.lost_replicas import logs_were_cut_back
+from headrace.node.broker.replicas.partitions import Partitions
+from headrace.node.metadata.config_definitions.authorizer import (
+    OPEN_IF_NO_ENTRY,
+    SUPER_USERS,
+    open_if_no_entry,
+    super_users,
+)
+from headrace.node.metadata.image import MetadataImage
+from headrace.node.serving import envelopes
+from headrace.node.serving.api import Api
+from headrace.node.serving.audit_lines import Auditor, audited, denials_to
+from headrace.node.serving.authorization import Authorizer
+from headrace.node.serving.dispatch import Dispatch
+from headrace.node.serving.envelopes import Envelopes
+from headrace.node.serving.purgatory import Purgatory
+from headrace.node.serving.quotas import Meter, quotas_of
+from headrace.node.serving.route import Route
+from headrace.node.serving.session import Session
+from headrace.node.storage.durability.durability import Durability, Submit
+from headrace.node.storage.durability.flush import Together, one_by_one
+from headrace.node.storage.durability.folder_failures import FolderFailures
+from headrace.node.storage.partition_log import PartitionLog
+from headrace.wire.protocol.errors import KafkaError
 
 log = logging.getLogger(__name__)
 

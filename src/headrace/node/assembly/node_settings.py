@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.broker.cluster.endpoint import Endpoint
-from headrace.consensus.quorum.machine import Timeouts
-from headrace.consensus.voters import Voter, VoterEndpoint
-from headrace.controller.controller_settings import ControllerSettings
-from headrace.controller.members.brokers import Membership
-from headrace.controller.topics import EffectiveConfig, TopicRules
-from headrace.metadata import configs
-from headrace.metadata.config_validation import validate_topic_configs
-from headrace.metadata.image import Endpoint as AdvertisedEndpoint
-from headrace.metadata.image import MetadataImage
-from headrace.protocol import uuids
+from headrace.node.broker.cluster.endpoint import Endpoint
+from headrace.node.consensus.quorum.machine import Timeouts
+from headrace.node.consensus.voters import Voter, VoterEndpoint
+from headrace.node.controller.controller_settings import ControllerSettings
+from headrace.node.controller.members.brokers import Membership
+from headrace.node.controller.topics import EffectiveConfig, TopicRules
+from headrace.node.metadata import configs
+from headrace.node.metadata.config_validation import validate_topic_configs
+from headrace.node.metadata.image import Endpoint as AdvertisedEndpoint
+from headrace.node.metadata.image import MetadataImage
+from headrace.wire.protocol import uuids
 
 
 @dataclass(slots=True)

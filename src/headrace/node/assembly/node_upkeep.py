@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from headrace.broker.folders import folder_moves
-from headrace.broker.folders.refusing_folders import RefusingFolders
-from headrace.broker.replicas.partitions import Work
-from headrace.storage.checkpoints import Partition
-from headrace.storage.durability.durability import Submit
-from headrace.storage.durability.flush import FlushOfEverything
+from headrace.node.broker.folders import folder_moves
+from headrace.node.broker.folders.refusing_folders import RefusingFolders
+from headrace.node.broker.replicas.partitions import Work
+from headrace.node.storage.checkpoints import Partition
+from headrace.node.storage.durability.durability import Submit
+from headrace.node.storage.durability.flush import FlushOfEverything
 
 if TYPE_CHECKING:
-    from headrace.node.node import Node
+    from headrace.node.assembly.node import Node
 
 
 class NodeUpkeep:

@@ -11,36 +11,36 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from headrace.broker.folders.identity import (
-    UnusableFolder,
-    find_lost_metadata,
-    read_identity,
-    write_identity,
-)
-from headrace.broker.replicas.partitions import Partitions
-from headrace.consensus.first_files import (
-    METADATA_FOLDER,
-    format_data_folder,
-    new_cluster_records,
-    read_bootstrap,
-)
-from headrace.consensus.metadata_log import MetadataLog
-from headrace.consensus.metadata_recovery import prepare_log
-from headrace.consensus.quorum.voter_history import key_of
-from headrace.consensus.quorum.wire.names import Names
-from headrace.consensus.voters import Voter
-from headrace.controller.controller import Controller, Opening
 from headrace.environment import Address, Disk, Now, Peers
-from headrace.node.node_settings import (
+from headrace.node.assembly.node_settings import (
     NodeSettings,
     controller_settings,
     membership,
     quorum_timeouts,
 )
-from headrace.protocol import uuids
-from headrace.serving.api import Waitable
-from headrace.serving.authorization import Authorizer
-from headrace.storage.durability.durability import Durability
+from headrace.node.broker.folders.identity import (
+    UnusableFolder,
+    find_lost_metadata,
+    read_identity,
+    write_identity,
+)
+from headrace.node.broker.replicas.partitions import Partitions
+from headrace.node.consensus.first_files import (
+    METADATA_FOLDER,
+    format_data_folder,
+    new_cluster_records,
+    read_bootstrap,
+)
+from headrace.node.consensus.metadata_log import MetadataLog
+from headrace.node.consensus.metadata_recovery import prepare_log
+from headrace.node.consensus.quorum.voter_history import key_of
+from headrace.node.consensus.quorum.wire.names import Names
+from headrace.node.consensus.voters import Voter
+from headrace.node.controller.controller import Controller, Opening
+from headrace.node.serving.api import Waitable
+from headrace.node.serving.authorization import Authorizer
+from headrace.node.storage.durability.durability import Durability
+from headrace.wire.protocol import uuids
 
 log = logging.getLogger(__name__)
 

@@ -12,15 +12,15 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
-from headrace.broker.handlers import HANDLERS as BROKER_HANDLERS
-from headrace.controller.controller import Controller
-from headrace.controller.handlers import HANDLERS as CONTROLLER_HANDLERS
-from headrace.controller.quorum_requests import ask_quorum
-from headrace.node.controller_routing import ControllerRouting
-from headrace.protocol.acls import Operation
-from headrace.serving import envelopes
-from headrace.serving.api import Api, Call, ClosesConnection
-from headrace.serving.rights import require_on_cluster
+from headrace.node.assembly.controller_routing import ControllerRouting
+from headrace.node.broker.handlers import HANDLERS as BROKER_HANDLERS
+from headrace.node.controller.controller import Controller
+from headrace.node.controller.handlers import HANDLERS as CONTROLLER_HANDLERS
+from headrace.node.controller.quorum_requests import ask_quorum
+from headrace.node.serving import envelopes
+from headrace.node.serving.api import Api, Call, ClosesConnection
+from headrace.node.serving.rights import require_on_cluster
+from headrace.wire.protocol.acls import Operation
 
 # Between nodes: Vote, BeginQuorumEpoch, EndQuorumEpoch, AlterPartition, Envelope, FetchSnapshot,
 # BrokerRegistration, BrokerHeartbeat, AllocateProducerIds, ControllerRegistration,

@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from headrace.broker.cluster.controller_channel import ControllerChannel
-from headrace.controller.members.brokers import Membership
 from headrace.environment import Now
-from headrace.metadata.features import SUPPORTED_FEATURES
-from headrace.metadata.image import MetadataImage
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import controller_registration
-from headrace.protocol.messages.controller_registration import (
+from headrace.node.broker.cluster.controller_channel import ControllerChannel
+from headrace.node.controller.members.brokers import Membership
+from headrace.node.metadata.features import SUPPORTED_FEATURES
+from headrace.node.metadata.image import MetadataImage
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import controller_registration
+from headrace.wire.protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
     Feature,

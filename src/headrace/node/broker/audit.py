@@ -15,12 +15,12 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Any
 
-from headrace.broker.broker import Broker
 from headrace.environment import Now
-from headrace.protocol.acls import Operation, Permission, ResourceType
-from headrace.protocol.errors import KafkaError
-from headrace.protocol.record_batch import Record, build
-from headrace.serving.audit_lines import Auditor, Details, error_name
+from headrace.node.broker.broker import Broker
+from headrace.node.serving.audit_lines import Auditor, Details, error_name
+from headrace.wire.protocol.acls import Operation, Permission, ResourceType
+from headrace.wire.protocol.errors import KafkaError
+from headrace.wire.protocol.record_batch import Record, build
 
 log = logging.getLogger(__name__)
 audit_log = logging.getLogger("headrace.audit")

@@ -6,9 +6,9 @@ an authorizer.
 
 from __future__ import annotations
 
-from headrace.protocol.acls import CLUSTER_NAME, OPERATIONS_ON, Operation
-from headrace.serving.api import Call
-from headrace.serving.rights import CLUSTER, GROUP, TOPIC, Guarded, may_on_cluster, rights
+from headrace.node.serving.api import Call
+from headrace.node.serving.rights import CLUSTER, GROUP, TOPIC, Guarded, may_on_cluster, rights
+from headrace.wire.protocol.acls import CLUSTER_NAME, OPERATIONS_ON, Operation
 
 NOT_ASKED_FOR = -(2**31)
 

@@ -11,26 +11,26 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.cluster.controller_port import ControllerPort
-from headrace.broker.cluster.endpoint import Endpoint
-from headrace.broker.coordinators.confirmed_reads import ConfirmedReads
-from headrace.broker.coordinators.coordinators import Coordinator
-from headrace.broker.coordinators.groups import GROUP_KEY, GroupCoordinator
-from headrace.broker.coordinators.producer_ids import ProducerIds
-from headrace.broker.coordinators.share_state_access import ShareStateAccess
-from headrace.broker.coordinators.share_states import SHARE_KEY
-from headrace.broker.coordinators.transactions import TRANSACTION_KEY, TransactionCoordinator
-from headrace.broker.records.fetch_sessions import FetchSessions
-from headrace.broker.replicas.in_sync_upkeep import InSyncUpkeep
-from headrace.broker.replicas.partitions import Partitions
-from headrace.broker.replicas.replica_fetching import ReplicaFetching, inter_broker_listener
-from headrace.broker.replicas.start_offsets import StartOffsets
-from headrace.broker.replicas.topics import Topic, Topics
-from headrace.broker.share.led_partitions import LedSharePartitions
 from headrace.environment import Now, Peers
-from headrace.metadata import configs
-from headrace.metadata.config_definitions.cluster import RACK_AWARE
-from headrace.metadata.image import (
+from headrace.node.broker.cluster.controller_port import ControllerPort
+from headrace.node.broker.cluster.endpoint import Endpoint
+from headrace.node.broker.coordinators.confirmed_reads import ConfirmedReads
+from headrace.node.broker.coordinators.coordinators import Coordinator
+from headrace.node.broker.coordinators.groups import GROUP_KEY, GroupCoordinator
+from headrace.node.broker.coordinators.producer_ids import ProducerIds
+from headrace.node.broker.coordinators.share_state_access import ShareStateAccess
+from headrace.node.broker.coordinators.share_states import SHARE_KEY
+from headrace.node.broker.coordinators.transactions import TRANSACTION_KEY, TransactionCoordinator
+from headrace.node.broker.records.fetch_sessions import FetchSessions
+from headrace.node.broker.replicas.in_sync_upkeep import InSyncUpkeep
+from headrace.node.broker.replicas.partitions import Partitions
+from headrace.node.broker.replicas.replica_fetching import ReplicaFetching, inter_broker_listener
+from headrace.node.broker.replicas.start_offsets import StartOffsets
+from headrace.node.broker.replicas.topics import Topic, Topics
+from headrace.node.broker.share.led_partitions import LedSharePartitions
+from headrace.node.metadata import configs
+from headrace.node.metadata.config_definitions.cluster import RACK_AWARE
+from headrace.node.metadata.image import (
     TOPIC_RESOURCE,
     BrokerImage,
     MetadataImage,
@@ -38,17 +38,17 @@ from headrace.metadata.image import (
     TopicImage,
     tells_clients_the_same,
 )
-from headrace.protocol.messages.metadata import MetadataResponseTopic
-from headrace.replication.leadership_handover import decline, unfit_to_lead
-from headrace.replication.replica import PartitionLeader, PartitionReplica
-from headrace.replication.this_broker import ThisBroker, replication_settings
-from headrace.serving.authorization import Authorizer
-from headrace.serving.purgatory import Purgatory
-from headrace.serving.slices import FairLane, Lane
+from headrace.node.replication.leadership_handover import decline, unfit_to_lead
+from headrace.node.replication.replica import PartitionLeader, PartitionReplica
+from headrace.node.replication.this_broker import ThisBroker, replication_settings
+from headrace.node.serving.authorization import Authorizer
+from headrace.node.serving.purgatory import Purgatory
+from headrace.node.serving.slices import FairLane, Lane
+from headrace.wire.protocol.messages.metadata import MetadataResponseTopic
 
 if TYPE_CHECKING:
-    from headrace.broker.folders.folder_moves import FolderMoves
-    from headrace.broker.folders.refusing_folders import RefusingFolders
+    from headrace.node.broker.folders.folder_moves import FolderMoves
+    from headrace.node.broker.folders.refusing_folders import RefusingFolders
 
 log = logging.getLogger(__name__)
 

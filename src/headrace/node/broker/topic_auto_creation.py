@@ -6,11 +6,11 @@ settings: never here. A name that is not legal is not tried.
 
 from __future__ import annotations
 
-from headrace.broker.broker import Broker
-from headrace.metadata.topic_names import INTERNAL_TOPICS, is_of_services, require_legal
-from headrace.protocol.errors import KafkaError
-from headrace.protocol.messages.metadata import MetadataRequest
-from headrace.protocol.primitives import ZERO_ID
+from headrace.node.broker.broker import Broker
+from headrace.node.metadata.topic_names import INTERNAL_TOPICS, is_of_services, require_legal
+from headrace.wire.protocol.errors import KafkaError
+from headrace.wire.protocol.messages.metadata import MetadataRequest
+from headrace.wire.protocol.primitives import ZERO_ID
 
 
 def is_legal(name: str) -> bool:

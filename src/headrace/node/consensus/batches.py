@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from headrace.metadata import records as metadata_records
-from headrace.protocol.control_records import control_record, read_control_record
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.record_batch import (
+from headrace.node.metadata import records as metadata_records
+from headrace.wire.protocol.control_records import control_record, read_control_record
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.record_batch import (
     BatchHeader,
     build,
     build_values,

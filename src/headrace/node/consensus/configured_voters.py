@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from headrace.consensus.voters import Voter, VoterEndpoint
-from headrace.metadata.config_definitions.definition import BadValue
+from headrace.node.consensus.voters import Voter, VoterEndpoint
+from headrace.node.metadata.config_definitions.definition import BadValue
 
 STATIC_VOTERS = "controller.quorum.voters"
 BOOTSTRAP_SERVERS = "controller.quorum.bootstrap.servers"

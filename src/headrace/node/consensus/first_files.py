@@ -11,13 +11,18 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-from headrace.consensus.metadata_recovery import UnusableMetadata, what_to_type
-from headrace.consensus.snapshots import BOOTSTRAP_FILE, SnapshotId, read_snapshot, snapshot_batches
-from headrace.consensus.voters import Voter
 from headrace.environment import Disk
-from headrace.metadata.features import METADATA_VERSION, NEW_CLUSTER_LEVELS
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.messages.feature_level_record import FeatureLevelRecord
+from headrace.node.consensus.metadata_recovery import UnusableMetadata, what_to_type
+from headrace.node.consensus.snapshots import (
+    BOOTSTRAP_FILE,
+    SnapshotId,
+    read_snapshot,
+    snapshot_batches,
+)
+from headrace.node.consensus.voters import Voter
+from headrace.node.metadata.features import METADATA_VERSION, NEW_CLUSTER_LEVELS
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.messages.feature_level_record import FeatureLevelRecord
 
 log = logging.getLogger(__name__)
 

@@ -17,19 +17,20 @@ from dataclasses import replace
 from struct import Struct
 from typing import Any
 
-from headrace.consensus.batches import Batch, batches_in, metadata_batch
-from headrace.consensus.metadata_recovery import UnusableMetadata, what_to_type
-from headrace.consensus.quorum.believable_epochs import LAST_EPOCH
-from headrace.consensus.quorum.machine import Quorum, Timeouts
-from headrace.consensus.quorum.messages import ReplicaKey
-from headrace.consensus.quorum.roles import Leader
-from headrace.consensus.quorum.voter_history import VoterHistory
-from headrace.consensus.quorum.wire.names import Names
-from headrace.consensus.quorum_files import QuorumFiles, QuorumStateFile
-from headrace.consensus.quorum_host import MetadataListener, QuorumHost
-from headrace.consensus.quorum_state import BadQuorumState, QuorumState, read_quorum_state
-from headrace.consensus.replicated_log import ReplicatedLog
-from headrace.consensus.snapshots import (
+from headrace.environment import Disk, Now, Peers
+from headrace.node.consensus.batches import Batch, batches_in, metadata_batch
+from headrace.node.consensus.metadata_recovery import UnusableMetadata, what_to_type
+from headrace.node.consensus.quorum.believable_epochs import LAST_EPOCH
+from headrace.node.consensus.quorum.machine import Quorum, Timeouts
+from headrace.node.consensus.quorum.messages import ReplicaKey
+from headrace.node.consensus.quorum.roles import Leader
+from headrace.node.consensus.quorum.voter_history import VoterHistory
+from headrace.node.consensus.quorum.wire.names import Names
+from headrace.node.consensus.quorum_files import QuorumFiles, QuorumStateFile
+from headrace.node.consensus.quorum_host import MetadataListener, QuorumHost
+from headrace.node.consensus.quorum_state import BadQuorumState, QuorumState, read_quorum_state
+from headrace.node.consensus.replicated_log import ReplicatedLog
+from headrace.node.consensus.snapshots import (
     Snapshot,
     SnapshotId,
     SnapshotWork,
@@ -38,13 +39,12 @@ from headrace.consensus.snapshots import (
     read_snapshot,
     snapshot_batches,
 )
-from headrace.consensus.voters import Voter, VoterEndpoint
-from headrace.environment import Disk, Now, Peers
-from headrace.metadata.image import InconsistentMetadata, MetadataImage
-from headrace.metadata.snapshot_records import records_of
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.record_batch import BASE_OFFSET_AT, LEADER_EPOCH_AT
-from headrace.protocol.uuids import METADATA_TOPIC_ID, to_text
+from headrace.node.consensus.voters import Voter, VoterEndpoint
+from headrace.node.metadata.image import InconsistentMetadata, MetadataImage
+from headrace.node.metadata.snapshot_records import records_of
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.record_batch import BASE_OFFSET_AT, LEADER_EPOCH_AT
+from headrace.wire.protocol.uuids import METADATA_TOPIC_ID, to_text
 
 log = logging.getLogger(__name__)
 

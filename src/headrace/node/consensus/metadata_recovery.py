@@ -16,10 +16,10 @@ import logging
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from headrace.consensus.metadata_survey import ENDLESS, LogDamage, Survey, survey
 from headrace.environment import Disk, File
-from headrace.protocol.record_batch import BatchHeader
-from headrace.storage.segments.batch_scan import BatchScan
+from headrace.node.consensus.metadata_survey import ENDLESS, LogDamage, Survey, survey
+from headrace.node.storage.segments.batch_scan import BatchScan
+from headrace.wire.protocol.record_batch import BatchHeader
 
 log = logging.getLogger(__name__)
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from headrace.consensus.quorum_state import BadQuorumState, read_quorum_state
-from headrace.consensus.recovery_point import BadRecoveryPoint, read_recovery_point
-from headrace.consensus.snapshots import SnapshotId, fault_in_snapshot, list_snapshots
 from headrace.environment import Disk
-from headrace.protocol.record_batch import BatchHeader
-from headrace.storage.segments.batch_scan import BatchScan, DamagedRange
-from headrace.storage.segments.offset_index import ENTRY
+from headrace.node.consensus.quorum_state import BadQuorumState, read_quorum_state
+from headrace.node.consensus.recovery_point import BadRecoveryPoint, read_recovery_point
+from headrace.node.consensus.snapshots import SnapshotId, fault_in_snapshot, list_snapshots
+from headrace.node.storage.segments.batch_scan import BatchScan, DamagedRange
+from headrace.node.storage.segments.offset_index import ENTRY
+from headrace.wire.protocol.record_batch import BatchHeader
 
 ENDLESS = 1 << 63
 

@@ -17,23 +17,23 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Any
 
-from headrace.consensus.batches import batches_in, whole_batches
-from headrace.consensus.quorum.messages import NOBODY, OffsetAndEpoch, ReplicaKey
-from headrace.consensus.quorum.quorum_log import Election
-from headrace.consensus.quorum.voter_history import VoterHistory
-from headrace.consensus.quorum_state import QuorumState, read_quorum_state, write_quorum_state
-from headrace.consensus.recovery_point import RecoveryPoint
-from headrace.consensus.replicated_log import ReplicatedLog
-from headrace.consensus.snapshots import (
+from headrace.environment import Disk, File
+from headrace.node.consensus.batches import batches_in, whole_batches
+from headrace.node.consensus.quorum.messages import NOBODY, OffsetAndEpoch, ReplicaKey
+from headrace.node.consensus.quorum.quorum_log import Election
+from headrace.node.consensus.quorum.voter_history import VoterHistory
+from headrace.node.consensus.quorum_state import QuorumState, read_quorum_state, write_quorum_state
+from headrace.node.consensus.recovery_point import RecoveryPoint
+from headrace.node.consensus.replicated_log import ReplicatedLog
+from headrace.node.consensus.snapshots import (
     Snapshot,
     SnapshotId,
     list_snapshots,
     read_last_contained_ms,
     read_snapshot,
 )
-from headrace.environment import Disk, File
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.record_batch import headers_in
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.record_batch import headers_in
 
 READ_SIZE = 1 << 20
 PART = ".part"

@@ -16,8 +16,9 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Protocol
 
-from headrace.consensus.metadata_recovery import UnusableMetadata
-from headrace.consensus.quorum.effects import (
+from headrace.environment import Address, Now, Peers
+from headrace.node.consensus.metadata_recovery import UnusableMetadata
+from headrace.node.consensus.quorum.effects import (
     Committed,
     Deposed,
     Effect,
@@ -28,17 +29,16 @@ from headrace.consensus.quorum.effects import (
     SnapshotInstalled,
     Truncated,
 )
-from headrace.consensus.quorum.fetcher import CommittedRecordsDiverge
-from headrace.consensus.quorum.machine import Quorum, TwoLeaders
-from headrace.consensus.quorum.messages import FetchRequest, FetchSnapshotRequest, Response
-from headrace.consensus.quorum.roles import Leader
-from headrace.consensus.quorum.wire import INCOMING, OUTGOING
-from headrace.consensus.quorum.wire.names import Names
-from headrace.consensus.quorum_files import QuorumFiles
-from headrace.consensus.voters import VoterEndpoint
-from headrace.environment import Address, Now, Peers
-from headrace.protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from headrace.storage.durability.open_files import is_full
+from headrace.node.consensus.quorum.fetcher import CommittedRecordsDiverge
+from headrace.node.consensus.quorum.machine import Quorum, TwoLeaders
+from headrace.node.consensus.quorum.messages import FetchRequest, FetchSnapshotRequest, Response
+from headrace.node.consensus.quorum.roles import Leader
+from headrace.node.consensus.quorum.wire import INCOMING, OUTGOING
+from headrace.node.consensus.quorum.wire.names import Names
+from headrace.node.consensus.quorum_files import QuorumFiles
+from headrace.node.consensus.voters import VoterEndpoint
+from headrace.node.storage.durability.open_files import is_full
+from headrace.wire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.environment import Disk
-from headrace.protocol.uuids import ZERO_ID, from_text, to_text
+from headrace.wire.protocol.uuids import ZERO_ID, from_text, to_text
 
 FILE_NAME = "quorum-state"
 NOBODY = -1

@@ -17,16 +17,16 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
 
-from headrace.consensus.batches import batches_in, control_batch, metadata_batch
-from headrace.consensus.voters import Voter, kraft_version_record, voters_in, voters_record
 from headrace.environment import Disk, File
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.messages.kraft_version_record import KRaftVersionRecord
-from headrace.protocol.messages.snapshot_footer_record import SnapshotFooterRecord
-from headrace.protocol.messages.snapshot_header_record import SnapshotHeaderRecord
-from headrace.protocol.messages.voters_record import VotersRecord
-from headrace.protocol.record_batch import CONTROL, HEADER_SIZE, BatchHeader, read_header
-from headrace.storage.segments.batch_scan import BatchScan, DamagedRange
+from headrace.node.consensus.batches import batches_in, control_batch, metadata_batch
+from headrace.node.consensus.voters import Voter, kraft_version_record, voters_in, voters_record
+from headrace.node.storage.segments.batch_scan import BatchScan, DamagedRange
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.messages.kraft_version_record import KRaftVersionRecord
+from headrace.wire.protocol.messages.snapshot_footer_record import SnapshotFooterRecord
+from headrace.wire.protocol.messages.snapshot_header_record import SnapshotHeaderRecord
+from headrace.wire.protocol.messages.voters_record import VotersRecord
+from headrace.wire.protocol.record_batch import CONTROL, HEADER_SIZE, BatchHeader, read_header
 
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
 RECORDS_PER_BATCH = 1_000

@@ -11,12 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from headrace.protocol.messages.kraft_version_record import KRaftVersionRecord
-from headrace.protocol.messages.leader_change_message import LeaderChangeMessage
-from headrace.protocol.messages.leader_change_message import Voter as LeaderChangeVoter
-from headrace.protocol.messages.voters_record import Endpoint, KRaftVersionFeature, VotersRecord
-from headrace.protocol.messages.voters_record import Voter as VoterInRecord
-from headrace.protocol.primitives import ZERO_ID
+from headrace.wire.protocol.messages.kraft_version_record import KRaftVersionRecord
+from headrace.wire.protocol.messages.leader_change_message import LeaderChangeMessage
+from headrace.wire.protocol.messages.leader_change_message import Voter as LeaderChangeVoter
+from headrace.wire.protocol.messages.voters_record import (
+    Endpoint,
+    KRaftVersionFeature,
+    VotersRecord,
+)
+from headrace.wire.protocol.messages.voters_record import Voter as VoterInRecord
+from headrace.wire.protocol.primitives import ZERO_ID
 
 KRAFT_VERSIONS = (0, 1)  # what a voter of ours understands
 

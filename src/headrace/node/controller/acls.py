@@ -11,28 +11,28 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headrace.controller.decision import MOST_RECORDS_PER_BATCH, Decision
-from headrace.metadata.acls import Filter, content_of, found_by
-from headrace.metadata.image import MetadataImage
-from headrace.protocol.acls import (
+from headrace.node.controller.decision import MOST_RECORDS_PER_BATCH, Decision
+from headrace.node.metadata.acls import Filter, content_of, found_by
+from headrace.node.metadata.image import MetadataImage
+from headrace.wire.protocol.acls import (
     CLUSTER_NAME,
     Operation,
     PatternType,
     Permission,
     ResourceType,
 )
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages.access_control_entry_record import AccessControlEntryRecord
-from headrace.protocol.messages.create_acls import AclCreation, AclCreationResult
-from headrace.protocol.messages.delete_acls import (
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages.access_control_entry_record import AccessControlEntryRecord
+from headrace.wire.protocol.messages.create_acls import AclCreation, AclCreationResult
+from headrace.wire.protocol.messages.delete_acls import (
     DeleteAclsFilter,
     DeleteAclsFilterResult,
     DeleteAclsMatchingAcl,
 )
-from headrace.protocol.messages.remove_access_control_entry_record import (
+from headrace.wire.protocol.messages.remove_access_control_entry_record import (
     RemoveAccessControlEntryRecord,
 )
-from headrace.protocol.primitives import ZERO_ID
+from headrace.wire.protocol.primitives import ZERO_ID
 
 # Each looks at all entries, and tells all that it finds: a request of 4 MB could have 400,000.
 MOST_FILTERS = 1_000

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from headrace.controller.configurations import (
+from headrace.node.controller.configurations import (
     Alterations,
     Change,
     Judge,
@@ -21,13 +21,13 @@ from headrace.controller.configurations import (
     refuse_all,
     refused_by_this_broker,
 )
-from headrace.controller.controller import Controller
-from headrace.metadata.configs import ResourceType
-from headrace.protocol.acls import CLUSTER_NAME, Operation
-from headrace.protocol.errors import KafkaError
-from headrace.protocol.steps import Steps
-from headrace.serving.api import Call, WaitingRequest
-from headrace.serving.rights import CLUSTER, GROUP, TOPIC, require
+from headrace.node.controller.controller import Controller
+from headrace.node.metadata.configs import ResourceType
+from headrace.node.serving.api import Call, WaitingRequest
+from headrace.node.serving.rights import CLUSTER, GROUP, TOPIC, require
+from headrace.wire.protocol.acls import CLUSTER_NAME, Operation
+from headrace.wire.protocol.errors import KafkaError
+from headrace.wire.protocol.steps import Steps
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")

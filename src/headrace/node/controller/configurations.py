@@ -19,21 +19,21 @@ from enum import IntEnum
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-from headrace.controller.decision import LARGE_FROM, MOST_RECORDS_PER_BATCH
-from headrace.metadata.config_definitions import (
+from headrace.node.controller.decision import LARGE_FROM, MOST_RECORDS_PER_BATCH
+from headrace.node.metadata.config_definitions import (
     BROKER_SETTINGS,
     GROUP_SETTINGS,
     TOPIC_SETTINGS,
 )
-from headrace.metadata.config_definitions.definition import BadValue, ConfigType, Definition
-from headrace.metadata.config_validation import (
+from headrace.node.metadata.config_definitions.definition import BadValue, ConfigType, Definition
+from headrace.node.metadata.config_validation import (
     refuse_groups_that_are_not_served,
     validate_broker_configs,
     validate_client_metrics_configs,
     validate_group_configs,
     validate_topic_configs,
 )
-from headrace.metadata.configs import (
+from headrace.node.metadata.configs import (
     ALL_BROKERS,
     ResourceType,
     broker_values,
@@ -41,11 +41,11 @@ from headrace.metadata.configs import (
     node_id_of,
     topic_defaults,
 )
-from headrace.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
-from headrace.metadata.image import MetadataImage
-from headrace.metadata.topic_names import require_legal
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages.config_record import ConfigRecord
+from headrace.node.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
+from headrace.node.metadata.image import MetadataImage
+from headrace.node.metadata.topic_names import require_legal
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages.config_record import ConfigRecord
 
 MIN_IN_SYNC_REPLICAS = "min.insync.replicas"
 ROOT_LOGGER = "root"

@@ -25,32 +25,32 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
-from headrace.consensus.metadata_log import MetadataLog
-from headrace.consensus.snapshots import SnapshotWork
-from headrace.controller import features, topics
-from headrace.controller.controller_settings import ControllerSettings
-from headrace.controller.decision import MOST_RECORDS_PER_BATCH
-from headrace.controller.members import brokers
-from headrace.controller.members.broker_heartbeats import BrokerSessions
-from headrace.controller.members.brokers import Membership
-from headrace.controller.partitions.election_counts import ElectionCounts
-from headrace.controller.partitions.leader_balance import balance_leaders
-from headrace.controller.partitions.replica_directories import (
+from headrace.environment import Now
+from headrace.node.consensus.metadata_log import MetadataLog
+from headrace.node.consensus.snapshots import SnapshotWork
+from headrace.node.controller import features, topics
+from headrace.node.controller.controller_settings import ControllerSettings
+from headrace.node.controller.decision import MOST_RECORDS_PER_BATCH
+from headrace.node.controller.members import brokers
+from headrace.node.controller.members.broker_heartbeats import BrokerSessions
+from headrace.node.controller.members.brokers import Membership
+from headrace.node.controller.partitions.election_counts import ElectionCounts
+from headrace.node.controller.partitions.leader_balance import balance_leaders
+from headrace.node.controller.partitions.replica_directories import (
     directories_are_missing,
     directories_failed,
 )
-from headrace.controller.prepared_change import PreparedChange, prepare
-from headrace.controller.producer_ids import Block, allocate_block
-from headrace.controller.snapshot_schedule import SnapshotSchedule
-from headrace.environment import Now
-from headrace.metadata.image import MetadataImage
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages.abort_transaction_record import AbortTransactionRecord
-from headrace.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from headrace.protocol.messages.no_op_record import NoOpRecord
-from headrace.protocol.steps import in_steps
-from headrace.serving.api import Waitable, WaitingRequest
-from headrace.serving.authorization import Authorizer
+from headrace.node.controller.prepared_change import PreparedChange, prepare
+from headrace.node.controller.producer_ids import Block, allocate_block
+from headrace.node.controller.snapshot_schedule import SnapshotSchedule
+from headrace.node.metadata.image import MetadataImage
+from headrace.node.serving.api import Waitable, WaitingRequest
+from headrace.node.serving.authorization import Authorizer
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages.abort_transaction_record import AbortTransactionRecord
+from headrace.wire.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from headrace.wire.protocol.messages.no_op_record import NoOpRecord
+from headrace.wire.protocol.steps import in_steps
 
 log = logging.getLogger(__name__)
 

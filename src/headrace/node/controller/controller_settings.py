@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headrace.controller.topics import TopicRules
+from headrace.node.controller.topics import TopicRules
 
 
 @dataclass(slots=True)

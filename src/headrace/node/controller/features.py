@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from headrace.metadata.features import (
+from headrace.node.metadata.features import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
     KRAFT_VERSION,
     METADATA_VERSION,
     NOT_SERVED,
     SUPPORTED_FEATURES,
 )
-from headrace.metadata.image import BROKER_RESOURCE, MetadataImage
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages.begin_transaction_record import BeginTransactionRecord
-from headrace.protocol.messages.config_record import ConfigRecord
-from headrace.protocol.messages.end_transaction_record import EndTransactionRecord
-from headrace.protocol.messages.feature_level_record import FeatureLevelRecord
+from headrace.node.metadata.image import BROKER_RESOURCE, MetadataImage
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages.begin_transaction_record import BeginTransactionRecord
+from headrace.wire.protocol.messages.config_record import ConfigRecord
+from headrace.wire.protocol.messages.end_transaction_record import EndTransactionRecord
+from headrace.wire.protocol.messages.feature_level_record import FeatureLevelRecord
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 MIN_IN_SYNC_REPLICAS = "min.insync.replicas"

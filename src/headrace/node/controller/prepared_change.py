@@ -10,11 +10,11 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.consensus.batches import encoded
-from headrace.metadata.image import MetadataImage
-from headrace.metadata.replay import Draft
-from headrace.protocol.record_batch import build_values
-from headrace.protocol.steps import in_steps
+from headrace.node.consensus.batches import encoded
+from headrace.node.metadata.image import MetadataImage
+from headrace.node.metadata.replay import Draft
+from headrace.wire.protocol.record_batch import build_values
+from headrace.wire.protocol.steps import in_steps
 
 
 @dataclass(slots=True)

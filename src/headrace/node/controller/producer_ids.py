@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headrace.metadata.image import MetadataImage
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages.producer_ids_record import ProducerIdsRecord
+from headrace.node.metadata.image import MetadataImage
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages.producer_ids_record import ProducerIdsRecord
 
 BLOCK_SIZE = 1_000  # Apache's
 LAST_PRODUCER_ID = 2**63 - 1

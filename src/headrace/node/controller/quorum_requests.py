@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from headrace.controller.controller import Controller
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.serving.api import Call, WaitingRequest
+from headrace.node.controller.controller import Controller
+from headrace.node.serving.api import Call, WaitingRequest
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 # The quorum answers each request in its time, at most a few seconds; this is for a bug.
 LONGEST_WAIT_MS = 60_000

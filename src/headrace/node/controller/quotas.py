@@ -12,16 +12,16 @@ from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 from typing import Any
 
-from headrace.controller.decision import Decision
-from headrace.metadata.image import MetadataImage, QuotaEntity
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages.alter_client_quotas import (
+from headrace.node.controller.decision import Decision
+from headrace.node.metadata.image import MetadataImage, QuotaEntity
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
     RequestEntryData,
     ResponseEntryData,
 )
-from headrace.protocol.messages.client_quota_record import ClientQuotaRecord, EntityData
+from headrace.wire.protocol.messages.client_quota_record import ClientQuotaRecord, EntityData
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 _AS_APACHE = {CLIENT_ID: 1, USER: 2, IP: 3}  # the order in its answers

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headrace.protocol.errors import KafkaError
-from headrace.protocol.messages import (
+from headrace.wire.protocol.errors import KafkaError
+from headrace.wire.protocol.messages import (
     alter_client_quotas,
     alter_configs,
     alter_user_scram_credentials,

@@ -10,26 +10,26 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from headrace.controller.decision import Decision
-from headrace.metadata.image import MetadataImage
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages.alter_user_scram_credentials import (
+from headrace.node.controller.decision import Decision
+from headrace.node.metadata.image import MetadataImage
+from headrace.node.serving.authentication.scram import (
+    FEWEST_ITERATIONS,
+    MECHANISMS,
+    MOST_ITERATIONS,
+    keys_of,
+)
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from headrace.protocol.messages.remove_user_scram_credential_record import (
+from headrace.wire.protocol.messages.remove_user_scram_credential_record import (
     RemoveUserScramCredentialRecord,
 )
-from headrace.protocol.messages.user_scram_credential_record import UserScramCredentialRecord
-from headrace.serving.authentication.scram import (
-    FEWEST_ITERATIONS,
-    MECHANISMS,
-    MOST_ITERATIONS,
-    keys_of,
-)
+from headrace.wire.protocol.messages.user_scram_credential_record import UserScramCredentialRecord
 
 # Kafka bounds neither; a name or a salt is for people and for a hash.
 LONGEST_NAME = 1024

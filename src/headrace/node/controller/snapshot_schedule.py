@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 from functools import partial
 
-from headrace.consensus.metadata_log import MetadataLog
-from headrace.consensus.snapshots import SnapshotWork
-from headrace.controller.controller_settings import ControllerSettings
 from headrace.environment import Now
-from headrace.metadata.image import MetadataImage
+from headrace.node.consensus.metadata_log import MetadataLog
+from headrace.node.consensus.snapshots import SnapshotWork
+from headrace.node.controller.controller_settings import ControllerSettings
+from headrace.node.metadata.image import MetadataImage
 
 log = logging.getLogger(__name__)
 

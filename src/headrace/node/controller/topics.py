@@ -13,37 +13,37 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from headrace.controller.decision import LARGE_FROM, MOST_RECORDS_PER_BATCH, Decision
-from headrace.controller.partitions.placement import (
+from headrace.node.controller.decision import LARGE_FROM, MOST_RECORDS_PER_BATCH, Decision
+from headrace.node.controller.partitions.placement import (
     new_partitions,
     place,
     require_manual_assignment,
 )
-from headrace.metadata.image import TOPIC_RESOURCE, MetadataImage, TopicImage
-from headrace.metadata.topic_names import METADATA_TOPIC, can_collide, require_legal, unified
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages.config_record import ConfigRecord
-from headrace.protocol.messages.create_partitions import (
+from headrace.node.metadata.image import TOPIC_RESOURCE, MetadataImage, TopicImage
+from headrace.node.metadata.topic_names import METADATA_TOPIC, can_collide, require_legal, unified
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages.config_record import ConfigRecord
+from headrace.wire.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
-from headrace.protocol.messages.create_topics import (
+from headrace.wire.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from headrace.protocol.messages.delete_topics import (
+from headrace.wire.protocol.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
-from headrace.protocol.messages.remove_topic_record import RemoveTopicRecord
-from headrace.protocol.messages.topic_record import TopicRecord
-from headrace.protocol.primitives import ZERO_ID
+from headrace.wire.protocol.messages.remove_topic_record import RemoveTopicRecord
+from headrace.wire.protocol.messages.topic_record import TopicRecord
+from headrace.wire.protocol.primitives import ZERO_ID
 
 DEFAULT = -1  # "as the broker is configured", for partitions and replicas
 

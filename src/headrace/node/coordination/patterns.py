@@ -14,7 +14,7 @@ from typing import Any
 
 import re2
 
-from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 # A program has an automaton in memory; RE2's default of 8 MiB each would be too much for the 128
 # programs that the library keeps.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from headrace.protocol.errors import MalformedMessage
+from headrace.wire.protocol.errors import MalformedMessage
 
 KEY_VERSION = 0
 

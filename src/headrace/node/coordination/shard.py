@@ -35,13 +35,13 @@ from typing import Any, Protocol
 
 from crc32c import crc32c
 
-from headrace.coordination.deadlines import Deadlines
-from headrace.coordination.records import Encoded, Record, RecordCodec
 from headrace.environment import Now
-from headrace.protocol import compression, control_records, record_batch
-from headrace.protocol.control_records import ControlKind
-from headrace.protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from headrace.protocol.record_batch import (
+from headrace.node.coordination.deadlines import Deadlines
+from headrace.node.coordination.records import Encoded, Record, RecordCodec
+from headrace.wire.protocol import compression, control_records, record_batch
+from headrace.wire.protocol.control_records import ControlKind
+from headrace.wire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from headrace.wire.protocol.record_batch import (
     ATTRIBUTES,
     BASE_OFFSET,
     CRC,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from headrace.protocol.acls import WILDCARD, Operation, PatternType, Permission, ResourceType
-from headrace.protocol.messages.access_control_entry_record import AccessControlEntryRecord
+from headrace.wire.protocol.acls import WILDCARD, Operation, PatternType, Permission, ResourceType
+from headrace.wire.protocol.messages.access_control_entry_record import AccessControlEntryRecord
 
 Content = tuple[int, str, int, str, str, int, int]  # all of an entry but its id
 

@@ -11,20 +11,20 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from headrace.metadata.config_definitions import (
+from headrace.node.metadata.config_definitions import (
     BROKER_SETTINGS,
     CLIENT_METRICS_SETTINGS,
     GROUP_SETTINGS,
     TOPIC_SETTINGS,
 )
-from headrace.metadata.config_definitions.definition import (
+from headrace.node.metadata.config_definitions.definition import (
     BadValue,
     Change,
     ConfigType,
     Definition,
 )
-from headrace.metadata.config_validation import dynamic_definition
-from headrace.metadata.configs import (
+from headrace.node.metadata.config_validation import dynamic_definition
+from headrace.node.metadata.configs import (
     ALL_BROKERS,
     Configs,
     Layer,

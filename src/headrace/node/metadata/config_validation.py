@@ -13,27 +13,27 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from headrace.metadata.config_definitions import (
+from headrace.node.metadata.config_definitions import (
     BROKER_SETTINGS,
     CLIENT_METRICS_SETTINGS,
     GROUP_SETTINGS,
     REPLICATION_RATES,
     TOPIC_SETTINGS,
 )
-from headrace.metadata.config_definitions.authorizer import OF_THE_AUTHORIZER
-from headrace.metadata.config_definitions.definition import (
+from headrace.node.metadata.config_definitions.authorizer import OF_THE_AUTHORIZER
+from headrace.node.metadata.config_definitions.definition import (
     BadValue,
     Change,
     Definition,
     Standing,
 )
-from headrace.metadata.config_definitions.group import (
+from headrace.node.metadata.config_definitions.group import (
     CLIENT_MATCHERS,
     LONGEST_METRICS_INTERVAL_MS,
     SHORTEST_METRICS_INTERVAL_MS,
 )
-from headrace.metadata.config_definitions.security import OF_LISTENERS, OF_MECHANISMS
-from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.node.metadata.config_definitions.security import OF_LISTENERS, OF_MECHANISMS
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 # Apache lets a running pool grow to twice its size and shrink to half of it, no further at once.
 _THREAD_COUNTS = frozenset(

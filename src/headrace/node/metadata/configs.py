@@ -15,9 +15,13 @@ from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from headrace.metadata.config_definitions import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
-from headrace.metadata.config_definitions.definition import BadValue, Definition
-from headrace.metadata.config_validation import validate_topic_config
+from headrace.node.metadata.config_definitions import (
+    BROKER_SETTINGS,
+    GROUP_SETTINGS,
+    TOPIC_SETTINGS,
+)
+from headrace.node.metadata.config_definitions.definition import BadValue, Definition
+from headrace.node.metadata.config_validation import validate_topic_config
 
 __all__ = [
     "Configs",

@@ -15,7 +15,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from headrace.metadata.features import KRAFT_VERSION, METADATA_VERSION, SHARE_VERSION, LevelRange
+from headrace.node.metadata.features import (
+    KRAFT_VERSION,
+    METADATA_VERSION,
+    SHARE_VERSION,
+    LevelRange,
+)
 
 NO_LEADER = -1
 
@@ -147,7 +152,9 @@ class MetadataImage:
         self, records: Iterable[Any], *, offset: int, epoch: int, wall_ms: int
     ) -> MetadataImage:
         """The image after `records`, the last of which is at `offset` of the metadata log."""
-        from headrace.metadata.replay import Draft  # it builds images, so it imports this module
+        from headrace.node.metadata.replay import (
+            Draft,  # it builds images, so it imports this module
+        )
 
         draft = Draft(self)
         for record in records:

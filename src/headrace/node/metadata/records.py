@@ -14,8 +14,8 @@ from types import ModuleType
 from typing import Any
 
 from headrace.environment import Buffer
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.messages import (
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.messages import (
     abort_transaction_record,
     access_control_entry_record,
     begin_transaction_record,
@@ -43,10 +43,10 @@ from headrace.protocol.messages import (
     user_scram_credential_record,
     zk_migration_state_record,
 )
-from headrace.protocol.messages.broker_registration_change_record import (
+from headrace.wire.protocol.messages.broker_registration_change_record import (
     BrokerRegistrationChangeRecord,
 )
-from headrace.protocol.primitives import read_uvarint
+from headrace.wire.protocol.primitives import read_uvarint
 
 FRAME_VERSION = 1
 

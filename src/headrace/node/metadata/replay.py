@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from headrace.metadata.features import LevelRange
-from headrace.metadata.image import (
+from headrace.node.metadata.features import LevelRange
+from headrace.node.metadata.image import (
     MIGRATING_DIRECTORY,
     TOPIC_RESOURCE,
     BrokerImage,

@@ -11,25 +11,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from headrace.metadata.features import METADATA_VERSION, LevelRange
-from headrace.metadata.image import BrokerImage, ControllerImage, MetadataImage, TopicImage
-from headrace.protocol.messages.client_quota_record import ClientQuotaRecord, EntityData
-from headrace.protocol.messages.config_record import ConfigRecord
-from headrace.protocol.messages.feature_level_record import FeatureLevelRecord
-from headrace.protocol.messages.partition_record import PartitionRecord
-from headrace.protocol.messages.producer_ids_record import ProducerIdsRecord
-from headrace.protocol.messages.register_broker_record import (
+from headrace.node.metadata.features import METADATA_VERSION, LevelRange
+from headrace.node.metadata.image import BrokerImage, ControllerImage, MetadataImage, TopicImage
+from headrace.wire.protocol.messages.client_quota_record import ClientQuotaRecord, EntityData
+from headrace.wire.protocol.messages.config_record import ConfigRecord
+from headrace.wire.protocol.messages.feature_level_record import FeatureLevelRecord
+from headrace.wire.protocol.messages.partition_record import PartitionRecord
+from headrace.wire.protocol.messages.producer_ids_record import ProducerIdsRecord
+from headrace.wire.protocol.messages.register_broker_record import (
     BrokerEndpoint,
     BrokerFeature,
     RegisterBrokerRecord,
 )
-from headrace.protocol.messages.register_controller_record import (
+from headrace.wire.protocol.messages.register_controller_record import (
     ControllerEndpoint,
     ControllerFeature,
     RegisterControllerRecord,
 )
-from headrace.protocol.messages.topic_record import TopicRecord
-from headrace.protocol.messages.zk_migration_state_record import ZkMigrationStateRecord
+from headrace.wire.protocol.messages.topic_record import TopicRecord
+from headrace.wire.protocol.messages.zk_migration_state_record import ZkMigrationStateRecord
 
 
 def records_of(image: MetadataImage) -> Iterator[Any]:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import re
 
-from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 # 255 bytes of a file name, less "-" and a five-digit partition.
 LONGEST_NAME = 249
 METADATA_TOPIC = "__cluster_metadata"
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
-# The topics of our own services (`contract/companions.py`, the HTTP door's keys, the audit): they
-# need settings and partitions of their own, so a request for them does not create them.
+# The topics of our own services (`wire/contract/companions.py`, keys of HTTP requests, the audit):
+# they need settings and partitions of their own, so a request for them does not create them.
 OF_SERVICES = ("headrace.", "headrace-http-keys")
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")

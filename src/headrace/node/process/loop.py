@@ -19,14 +19,14 @@ from errno import EIO
 from time import perf_counter_ns
 
 from headrace.environment import FileSlice, Now
-from headrace.server.clock import Clock
-from headrace.server.listeners.connection import Connection
-from headrace.server.poller import Poller
-from headrace.server.timers import Timers
-from headrace.serving.api import ClosesConnection
-from headrace.serving.dispatch import Dispatch
-from headrace.serving.purgatory import Purgatory
-from headrace.serving.session import Session
+from headrace.node.process.clock import Clock
+from headrace.node.process.listeners.connection import Connection
+from headrace.node.process.poller import Poller
+from headrace.node.process.timers import Timers
+from headrace.node.serving.api import ClosesConnection
+from headrace.node.serving.dispatch import Dispatch
+from headrace.node.serving.purgatory import Purgatory
+from headrace.node.serving.session import Session
 
 log = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ import signal
 from collections.abc import Callable
 
 from headrace.log_lines import log_to_stderr
-from headrace.server.garbage import THRESHOLDS
-from headrace.server.server import Server
-from headrace.server.settings.settings import Settings
+from headrace.node.process.garbage import THRESHOLDS
+from headrace.node.process.server import Server
+from headrace.node.process.settings.settings import Settings
 
 
 def run(settings: Settings, on_ready: Callable[[Server], None]) -> None:

@@ -18,41 +18,44 @@ from contextlib import ExitStack
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.cluster.endpoint import Endpoint
-from headrace.broker.folders.identity import UnusableFolder
-from headrace.broker.records.lost_acknowledgements import take_back
-from headrace.consensus.metadata_recovery import UnusableMetadata
-from headrace.contract import delay_login
 from headrace.environment import Now
-from headrace.metadata.config_definitions.definition import BadValue
-from headrace.metadata.config_validation import connections_by_address
-from headrace.metadata.configs import layers
-from headrace.metadata.image import MetadataImage
-from headrace.node.node import Node
-from headrace.node.node_settings import NodeSettings
+from headrace.node.assembly.node import Node
+from headrace.node.assembly.node_settings import NodeSettings
+from headrace.node.broker.cluster.endpoint import Endpoint
+from headrace.node.broker.folders.identity import UnusableFolder
+from headrace.node.broker.records.lost_acknowledgements import take_back
+from headrace.node.consensus.metadata_recovery import UnusableMetadata
+from headrace.node.metadata.config_definitions.definition import BadValue
+from headrace.node.metadata.config_validation import connections_by_address
+from headrace.node.metadata.configs import layers
+from headrace.node.metadata.image import MetadataImage
+from headrace.node.process import garbage
+from headrace.node.process.background.background_processes import BackgroundProcesses
+from headrace.node.process.clock import Clock, SystemClock
+from headrace.node.process.flusher import ClosingFlushes, Flusher, say_how_far
+from headrace.node.process.folders.folder_format import format_folder, levels_of
+from headrace.node.process.folders.folder_locks import FolderLocks, refused_start, space_of
+from headrace.node.process.folders.real_disk import RealDisk, raise_open_files_limit
+from headrace.node.process.listeners.addresses import Listener as ListenerAddress
+from headrace.node.process.listeners.connection_limits import (
+    ConnectionLimits,
+    settings_of_listeners,
+)
+from headrace.node.process.listeners.listener import Buffers, Door, Listener
+from headrace.node.process.loop import Loop
+from headrace.node.process.metrics.metrics import request_families
+from headrace.node.process.metrics.node_families import node_families
+from headrace.node.process.poller import Poller, best_poller
+from headrace.node.process.settings.settings import CannotStart, Settings, UnusableData
 from headrace.prometheus_text import Family
-from headrace.protocol.errors import KafkaError
-from headrace.server import garbage
-from headrace.server.background.background_processes import BackgroundProcesses
-from headrace.server.clock import Clock, SystemClock
-from headrace.server.flusher import ClosingFlushes, Flusher, say_how_far
-from headrace.server.folders.folder_format import format_folder, levels_of
-from headrace.server.folders.folder_locks import FolderLocks, refused_start, space_of
-from headrace.server.folders.real_disk import RealDisk, raise_open_files_limit
-from headrace.server.listeners.addresses import Listener as ListenerAddress
-from headrace.server.listeners.connection_limits import ConnectionLimits, settings_of_listeners
-from headrace.server.listeners.listener import Buffers, Door, Listener
-from headrace.server.loop import Loop
-from headrace.server.metrics.metrics import request_families
-from headrace.server.metrics.node_families import node_families
-from headrace.server.poller import Poller, best_poller
-from headrace.server.settings.settings import CannotStart, Settings, UnusableData
+from headrace.wire.contract import delay_login
+from headrace.wire.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from headrace.server.background.delay_process import DelayProcess
-    from headrace.server.listeners.security import Security
-    from headrace.server.metrics.metrics_endpoint import MetricsEndpoint
-    from headrace.server.peers.peers import Peers
+    from headrace.node.process.background.delay_process import DelayProcess
+    from headrace.node.process.listeners.security import Security
+    from headrace.node.process.metrics.metrics_endpoint import MetricsEndpoint
+    from headrace.node.process.peers.peers import Peers
 
 log = logging.getLogger(__name__)
 
@@ -162,7 +165,7 @@ class Server:
         found = settings.for_node({listener.name: listener.port for listener in self.listeners})
         found.failed_folders = self._locks.failed
         if settings.values["headrace.first.users"]:
-            from headrace.server.settings.first_users import read_first_users
+            from headrace.node.process.settings.first_users import read_first_users
 
             try:
                 found.first_users = read_first_users(settings.values["headrace.first.users"])
@@ -176,8 +179,8 @@ class Server:
         called = self.settings.cluster.controller_protocol
         if {called, *(listener.protocol for listener in everyone)} == {"PLAINTEXT"}:
             return None
-        from headrace.server.listeners.security import Security
-        from headrace.server.listeners.tls import Handshakes
+        from headrace.node.process.listeners.security import Security
+        from headrace.node.process.listeners.tls import Handshakes
 
         try:
             return Security(
@@ -192,12 +195,12 @@ class Server:
     def _open_peers(self) -> Peers | None:
         if self.settings.cluster.is_alone:
             return None
-        from headrace.server.peers.peers import peers_of
+        from headrace.node.process.peers.peers import peers_of
 
         return peers_of(self.settings, self.security)
 
     def _attend_security(self, security: Security) -> None:
-        from headrace.server.listeners.tls_context import LOOK_EVERY_MS
+        from headrace.node.process.listeners.tls_context import LOOK_EVERY_MS
 
         security.attend(self.node)
         self.loop.timers.every(LOOK_EVERY_MS, security.look, self.now.monotonic_ms)
@@ -271,7 +274,7 @@ class Server:
             return
         if not self.settings.cluster.is_broker:
             return
-        from headrace.server.background.delay_process import DelayProcess, delay_command
+        from headrace.node.process.background.delay_process import DelayProcess, delay_command
 
         settings = self.settings
         address, environment = self.address, None
@@ -300,7 +303,7 @@ class Server:
         return f"{opened.host}:{opened.port}", {delay_login.PASSWORD_VARIABLE: password}
 
     def _serve_metrics(self, host: str, port: int) -> None:
-        from headrace.server.metrics.metrics_endpoint import MetricsEndpoint
+        from headrace.node.process.metrics.metrics_endpoint import MetricsEndpoint
 
         try:
             self.metrics = MetricsEndpoint(host, port, self._families)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.alter_partition import (
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
     BrokerState,

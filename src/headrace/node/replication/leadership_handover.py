@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from headrace.metadata.image import PartitionImage
-from headrace.replication.isr_changes import IsrProposal
-from headrace.replication.replica import Replica
-from headrace.replication.this_broker import NOT_CHECKED
+from headrace.node.metadata.image import PartitionImage
+from headrace.node.replication.isr_changes import IsrProposal
+from headrace.node.replication.replica import Replica
+from headrace.node.replication.this_broker import NOT_CHECKED
 
 log = logging.getLogger(__name__)
 

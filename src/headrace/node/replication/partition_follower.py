@@ -25,14 +25,14 @@ import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.environment import FileSlice
-from headrace.metadata.image import NO_LEADER, PartitionImage
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages.fetch import PartitionData
-from headrace.replication.replica_log import Log
-from headrace.storage.segments.batch_headers import whole_batches
+from headrace.node.metadata.image import NO_LEADER, PartitionImage
+from headrace.node.replication.replica_log import Log
+from headrace.node.storage.segments.batch_headers import whole_batches
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages.fetch import PartitionData
 
 if TYPE_CHECKING:
-    from headrace.replication.replica import Replica
+    from headrace.node.replication.replica import Replica
 
 log = logging.getLogger(__name__)
 

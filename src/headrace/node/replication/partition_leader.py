@@ -24,17 +24,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from headrace.metadata.image import UNASSIGNED_DIRECTORY, PartitionImage
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages.alter_partition import ResponsePartitionData
-from headrace.replication.follower_progress import (
+from headrace.node.metadata.image import UNASSIGNED_DIRECTORY, PartitionImage
+from headrace.node.replication.follower_progress import (
     LONG_AGO_MS,
     UNKNOWN,
     FollowerProgress,
     at_the_beginning,
 )
-from headrace.replication.isr_changes import IsrProposal
-from headrace.replication.this_broker import NOT_CHECKED, ThisBroker
+from headrace.node.replication.isr_changes import IsrProposal
+from headrace.node.replication.this_broker import NOT_CHECKED, ThisBroker
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages.alter_partition import ResponsePartitionData
 
 # The controller says by these that it has not changed anything, and that we know the partition as
 # it is: the proposal is over.

@@ -7,7 +7,7 @@ these the one that was caught up last. None: the leader serves the consumer itse
 
 from __future__ import annotations
 
-from headrace.replication.partition_leader import LeaderRole
+from headrace.node.replication.partition_leader import LeaderRole
 
 
 def preferred_read_replica(leading: LeaderRole, rack: str, offset: int) -> int | None:

@@ -23,17 +23,17 @@ from collections.abc import Callable, Collection
 from typing import Any, Generic, TypeVar
 
 from headrace.environment import FileSlice
-from headrace.metadata.image import NO_LEADER, PartitionImage
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages.alter_partition import ResponsePartitionData
-from headrace.replication.follower_progress import LONG_AGO_MS
-from headrace.replication.isr_changes import IsrProposal
-from headrace.replication.partition_follower import FollowerRole, Position, Replicated
-from headrace.replication.partition_leader import LeaderRole
-from headrace.replication.replica_log import NO_WRITER, Log, Writer
-from headrace.replication.this_broker import ThisBroker
-from headrace.storage.durability.flush import Flush
-from headrace.storage.partition_log import PartitionLog
+from headrace.node.metadata.image import NO_LEADER, PartitionImage
+from headrace.node.replication.follower_progress import LONG_AGO_MS
+from headrace.node.replication.isr_changes import IsrProposal
+from headrace.node.replication.partition_follower import FollowerRole, Position, Replicated
+from headrace.node.replication.partition_leader import LeaderRole
+from headrace.node.replication.replica_log import NO_WRITER, Log, Writer
+from headrace.node.replication.this_broker import ThisBroker
+from headrace.node.storage.durability.flush import Flush
+from headrace.node.storage.partition_log import PartitionLog
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages.alter_partition import ResponsePartitionData
 
 log = logging.getLogger(__name__)
 

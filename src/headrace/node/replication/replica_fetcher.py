@@ -18,8 +18,11 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.fetch import (
+from headrace.node.replication.partition_follower import FollowerRole, Position
+from headrace.node.replication.replica import Replica
+from headrace.node.replication.this_broker import ThisBroker
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -27,15 +30,12 @@ from headrace.protocol.messages.fetch import (
     ForgottenTopic,
     ReplicaState,
 )
-from headrace.protocol.messages.list_offsets import (
+from headrace.wire.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from headrace.replication.partition_follower import FollowerRole, Position
-from headrace.replication.replica import Replica
-from headrace.replication.this_broker import ThisBroker
 
 log = logging.getLogger(__name__)
 

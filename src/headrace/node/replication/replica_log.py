@@ -9,8 +9,8 @@ from collections.abc import Sized
 from typing import Any, NoReturn, Protocol
 
 from headrace.environment import FileSlice
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.storage.durability.flush import Flush
+from headrace.node.storage.durability.flush import Flush
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 
 class Producers(Protocol):

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.metadata.image import BrokerImage
-from headrace.replication.isr_changes import IsrChanges
+from headrace.node.metadata.image import BrokerImage
+from headrace.node.replication.isr_changes import IsrChanges
 
 NOT_CHECKED = -1  # a broker epoch that nobody compares
 

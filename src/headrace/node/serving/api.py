@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.environment import Now
-from headrace.serving.principal import Principal
+from headrace.node.serving.principal import Principal
 
 if TYPE_CHECKING:
-    from headrace.serving.quotas import Meter
+    from headrace.node.serving.quotas import Meter
 
 
 # An answer about 50,000 partitions takes the loop 0.1 to 0.2 s.
@@ -138,7 +138,7 @@ Recognize = Callable[[Any, int, memoryview, Any, Now], Any]
 class Api:
     """One line of the table of contents: which API, which versions, who answers."""
 
-    messages: Any  # the generated module of headrace.protocol.messages
+    messages: Any  # the generated module of headrace.wire.protocol.messages
     handle: Callable[[Any, Any, Call], Any]
     versions: range
     # librdkafka believes only an ApiVersions answer that lists Produce from version 0.

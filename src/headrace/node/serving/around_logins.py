@@ -11,12 +11,12 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.serving.api import ClosesConnection, WaitingRequest
-from headrace.serving.session import Reply, Session
+from headrace.node.serving.api import ClosesConnection, WaitingRequest
+from headrace.node.serving.session import Reply, Session
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from headrace.serving.dispatch import Dispatch
+    from headrace.node.serving.dispatch import Dispatch
 
 _length = Struct(">i")
 _read_header = Struct(">Iih").unpack_from
@@ -43,7 +43,7 @@ def feed_tokens(dispatch: Dispatch, session: Session, view: memoryview, filled: 
 
 
 def _answer(dispatch: Dispatch, session: Session, token: bytes) -> None:
-    from headrace.serving.authentication.exchange import LoginFailed
+    from headrace.node.serving.authentication.exchange import LoginFailed
 
     login = session.login
     assert login is not None
@@ -66,7 +66,7 @@ def _close_late(dispatch: Dispatch, session: Session, waiting: WaitingRequest) -
 
 
 def answer_out_of_turn(dispatch: Dispatch, session: Session, frame: memoryview) -> None:
-    from headrace.serving.route import decoded, error_response
+    from headrace.node.serving.route import decoded, error_response
 
     key, correlation_id, client_id_length = _read_header(frame, 0)
     route = dispatch.routes.get(key)
@@ -76,7 +76,7 @@ def answer_out_of_turn(dispatch: Dispatch, session: Session, frame: memoryview) 
     code = ErrorCode.ILLEGAL_SASL_STATE
     answer = error_response(route, KafkaError(code))
     if route.api_key == METADATA_KEY:  # its older versions say it of each topic
-        from headrace.protocol.messages.metadata import MetadataResponseTopic
+        from headrace.wire.protocol.messages.metadata import MetadataResponseTopic
 
         asked = decoded(route, frame, client_id_length).topics or ()
         answer.topics = [MetadataResponseTopic(code, topic.name) for topic in asked]

@@ -20,8 +20,8 @@ from types import GeneratorType
 from typing import Any
 
 from headrace.environment import Now
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.serving.api import Api, Call, Peer, WaitingRequest
+from headrace.node.serving.api import Api, Call, Peer, WaitingRequest
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 CHANGE = "change"  # an admin request: who asked, for what, and how it ended
 LOGIN_FAILED = "login-failed"

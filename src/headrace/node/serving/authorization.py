@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from ipaddress import IPv6Address
 from typing import Any, Protocol
 
-from headrace.protocol.acls import (
+from headrace.node.serving.principal import Principal
+from headrace.wire.protocol.acls import (
     WILDCARD,
     WILDCARD_PRINCIPAL,
     Operation,
@@ -28,7 +29,6 @@ from headrace.protocol.acls import (
     Permission,
     ResourceType,
 )
-from headrace.serving.principal import Principal
 
 EVERYTHING = (1 << len(Operation)) - 1
 NOTHING = 0

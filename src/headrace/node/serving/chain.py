@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.serving.api import WaitingRequest
-from headrace.serving.purgatory import Purgatory
+from headrace.node.serving.api import WaitingRequest
+from headrace.node.serving.purgatory import Purgatory
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 
 class Step:

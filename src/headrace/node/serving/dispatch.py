@@ -17,13 +17,12 @@ from types import GeneratorType
 from typing import Any
 
 from headrace.environment import Now
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.serving.api import Call, ClosesConnection, WaitingRequest
-from headrace.serving.around_logins import answer_out_of_turn, feed_tokens
-from headrace.serving.long_answers import answer_later, answering_of, begin
-from headrace.serving.purgatory import Purgatory
-from headrace.serving.quotas import ClientQuotas, Meter
-from headrace.serving.route import (
+from headrace.node.serving.api import Call, ClosesConnection, WaitingRequest
+from headrace.node.serving.around_logins import answer_out_of_turn, feed_tokens
+from headrace.node.serving.long_answers import answer_later, answering_of, begin
+from headrace.node.serving.purgatory import Purgatory
+from headrace.node.serving.quotas import ClientQuotas, Meter
+from headrace.node.serving.route import (
     API_VERSIONS_KEY,
     PRODUCE_KEY,
     Route,
@@ -32,8 +31,9 @@ from headrace.serving.route import (
     error_response,
     throttled,
 )
-from headrace.serving.session import Piece, Reply, Session
-from headrace.serving.slices import FairLane
+from headrace.node.serving.session import Piece, Reply, Session
+from headrace.node.serving.slices import FairLane
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
 
@@ -223,7 +223,7 @@ class Dispatch:
     def reply(self, session: Session, pieces: list[Piece]) -> None:
         # Replies leave in the order of the requests, as clients expect. As long as an earlier
         # request waits, a ready reply goes to `line` behind it; otherwise straight to the outbox.
-        # tests/unit/serving/test_dispatch.py: test_a_later_answer_waits_for_an_earlier_one.
+        # tests/unit/node/serving/test_dispatch.py: test_a_later_answer_waits_for_an_earlier_one.
         if session.line:
             session.line.append(Reply(None, pieces))
             session.line_bytes += len(pieces[0])

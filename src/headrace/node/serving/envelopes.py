@@ -17,22 +17,22 @@ from ipaddress import ip_address
 from struct import Struct
 from typing import Any
 
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from headrace.protocol.framing import REQUEST_HEAD, decode_response
-from headrace.protocol.messages import default_principal_data as principals
-from headrace.protocol.messages import envelope as messages
-from headrace.protocol.messages.default_principal_data import DefaultPrincipalData
-from headrace.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
-from headrace.protocol.primitives import BROKEN
-from headrace.serving.api import Api, Call, ClosesConnection, WaitingRequest
-from headrace.serving.authorization import Authorizer
-from headrace.serving.long_answers import answering_of
-from headrace.serving.principal import Principal
-from headrace.serving.quotas import Meter
-from headrace.serving.rights import require_on_cluster
-from headrace.serving.route import Route, body_of, error_response, throttled
-from headrace.serving.session import Session
+from headrace.node.serving.api import Api, Call, ClosesConnection, WaitingRequest
+from headrace.node.serving.authorization import Authorizer
+from headrace.node.serving.long_answers import answering_of
+from headrace.node.serving.principal import Principal
+from headrace.node.serving.quotas import Meter
+from headrace.node.serving.rights import require_on_cluster
+from headrace.node.serving.route import Route, body_of, error_response, throttled
+from headrace.node.serving.session import Session
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from headrace.wire.protocol.framing import REQUEST_HEAD, decode_response
+from headrace.wire.protocol.messages import default_principal_data as principals
+from headrace.wire.protocol.messages import envelope as messages
+from headrace.wire.protocol.messages.default_principal_data import DefaultPrincipalData
+from headrace.wire.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from headrace.wire.protocol.primitives import BROKEN
 
 VERSION_OF_PRINCIPALS = 0
 

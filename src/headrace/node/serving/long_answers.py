@@ -16,17 +16,17 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from headrace.environment import FileSlice
-from headrace.protocol.errors import KafkaError, MalformedMessage
-from headrace.protocol.primitives import BROKEN
-from headrace.protocol.steps import in_steps
-from headrace.serving.api import LARGE_ANSWER, Call, ClosesConnection, WaitingRequest
-from headrace.serving.quotas import Meter
-from headrace.serving.route import Route, error_response, throttled
-from headrace.serving.session import Piece, Reply, Session
-from headrace.serving.slices import NO_ROOM
+from headrace.node.serving.api import LARGE_ANSWER, Call, ClosesConnection, WaitingRequest
+from headrace.node.serving.quotas import Meter
+from headrace.node.serving.route import Route, error_response, throttled
+from headrace.node.serving.session import Piece, Reply, Session
+from headrace.node.serving.slices import NO_ROOM
+from headrace.wire.protocol.errors import KafkaError, MalformedMessage
+from headrace.wire.protocol.primitives import BROKEN
+from headrace.wire.protocol.steps import in_steps
 
 if TYPE_CHECKING:
-    from headrace.serving.dispatch import Dispatch
+    from headrace.node.serving.dispatch import Dispatch
 
 # Pieces of an answer are joined after so many steps: fewer objects, and no second copy of it all.
 STEPS_PER_CHUNK = 2_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
-from headrace.serving.api import Waitable, WaitingRequest
+from headrace.node.serving.api import Waitable, WaitingRequest
 
 # An answered request leaves its deadline in the heap; above this size the heap is cleaned when such
 # entries are more than half of it.

@@ -8,7 +8,7 @@ everything by the time it took, changes by the partitions they touch.
 
 Without limits there is no meter, and a request costs nothing more. Bounded: the `MOST_TRACKED` most
 recent users and client ids are measured per kind; one that comes back after more others than that
-starts at zero. Not here: connections (`server/listeners/connection_limits.py`).
+starts at zero. Not here: connections (`process/listeners/connection_limits.py`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 from headrace.environment import Now
-from headrace.metadata.image import QuotaEntity
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.serving.api import Call, Peer
-from headrace.serving.rates import Rate, TokenBucket
+from headrace.node.metadata.image import QuotaEntity
+from headrace.node.serving.api import Call, Peer
+from headrace.node.serving.rates import Rate, TokenBucket
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 PRODUCER_BYTE_RATE = "producer_byte_rate"
 CONSUMER_BYTE_RATE = "consumer_byte_rate"

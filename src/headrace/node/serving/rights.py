@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from headrace.protocol.acls import CLUSTER_NAME, Operation, ResourceType
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.serving.api import Call
-from headrace.serving.authorization import EVERYTHING, Authorizer
+from headrace.node.serving.api import Call
+from headrace.node.serving.authorization import EVERYTHING, Authorizer
+from headrace.wire.protocol.acls import CLUSTER_NAME, Operation, ResourceType
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 CLUSTER = ResourceType.CLUSTER
 GROUP = ResourceType.GROUP

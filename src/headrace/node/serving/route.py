@@ -10,10 +10,10 @@ import sys
 from struct import Struct
 from typing import Any
 
-from headrace.protocol.errors import KafkaError, MalformedMessage
-from headrace.protocol.primitives import BROKEN, read_uvarint, skip_tags
-from headrace.serving.api import Api, ClosesConnection, Recognize
-from headrace.serving.session import Piece
+from headrace.node.serving.api import Api, ClosesConnection, Recognize
+from headrace.node.serving.session import Piece
+from headrace.wire.protocol.errors import KafkaError, MalformedMessage
+from headrace.wire.protocol.primitives import BROKEN, read_uvarint, skip_tags
 
 API_VERSIONS_KEY = 18
 PRODUCE_KEY, FETCH_KEY, SHARE_FETCH_KEY = 0, 1, 78

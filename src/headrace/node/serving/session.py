@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headrace.environment import Buffer, FileSlice
-from headrace.serving.api import WaitingRequest
-from headrace.serving.principal import ANONYMOUS, Principal
+from headrace.node.serving.api import WaitingRequest
+from headrace.node.serving.principal import ANONYMOUS, Principal
 
 if TYPE_CHECKING:
-    from headrace.serving.authentication.login import Login
+    from headrace.node.serving.authentication.login import Login
 
 Piece = Buffer | FileSlice
 

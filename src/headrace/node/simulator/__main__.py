@@ -1,4 +1,4 @@
-"""`python -m headrace.simulator`: runs seeds, prints what happened, and says which one broke what.
+"""`python -m headrace.node.simulator`: runs seeds, and prints which of them broke what.
 
 `--seeds N` runs the seeds 0 to N-1 of the metadata quorum and of whole clusters with clients;
 `--only quorum` or `--only clusters` one of both, `--seed S` one seed. `--beyond` runs clusters that
@@ -16,16 +16,16 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from headrace.simulator.cluster.report import ClusterReport
-from headrace.simulator.counters import Counters
-from headrace.simulator.seeds import results
+from headrace.node.simulator.cluster.report import ClusterReport
+from headrace.node.simulator.counters import Counters
+from headrace.node.simulator.seeds import results
 
 TOLD_EVERY = 100  # seeds; a hundred clusters take some minutes
 INTERRUPTED = 130  # as a shell has it
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m headrace.simulator", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m headrace.node.simulator", description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="how many seeds")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--seed", type=int, help="one seed only")

@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from headrace.consensus.voters import Voter
-from headrace.simulator.memory_log import StoredBatch
+from headrace.node.consensus.voters import Voter
+from headrace.node.simulator.memory_log import StoredBatch
 
 
 class Violation(AssertionError):

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from headrace.environment import Address
-from headrace.protocol.framing import decode_response, encode_request
-from headrace.simulator.network import Network
-from headrace.simulator.world import World
+from headrace.node.simulator.network import Network
+from headrace.node.simulator.world import World
+from headrace.wire.protocol.framing import decode_response, encode_request
 
 NOBODY = -1  # no node's id
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
-from headrace.consensus.batches import batches_in
-from headrace.consensus.quorum.messages import OffsetAndEpoch
-from headrace.consensus.quorum.quorum_log import Election
-from headrace.consensus.snapshots import Snapshot, SnapshotId, read_snapshot
+from headrace.node.consensus.batches import batches_in
+from headrace.node.consensus.quorum.messages import OffsetAndEpoch
+from headrace.node.consensus.quorum.quorum_log import Election
+from headrace.node.consensus.snapshots import Snapshot, SnapshotId, read_snapshot
 
 
 class StoredBatch(NamedTuple):

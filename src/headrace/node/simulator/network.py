@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
 
-from headrace.simulator.counters import Counters
-from headrace.simulator.world import World
+from headrace.node.simulator.counters import Counters
+from headrace.node.simulator.world import World
 
 
 class Network:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from headrace.environment import Address
-from headrace.simulator.network import Network
-from headrace.simulator.world import World
+from headrace.node.simulator.network import Network
+from headrace.node.simulator.world import World
 
 
 class Node(Protocol):

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headrace.consensus.batches import metadata_batch
-from headrace.consensus.quorum.effects import (
+from headrace.node.consensus.batches import metadata_batch
+from headrace.node.consensus.quorum.effects import (
     Committed,
     Deposed,
     Effect,
@@ -21,20 +21,20 @@ from headrace.consensus.quorum.effects import (
     SnapshotInstalled,
     Truncated,
 )
-from headrace.consensus.quorum.machine import Quorum, Timeouts
-from headrace.consensus.quorum.messages import Response, VoteRequest, VoteResponse
-from headrace.consensus.quorum.roles import Leader
-from headrace.consensus.quorum.voter_history import VoterHistory
-from headrace.consensus.snapshots import read_snapshot
-from headrace.consensus.voters import Voter
-from headrace.protocol.messages.producer_ids_record import ProducerIdsRecord
-from headrace.simulator.checkers import QuorumChecker
-from headrace.simulator.counters import Counters
-from headrace.simulator.faults import Character, Moment
-from headrace.simulator.memory_log import MemoryLog, StoredBatch
-from headrace.simulator.network import Network
-from headrace.simulator.quorum_member import ADDRESSES_PER_NODE, METADATA_VERSION, Member
-from headrace.simulator.world import World
+from headrace.node.consensus.quorum.machine import Quorum, Timeouts
+from headrace.node.consensus.quorum.messages import Response, VoteRequest, VoteResponse
+from headrace.node.consensus.quorum.roles import Leader
+from headrace.node.consensus.quorum.voter_history import VoterHistory
+from headrace.node.consensus.snapshots import read_snapshot
+from headrace.node.consensus.voters import Voter
+from headrace.node.simulator.checkers import QuorumChecker
+from headrace.node.simulator.counters import Counters
+from headrace.node.simulator.faults import Character, Moment
+from headrace.node.simulator.memory_log import MemoryLog, StoredBatch
+from headrace.node.simulator.network import Network
+from headrace.node.simulator.quorum_member import ADDRESSES_PER_NODE, METADATA_VERSION, Member
+from headrace.node.simulator.world import World
+from headrace.wire.protocol.messages.producer_ids_record import ProducerIdsRecord
 
 
 class QuorumCluster:

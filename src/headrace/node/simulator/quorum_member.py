@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.consensus.batches import batches_in
-from headrace.consensus.quorum.machine import Quorum
-from headrace.consensus.quorum.messages import ReplicaKey
-from headrace.consensus.quorum.voter_history import VoterHistory
-from headrace.consensus.snapshots import SnapshotId, read_snapshot, snapshot_batches
-from headrace.consensus.voters import Voter, VoterEndpoint
-from headrace.protocol.messages.topic_record import TopicRecord
-from headrace.simulator.memory_log import MemoryLog, MemoryState, StoredBatch
+from headrace.node.consensus.batches import batches_in
+from headrace.node.consensus.quorum.machine import Quorum
+from headrace.node.consensus.quorum.messages import ReplicaKey
+from headrace.node.consensus.quorum.voter_history import VoterHistory
+from headrace.node.consensus.snapshots import SnapshotId, read_snapshot, snapshot_batches
+from headrace.node.consensus.voters import Voter, VoterEndpoint
+from headrace.node.simulator.memory_log import MemoryLog, MemoryState, StoredBatch
+from headrace.wire.protocol.messages.topic_record import TopicRecord
 
 METADATA_VERSION = 30
 ADDRESSES_PER_NODE = 1_000  # a node's ports; only its present one answers

@@ -11,30 +11,30 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from headrace.consensus.batches import metadata_batch
-from headrace.consensus.metadata_recovery import prepare_log
-from headrace.consensus.quorum.machine import Quorum, Timeouts
-from headrace.consensus.quorum.messages import ReplicaKey
-from headrace.consensus.quorum.roles import Leader
-from headrace.consensus.quorum.voter_history import VoterHistory
-from headrace.consensus.quorum.wire.names import Names
-from headrace.consensus.quorum_files import QuorumFiles, QuorumStateFile
-from headrace.consensus.quorum_host import QuorumHost
-from headrace.consensus.voters import Voter, VoterEndpoint
 from headrace.environment import Address
-from headrace.protocol.messages.producer_ids_record import ProducerIdsRecord
-from headrace.protocol.record_batch import headers_in
-from headrace.simulator.checkers import QuorumChecker
-from headrace.simulator.counters import Counters
-from headrace.simulator.disk import VirtualDisk
-from headrace.simulator.memory_log import StoredBatch
-from headrace.simulator.network import Network
-from headrace.simulator.peers import VirtualPeers
-from headrace.simulator.world import World
-from headrace.storage.durability.open_files import OpenFiles
-from headrace.storage.durability.unwritten import Unwritten
-from headrace.storage.log_settings import LogSettings
-from headrace.storage.partition_log import PartitionLog
+from headrace.node.consensus.batches import metadata_batch
+from headrace.node.consensus.metadata_recovery import prepare_log
+from headrace.node.consensus.quorum.machine import Quorum, Timeouts
+from headrace.node.consensus.quorum.messages import ReplicaKey
+from headrace.node.consensus.quorum.roles import Leader
+from headrace.node.consensus.quorum.voter_history import VoterHistory
+from headrace.node.consensus.quorum.wire.names import Names
+from headrace.node.consensus.quorum_files import QuorumFiles, QuorumStateFile
+from headrace.node.consensus.quorum_host import QuorumHost
+from headrace.node.consensus.voters import Voter, VoterEndpoint
+from headrace.node.simulator.checkers import QuorumChecker
+from headrace.node.simulator.counters import Counters
+from headrace.node.simulator.disk import VirtualDisk
+from headrace.node.simulator.memory_log import StoredBatch
+from headrace.node.simulator.network import Network
+from headrace.node.simulator.peers import VirtualPeers
+from headrace.node.simulator.world import World
+from headrace.node.storage.durability.open_files import OpenFiles
+from headrace.node.storage.durability.unwritten import Unwritten
+from headrace.node.storage.log_settings import LogSettings
+from headrace.node.storage.partition_log import PartitionLog
+from headrace.wire.protocol.messages.producer_ids_record import ProducerIdsRecord
+from headrace.wire.protocol.record_batch import headers_in
 
 FOLDER = "__cluster_metadata-0"
 METADATA_VERSION = 30

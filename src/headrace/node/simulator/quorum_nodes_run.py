@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from headrace.consensus.quorum.machine import Timeouts
-from headrace.consensus.quorum.roles import Leader
-from headrace.simulator.checkers import Violation
-from headrace.simulator.counters import Counters
-from headrace.simulator.quorum_nodes import QuorumNodes
-from headrace.simulator.world import World
+from headrace.node.consensus.quorum.machine import Timeouts
+from headrace.node.consensus.quorum.roles import Leader
+from headrace.node.simulator.checkers import Violation
+from headrace.node.simulator.counters import Counters
+from headrace.node.simulator.quorum_nodes import QuorumNodes
+from headrace.node.simulator.world import World
 
 BLOWS = 60
 CALM_MS = 10_000

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from headrace.consensus.quorum.messages import (
+from headrace.node.consensus.quorum.messages import (
     AddVoterRequest,
     RemoveVoterRequest,
     ReplicaKey,
     Request,
     Response,
 )
-from headrace.consensus.quorum.voter_history import key_of
-from headrace.protocol.errors import ErrorCode
-from headrace.simulator.checkers import Violation
-from headrace.simulator.counters import Counters
-from headrace.simulator.faults import Blow, Character, character
-from headrace.simulator.quorum_cluster import QuorumCluster
-from headrace.simulator.quorum_member import Member
-from headrace.simulator.world import World
+from headrace.node.consensus.quorum.voter_history import key_of
+from headrace.node.simulator.checkers import Violation
+from headrace.node.simulator.counters import Counters
+from headrace.node.simulator.faults import Blow, Character, character
+from headrace.node.simulator.quorum_cluster import QuorumCluster
+from headrace.node.simulator.quorum_member import Member
+from headrace.node.simulator.world import World
+from headrace.wire.protocol.errors import ErrorCode
 
 BLOWS = 100
 CALM_MS = 60_000  # within this after the last fault, a leader has committed on every node

@@ -9,8 +9,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from typing import Any
 
-from headrace.simulator.cluster.run import run_beyond_the_promise, run_cluster_seed
-from headrace.simulator.quorum_run import run_seed
+from headrace.node.simulator.cluster.run import run_beyond_the_promise, run_cluster_seed
+from headrace.node.simulator.quorum_run import run_seed
 
 KINDS: dict[str, Callable[[int], Any]] = {
     "quorum": run_seed,

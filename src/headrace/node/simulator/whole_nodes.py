@@ -14,25 +14,25 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from headrace.broker.cluster.endpoint import Endpoint
-from headrace.broker.folders.identity import Identity, write_identity
-from headrace.broker.records.lost_acknowledgements import take_back
-from headrace.consensus.first_files import new_cluster_records, write_first_files
-from headrace.consensus.voters import Voter, VoterEndpoint
 from headrace.environment import Address, FileSlice, Now
-from headrace.metadata.configs import broker_values
-from headrace.node.node import Node
-from headrace.node.node_settings import NodeSettings
-from headrace.protocol.framing import decode_response
-from headrace.protocol.messages import create_topics
-from headrace.protocol.uuids import ZERO_ID
-from headrace.serving.api import ClosesConnection
-from headrace.serving.session import Piece, Session
-from headrace.simulator.connections import Connections, Died, frame_of
-from headrace.simulator.counters import Counters
-from headrace.simulator.disk import VirtualDisk
-from headrace.simulator.network import Network
-from headrace.simulator.world import WALL_START_MS, World
+from headrace.node.assembly.node import Node
+from headrace.node.assembly.node_settings import NodeSettings
+from headrace.node.broker.cluster.endpoint import Endpoint
+from headrace.node.broker.folders.identity import Identity, write_identity
+from headrace.node.broker.records.lost_acknowledgements import take_back
+from headrace.node.consensus.first_files import new_cluster_records, write_first_files
+from headrace.node.consensus.voters import Voter, VoterEndpoint
+from headrace.node.metadata.configs import broker_values
+from headrace.node.serving.api import ClosesConnection
+from headrace.node.serving.session import Piece, Session
+from headrace.node.simulator.connections import Connections, Died, frame_of
+from headrace.node.simulator.counters import Counters
+from headrace.node.simulator.disk import VirtualDisk
+from headrace.node.simulator.network import Network
+from headrace.node.simulator.world import WALL_START_MS, World
+from headrace.wire.protocol.framing import decode_response
+from headrace.wire.protocol.messages import create_topics
+from headrace.wire.protocol.uuids import ZERO_ID
 
 FOLDER = "/data"
 SECOND_FOLDER = "/second"

@@ -13,9 +13,10 @@ from struct import Struct
 
 from crc32c import crc32c
 
-from headrace.protocol import compression
-from headrace.protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from headrace.protocol.record_batch import (
+from headrace.node.storage.log_settings import UNLIMITED, LogSettings
+from headrace.wire.protocol import compression
+from headrace.wire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from headrace.wire.protocol.record_batch import (
     ATTRIBUTES_AT,
     COMPRESSION_MASK,
     CONTROL,
@@ -41,7 +42,6 @@ from headrace.protocol.record_batch import (
     timestamp_deltas,
     walk,
 )
-from headrace.storage.log_settings import UNLIMITED, LogSettings
 
 # The smallest message there ever was: a length below it is damage (magic 0 without key and value).
 SMALLEST_LENGTH = 14

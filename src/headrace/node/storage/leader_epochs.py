@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from headrace.environment import Disk
-from headrace.storage import checkpoints
+from headrace.node.storage import checkpoints
 
 UNDEFINED = (-1, -1)
 

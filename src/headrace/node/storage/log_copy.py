@@ -7,10 +7,10 @@ is copied, or the copy could keep a record whose tombstone is gone before it was
 
 from __future__ import annotations
 
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.storage.durability.folder_failures import raised_in
-from headrace.storage.partition_log import PartitionLog
-from headrace.storage.segments.batch_headers import whole_batches
+from headrace.node.storage.durability.folder_failures import raised_in
+from headrace.node.storage.partition_log import PartitionLog
+from headrace.node.storage.segments.batch_headers import whole_batches
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 
 class LogCopy:

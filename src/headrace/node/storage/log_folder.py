@@ -16,13 +16,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 
-from headrace.storage import checkpoints
-from headrace.storage.checkpoints import MalformedCheckpoint, Partition
-from headrace.storage.durability.flush import Together, one_by_one
-from headrace.storage.durability.open_files import OpenFiles
-from headrace.storage.durability.unwritten import Unwritten
-from headrace.storage.log_settings import LogSettings
-from headrace.storage.partition_log import LogList, PartitionLog
+from headrace.node.storage import checkpoints
+from headrace.node.storage.checkpoints import MalformedCheckpoint, Partition
+from headrace.node.storage.durability.flush import Together, one_by_one
+from headrace.node.storage.durability.open_files import OpenFiles
+from headrace.node.storage.durability.unwritten import Unwritten
+from headrace.node.storage.log_settings import LogSettings
+from headrace.node.storage.partition_log import LogList, PartitionLog
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,16 @@ from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
-from headrace.protocol.control_records import end_txn_batch
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.record_batch import (
+from headrace.node.storage import append_rules
+from headrace.node.storage.append_rules import RecordsRefused
+from headrace.node.storage.compaction.compaction_gaps import Gap
+from headrace.node.storage.segments.batch_headers import PREFIX
+from headrace.node.storage.segments.offset_index import MAX_RELATIVE_OFFSET
+from headrace.node.storage.segments.segment import Segment
+from headrace.node.storage.segments.segment_scan import replay_producer
+from headrace.wire.protocol.control_records import end_txn_batch
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.record_batch import (
     ATTRIBUTES_AT,
     COMPRESSION_MASK,
     HEADER,
@@ -28,17 +35,10 @@ from headrace.protocol.record_batch import (
     BatchHeader,
     header_at,
 )
-from headrace.protocol.record_batch.bounds import count_fits
-from headrace.storage import append_rules
-from headrace.storage.append_rules import RecordsRefused
-from headrace.storage.compaction.compaction_gaps import Gap
-from headrace.storage.segments.batch_headers import PREFIX
-from headrace.storage.segments.offset_index import MAX_RELATIVE_OFFSET
-from headrace.storage.segments.segment import Segment
-from headrace.storage.segments.segment_scan import replay_producer
+from headrace.wire.protocol.record_batch.bounds import count_fits
 
 if TYPE_CHECKING:
-    from headrace.storage.partition_log import PartitionLog
+    from headrace.node.storage.partition_log import PartitionLog
 
 
 # Any of the five compression types, transactional or not. Other attributes need `append_rules`.
@@ -110,8 +110,8 @@ class LogWriter:
         if producer_id >= 0:
             # The usual batch of an idempotent producer: same epoch, the expected sequence, no
             # transaction. For it `ProducerState.check` and `check_transaction` would pass, and
-            # `goes_on` does what `record` would do. tests/unit/storage/test_idempotence.py holds
-            # the rules for both.
+            # `goes_on` does what `record` would do. tests/unit/node/storage/test_idempotence.py
+            # holds the rules for both.
             producer = log.producers.producers.get(producer_id)
             if (
                 producer is None
@@ -292,7 +292,7 @@ class LogWriter:
         last_offset = base_offset + last_delta
         # Each condition below is one that the general path handles: a producer's state, a new
         # leader epoch, a roll, a flush, a gap, an error. If none holds, the general path would
-        # do exactly what follows. tests/unit/storage/test_log_against_a_list.py appends both
+        # do exactly what follows. tests/unit/node/storage/test_log_against_a_list.py appends both
         # ways in random order.
         if (
             length + LENGTH_OVERHEAD != size

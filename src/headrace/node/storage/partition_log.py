@@ -13,22 +13,22 @@ from __future__ import annotations
 from typing import Any, NoReturn, Self
 
 from headrace.environment import Buffer, FileSlice
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.storage import retention
-from headrace.storage.compaction.segment_swap import gaps_behind, swap_in
-from headrace.storage.durability.flush import Flush, Flushable, Unflushed
-from headrace.storage.durability.open_files import OpenFiles
-from headrace.storage.durability.unwritten import Unwritten
-from headrace.storage.log_settings import LogSettings
-from headrace.storage.log_writer import LogWriter
-from headrace.storage.recovery.damage import save_ranges, save_repaired
-from headrace.storage.recovery.lost_batches import expect_first_batches, take_back
-from headrace.storage.recovery.recovery import LoadedLog, Loader, reload_producers
-from headrace.storage.segments import time_search
-from headrace.storage.segments.batch_headers import size_at
-from headrace.storage.segments.segment import Segment
-from headrace.storage.segments.segment_list import SegmentList
-from headrace.storage.segments.time_search import Budget, Found
+from headrace.node.storage import retention
+from headrace.node.storage.compaction.segment_swap import gaps_behind, swap_in
+from headrace.node.storage.durability.flush import Flush, Flushable, Unflushed
+from headrace.node.storage.durability.open_files import OpenFiles
+from headrace.node.storage.durability.unwritten import Unwritten
+from headrace.node.storage.log_settings import LogSettings
+from headrace.node.storage.log_writer import LogWriter
+from headrace.node.storage.recovery.damage import save_ranges, save_repaired
+from headrace.node.storage.recovery.lost_batches import expect_first_batches, take_back
+from headrace.node.storage.recovery.recovery import LoadedLog, Loader, reload_producers
+from headrace.node.storage.segments import time_search
+from headrace.node.storage.segments.batch_headers import size_at
+from headrace.node.storage.segments.segment import Segment
+from headrace.node.storage.segments.segment_list import SegmentList
+from headrace.node.storage.segments.time_search import Budget, Found
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 LogList = list[Any]  # of logs
 
@@ -255,8 +255,8 @@ class PartitionLog:
         # it got, which is the base offset of the next one, and `recent` maps base offsets to
         # positions. The general path (`SegmentList.read`) finds the first batch that ends at or
         # after `offset`; for a base offset that is the same batch. Every change that moves batches
-        # clears both maps (`forget_recent`). tests/unit/storage/test_read.py holds it: any offset
-        # with any sizes, after a truncation, and without opening or searching a file.
+        # clears both maps (`forget_recent`). tests/unit/node/storage/test_read.py holds it: any
+        # offset with any sizes, after a truncation, and without opening or searching a file.
         segment = self.active
         position = segment.recent.get(offset)
         try:

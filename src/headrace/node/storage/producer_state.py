@@ -24,9 +24,9 @@ from struct import Struct
 from crc32c import crc32c
 
 from headrace.environment import Disk
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.storage.append_rules import RecordsRefused
-from headrace.storage.segments.segment import DELETED, file_name
+from headrace.node.storage.append_rules import RecordsRefused
+from headrace.node.storage.segments.segment import DELETED, file_name
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
 

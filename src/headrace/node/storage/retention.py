@@ -8,8 +8,8 @@ due too; the log then rolls first. An empty last segment never is.
 
 from __future__ import annotations
 
-from headrace.storage.log_settings import LogSettings
-from headrace.storage.segments.segment import Segment
+from headrace.node.storage.log_settings import LogSettings
+from headrace.node.storage.segments.segment import Segment
 
 
 def removable_segments(

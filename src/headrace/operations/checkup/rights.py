@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from headrace.client.admin.acls import Acl
-from headrace.contract.delay_topics import COMPANION_SUFFIX, target_of
 from headrace.operations.checkup.finding import Finding, good, watch
-from headrace.protocol.acls import WILDCARD, WILDCARD_PRINCIPAL
+from headrace.wire.contract.delay_topics import COMPANION_SUFFIX, target_of
+from headrace.wire.protocol.acls import WILDCARD, WILDCARD_PRINCIPAL
 
 MOST_NAMED = 5
 

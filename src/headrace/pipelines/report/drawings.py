@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headrace.contract.logs import ERROR, FATAL
 from headrace.pipelines.report.day import Day
 from headrace.pipelines.report.parts import (
     HOUR_S,
@@ -24,6 +23,7 @@ from headrace.pipelines.report.parts import (
     moment_literal,
 )
 from headrace.pipelines.shipped.web_tracking import STEPS, TOP
+from headrace.wire.contract.logs import ERROR, FATAL
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.contract.headers import DEAD_CUT
+from headrace.wire.contract.headers import DEAD_CUT
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -11,7 +11,6 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from headrace.contract import headers as names
 from headrace.pipelines.declaration import Pipeline, Topic
 from headrace.pipelines.expectation import Expectation
 from headrace.pipelines.failure import PipelineError
@@ -26,6 +25,7 @@ from headrace.pipelines.rows import (
 from headrace.pipelines.rows.model_rules import rules_of
 from headrace.pipelines.rows.schema import VARIANT, enveloped, from_seen
 from headrace.pipelines.spark.spark_errors import innermost
+from headrace.wire.contract import headers as names
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

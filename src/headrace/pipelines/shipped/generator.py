@@ -15,7 +15,7 @@ from datetime import UTC, date, datetime, timedelta
 from random import Random
 from typing import Any
 
-from headrace.contract.tracking import CLICK, KINDS, PAGE_VIEW, SEARCH, time_text
+from headrace.wire.contract.tracking import CLICK, KINDS, PAGE_VIEW, SEARCH, time_text
 
 DAY_MS = 86_400_000
 LATE_FROM_MS, LATE_TO_MS = 20 * 60_000, 180 * 60_000

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from headrace.contract.metrics import ALERTS, DDL, TOPIC
 from headrace.pipelines.declaration import Pipeline, Table, Topic, pipeline
 from headrace.pipelines.failure import PipelineError
+from headrace.wire.contract.metrics import ALERTS, DDL, TOPIC
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

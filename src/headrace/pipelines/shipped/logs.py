@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.contract.logs import ALERTS, DDL, ERROR, FATAL, LEVELS, LONGEST_SERVICE, TOPIC
 from headrace.pipelines.days import by_day, day
 from headrace.pipelines.declaration import Pipeline, Table, Topic, pipeline
 from headrace.pipelines.failure import PipelineError
+from headrace.wire.contract.logs import ALERTS, DDL, ERROR, FATAL, LEVELS, LONGEST_SERVICE, TOPIC
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

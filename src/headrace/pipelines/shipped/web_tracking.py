@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.contract.tracking import CLICK, PAGE_VIEW, SEARCH
 from headrace.pipelines.days import by_day, day
 from headrace.pipelines.declaration import Table, Topic, pipeline
+from headrace.wire.contract.tracking import CLICK, PAGE_VIEW, SEARCH
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, GroupedData

@@ -15,13 +15,13 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.contract.headers import MESSAGE_ID
 from headrace.pipelines.declaration import Topic
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.rows.record_rows import with_headers
 from headrace.pipelines.sinks.console_lines import Once
 from headrace.pipelines.sinks.latest import Latest, quoted
 from headrace.pipelines.sinks.table_memory import TableMemory
+from headrace.wire.contract.headers import MESSAGE_ID
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from headrace.contract.addresses import address_in
 from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.failure import PipelineError
+from headrace.wire.contract.addresses import address_in
 
 DEFAULT = "headrace-pipelines"
 # A Spark whose driver was killed ends in a second or two.

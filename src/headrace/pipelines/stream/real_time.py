@@ -16,7 +16,6 @@ import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from headrace.contract.headers import MESSAGE_ID
 from headrace.pipelines.declaration import Pipeline, Table, Topic
 from headrace.pipelines.expectation import STOP
 from headrace.pipelines.failure import PipelineError
@@ -26,6 +25,7 @@ from headrace.pipelines.sinks import to_topic
 from headrace.pipelines.spark import session
 from headrace.pipelines.spark.shape import Node, stateful_operator
 from headrace.pipelines.stream.folder import Folder
+from headrace.wire.contract.headers import MESSAGE_ID
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -27,7 +27,6 @@ import pyarrow.parquet as pq
 
 from headrace.app.names import retry_topic
 from headrace.client.records import Record
-from headrace.contract.companions import RETRY_SUFFIX
 from headrace.private_files import FOLDER_MODE, private_folder
 from headrace.services.backlog.parked import (
     Owner,
@@ -37,6 +36,7 @@ from headrace.services.backlog.parked import (
     StoreFailed,
     Stretches,
 )
+from headrace.wire.contract.companions import RETRY_SUFFIX
 
 ROWS_PER_GROUP = 20_000
 BYTES_PER_GROUP = 16 << 20

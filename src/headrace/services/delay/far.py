@@ -17,12 +17,12 @@ from headrace.client.connection import ClientSettings, program_settings
 from headrace.client.faults import Fault
 from headrace.client.intake import BEGINNING, Intake, RawRecord
 from headrace.client.records import TopicPartition
-from headrace.contract.delay_topics import FAR
-from headrace.contract.own_records import OwnRecords
 from headrace.services.delay.intake import FETCHED_KIB, RECONNECT, Place, headers_of
 from headrace.services.delay.partitions.owned import Owned
 from headrace.services.delay.timeline.far_records import record_id_of
 from headrace.services.delay.timeline.timeline import Timeline
+from headrace.wire.contract.delay_topics import FAR
+from headrace.wire.contract.own_records import OwnRecords
 
 log = logging.getLogger("headrace.delay")
 

@@ -17,8 +17,8 @@ from typing import Any
 from headrace.client.connection import ClientSettings, Setting, program_settings
 from headrace.client.intake import Arrived, GroupMember, Intake, RawRecord
 from headrace.client.records import TopicPartition
-from headrace.contract.delay_instructions import UNREADABLE, RecordFields
-from headrace.contract.delay_topics import REGISTRY
+from headrace.wire.contract.delay_instructions import UNREADABLE, RecordFields
+from headrace.wire.contract.delay_topics import REGISTRY
 
 log = logging.getLogger("headrace.delay")
 

@@ -21,8 +21,6 @@ from pathlib import Path
 from headrace.client.connection import ClientSettings, connection
 from headrace.client.delay import window_token
 from headrace.client.errors import ClientError
-from headrace.contract import delay_login
-from headrace.contract.delay_topics import GROUP
 from headrace.foreign_text import escaped
 from headrace.log_lines import log_to_stderr
 from headrace.private_files import keep_new_files_private
@@ -33,6 +31,8 @@ from headrace.services.delay.queries import DelayQueries
 from headrace.services.delay.service import DelayService, system_clock
 from headrace.services.delay.timeline.store import StoreInUse
 from headrace.stop_signals import stopped_by_signals
+from headrace.wire.contract import delay_login
+from headrace.wire.contract.delay_topics import GROUP
 
 log = logging.getLogger("headrace.delay")
 

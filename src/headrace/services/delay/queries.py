@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.contract.delay_topics import companion_of, target_of
-from headrace.contract.own_records import skipped_families
 from headrace.prometheus_text import Family, render
 from headrace.services.delay.admin.admin_http import Cursor, Search
 from headrace.services.delay.admin.metrics import LATENESS_MS, Counters, counter_families
 from headrace.services.delay.timeline.pending_search import PendingRow
 from headrace.services.delay.timeline.store import Store
+from headrace.wire.contract.delay_topics import companion_of, target_of
+from headrace.wire.contract.own_records import skipped_families
 
 SOON_MS = 60_000
 # Counting stops here: that so many or more are due within the minute is all one needs to know.

@@ -27,7 +27,6 @@ from headrace.client.once.marks import GroupMark
 from headrace.client.once.outcome import Committed, Outcome, RecordsRefused, Unknown
 from headrace.client.records import TopicPartition
 from headrace.client.transaction_writer import TransactionWriter
-from headrace.contract.delay_topics import GROUP, target_of
 from headrace.services.delay import queries, writes
 from headrace.services.delay.abandoned_rows import Tidying
 from headrace.services.delay.admin.hurry import Hurry
@@ -47,6 +46,7 @@ from headrace.services.delay.timeline.store import Store
 from headrace.services.delay.timeline.timeline import DelayLimits, Timeline
 from headrace.services.delay.timeline.transaction_plan import TransactionPlan
 from headrace.services.delay.topics import Catalog, Pair, Topics
+from headrace.wire.contract.delay_topics import GROUP, target_of
 
 log = logging.getLogger("headrace.delay")
 

@@ -24,11 +24,11 @@ from headrace.client.faults import Fault, codes
 from headrace.client.intake import BEGINNING, Intake
 from headrace.client.records import TopicPartition
 from headrace.client.wire import Wire
-from headrace.contract import delay_topics
-from headrace.contract.own_records import OwnRecords
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import metadata
-from headrace.protocol.uuids import to_text
+from headrace.wire.contract import delay_topics
+from headrace.wire.contract.own_records import OwnRecords
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import metadata
+from headrace.wire.protocol.uuids import to_text
 
 log = logging.getLogger("headrace.delay")
 

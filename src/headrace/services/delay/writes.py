@@ -13,11 +13,11 @@ from zlib import crc32
 from headrace.client.faults import TOO_LARGE_RECORD
 from headrace.client.once.outcome import RefusedRecord
 from headrace.client.transaction_writer import TransactionWriter
-from headrace.contract import headers as names
-from headrace.contract.delay_topics import FAR, outcomes_of, rejected_of
 from headrace.services.delay.deliverer import Header
 from headrace.services.delay.timeline.transaction_plan import Delivery, TransactionPlan
 from headrace.services.delay.topics import Pair
+from headrace.wire.contract import headers as names
+from headrace.wire.contract.delay_topics import FAR, outcomes_of, rejected_of
 
 log = logging.getLogger(__name__)
 

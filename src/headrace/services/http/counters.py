@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from headrace.contract.own_records import skipped_families
 from headrace.prometheus_text import Family
+from headrace.wire.contract.own_records import skipped_families
 
 
 @dataclass(slots=True)

@@ -13,8 +13,6 @@ from urllib.parse import parse_qsl
 
 from aiohttp import web
 
-from headrace.protocol.compression import GZIP, ZSTD, decompress
-from headrace.protocol.errors import MalformedMessage
 from headrace.services.http.budget import Lease
 from headrace.services.http.quick_answer import MOST_BYTES, QuickAnswer
 from headrace.services.http.refusal import (
@@ -26,6 +24,8 @@ from headrace.services.http.refusal import (
     Refusal,
 )
 from headrace.services.http.users.user_access import UserAccess
+from headrace.wire.protocol.compression import GZIP, ZSTD, decompress
+from headrace.wire.protocol.errors import MalformedMessage
 
 if TYPE_CHECKING:
     from headrace.services.http.door import Door

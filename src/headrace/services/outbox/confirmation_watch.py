@@ -22,9 +22,9 @@ from headrace.client.errors import ClientError
 from headrace.client.faults import Fault
 from headrace.client.intake import Arrived, GroupOffset, Intake
 from headrace.client.records import TopicPartition
-from headrace.contract import confirmations as contract
-from headrace.contract.own_records import OwnRecords
 from headrace.services.outbox.confirmations import Confirmations, Due
+from headrace.wire.contract import confirmations as contract
+from headrace.wire.contract.own_records import OwnRecords
 
 log = logging.getLogger("headrace.outbox")
 

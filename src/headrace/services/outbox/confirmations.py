@@ -18,9 +18,9 @@ from typing import Any
 from sqlalchemy import bindparam, text
 from sqlalchemy.engine import Connection
 
-from headrace.contract import durations
 from headrace.services.outbox.rows import Asked, Row, headers_to, record_of
 from headrace.services.outbox.store import ParkedRow, Store, rows_of
+from headrace.wire.contract import durations
 
 WAITS = "open"  # for its confirmation
 UNCONFIRMED = "unconfirmed"  # it came never, and no more is done

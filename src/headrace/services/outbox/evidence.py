@@ -15,11 +15,11 @@ from headrace.client.admin.transactional_ids import OpenTransaction, Place, Tran
 from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
 from headrace.client.once import hanging
-from headrace.contract.own_records import FAULTS, reason_of
-from headrace.protocol.record_batch import BatchHeader, Record
 from headrace.services.outbox import positions
 from headrace.services.outbox.rows import NotARecord, OutboxRecord, Row, record_of
 from headrace.services.outbox.shard import Position
+from headrace.wire.contract.own_records import FAULTS, reason_of
+from headrace.wire.protocol.record_batch import BatchHeader, Record
 
 # The rows between a row's id and a position.
 RowsOf = Callable[[int, Position], list[Row]]

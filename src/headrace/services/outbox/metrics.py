@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from headrace.contract.own_records import skipped_families
 from headrace.prometheus_text import Family
+from headrace.wire.contract.own_records import skipped_families
 
 
 class ShardCounters:

@@ -19,8 +19,8 @@ from headrace.client.errors import ClientError
 from headrace.client.faults import Fault
 from headrace.client.intake import Intake
 from headrace.client.records import TopicPartition
-from headrace.contract.own_records import OwnRecords, json_object, whole_number
 from headrace.services.outbox.shard import Position
+from headrace.wire.contract.own_records import OwnRecords, json_object, whole_number
 
 log = logging.getLogger("headrace.outbox")
 

@@ -15,8 +15,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from headrace.contract import durations
-from headrace.contract import headers as names
+from headrace.wire.contract import durations
+from headrace.wire.contract import headers as names
 
 Headers = list[tuple[str, bytes | None]]
 

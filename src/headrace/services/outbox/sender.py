@@ -25,11 +25,11 @@ from headrace.client.once.outcome import (
     Unknown,
 )
 from headrace.client.once.writer import FencedWriter, Patience, settings_for
-from headrace.protocol.errors import MalformedMessage
 from headrace.services.outbox import positions
 from headrace.services.outbox.evidence import RowsOf, end_own
 from headrace.services.outbox.rows import OutboxRecord
 from headrace.services.outbox.shard import Position
+from headrace.wire.protocol.errors import MalformedMessage
 
 log = logging.getLogger("headrace.outbox")
 

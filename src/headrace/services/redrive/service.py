@@ -20,7 +20,6 @@ from headrace.client.errors import ClientError, NoSuchTopic
 from headrace.client.lookup.record_reader import RecordReader
 from headrace.client.producer.producer import Producer
 from headrace.client.records import Outgoing
-from headrace.contract.companions import DEAD_SUFFIX
 from headrace.services.redrive.letters import DeadLetter, Selection, dead_letter
 from headrace.services.redrive.redriven_letter import MOST_REDRIVES, NotRedrivable, again
 from headrace.services.redrive.settled import (
@@ -31,6 +30,7 @@ from headrace.services.redrive.settled import (
     Settled,
 )
 from headrace.services.redrive.settled_letters import SettledLetters, all_settled
+from headrace.wire.contract.companions import DEAD_SUFFIX
 
 LETTERS_PER_TRANSACTION = 500
 MOST_NAMED = 10

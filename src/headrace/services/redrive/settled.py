@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headrace.client.records import Record
-from headrace.contract.own_records import OwnRecords, json_object, key_text, moment_ms
+from headrace.wire.contract.own_records import OwnRecords, json_object, key_text, moment_ms
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from headrace.app.headers import MESSAGE_ID
 from headrace.client.records import Record
-from headrace.contract.headers import PREFIX
+from headrace.wire.contract.headers import PREFIX
 
 MOST_SHOWN = 10
 # Enough for a long replay, and 100 bytes each in memory.

@@ -19,7 +19,7 @@ from headrace.client.admin.own_topics import OwnTopic, ensure_own
 from headrace.client.admin.topics import Topics
 from headrace.client.connection import ClientSettings
 from headrace.client.lookup.record_reader import RecordReader
-from headrace.contract.own_records import (
+from headrace.wire.contract.own_records import (
     LONGEST_NUMBER,
     OwnRecords,
     json_object,

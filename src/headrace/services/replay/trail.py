@@ -8,7 +8,7 @@ that feed each other would otherwise never end.
 from __future__ import annotations
 
 from headrace.client.records import HeaderList, Record
-from headrace.contract.headers import REPLAYED_FROM
+from headrace.wire.contract.headers import REPLAYED_FROM
 
 MOST_REPLAYS = 5
 

@@ -18,14 +18,14 @@ from headrace.client.connection import ClientSettings
 from headrace.client.errors import BufferFull, ClientError
 from headrace.client.faults import fault_of
 from headrace.client.producer.producer import Producer
-from headrace.contract.headers import MESSAGE_ID
-from headrace.contract.metrics import series
-from headrace.contract.tracking import time_text
 from headrace.services.shipping import host
 from headrace.services.shipping.exposition import scraped
 from headrace.services.shipping.numbers import Reading, numbers
 from headrace.services.shipping.records import encoded
 from headrace.services.shipping.scraper import ScrapeFailed, Scraper, without_secrets
+from headrace.wire.contract.headers import MESSAGE_ID
+from headrace.wire.contract.metrics import series
+from headrace.wire.contract.tracking import time_text
 
 LONGEST_WAIT_MS = 10 * 60_000
 IN_ONE_RECORD = 200

@@ -7,7 +7,7 @@ import math
 import re
 from dataclasses import dataclass, field
 
-from headrace.contract.metrics import series
+from headrace.wire.contract.metrics import series
 
 MOST_SERIES = 5_000
 LONGEST_NAME = 1_000

@@ -14,8 +14,8 @@ from datetime import UTC, tzinfo
 from functools import lru_cache
 from typing import Any
 
-from headrace.contract.logs import ERROR, INFO, WARN, level_of
 from headrace.services.shipping.moments import SECONDS_REMEMBERED, moment_ms, web_ms
+from headrace.wire.contract.logs import ERROR, INFO, WARN, level_of
 
 AUTO, JSON, LOGFMT, WEB, TEXT = "auto", "json", "logfmt", "web", "text"
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 import psutil
 
-from headrace.contract.metrics import series
 from headrace.services.shipping.numbers import Reading
+from headrace.wire.contract.metrics import series
 
 # Mounts of containers and images are many and say nothing of the machine.
 MOST_MOUNTS = 50

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from headrace.contract.metrics import series
+from headrace.wire.contract.metrics import series
 
 
 @dataclass(slots=True)

@@ -9,8 +9,6 @@ from datetime import UTC, tzinfo
 from functools import lru_cache
 from typing import Any
 
-from headrace.contract.logs import LEVELS, LONGEST_SERVICE
-from headrace.contract.tracking import time_text
 from headrace.services.shipping.formats import (
     AUTO,
     HEAD,
@@ -23,6 +21,8 @@ from headrace.services.shipping.formats import (
 )
 from headrace.services.shipping.line_groups import Group
 from headrace.services.shipping.lines import MIDDLE
+from headrace.wire.contract.logs import LEVELS, LONGEST_SERVICE
+from headrace.wire.contract.tracking import time_text
 
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _LEVELS: dict[str | None, str] = {None: ""} | {one: f',"level":"{one}"' for one in LEVELS}

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.client.producer.producer import ANY_PARTITION, NOW, REFUSED
-from headrace.contract.headers import MESSAGE_ID
 from headrace.services.shipping.followed import Followed, Sent
 from headrace.services.shipping.records import Record, shortened
+from headrace.wire.contract.headers import MESSAGE_ID
 
 POLL_MASK = 255  # polls with each so-manieth record, as a mask
 

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.contract.logs import LEVELS
-from headrace.contract.tracking import time_text
 from headrace.services.shipping.moments import moment_ms
+from headrace.wire.contract.logs import LEVELS
+from headrace.wire.contract.tracking import time_text
 
 MOST_IDS = 1_000_000
 

@@ -20,7 +20,6 @@ from headrace.client.connection import ONLY_ERRORS, ClientSettings
 from headrace.client.errors import BufferFull, ClientError
 from headrace.client.faults import PURGED, TOO_LARGE, codes, fault_of
 from headrace.client.producer.producer import Producer
-from headrace.contract.headers import MESSAGE_ID
 from headrace.services.shipping import files
 from headrace.services.shipping.counters import Counters
 from headrace.services.shipping.files import OpenFile
@@ -33,6 +32,7 @@ from headrace.services.shipping.records import Origin, RecordMaker
 from headrace.services.shipping.roster import MOST_DELETED_BYTES, Roster
 from headrace.services.shipping.runs import Ending, Run
 from headrace.services.shipping.topic import LARGEST_BATCH_BYTES
+from headrace.wire.contract.headers import MESSAGE_ID
 
 CHUNK = 256 * 1024
 LOOK_EVERY_MS = 1_000

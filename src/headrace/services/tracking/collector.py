@@ -21,9 +21,9 @@ from headrace.client.errors import BufferFull, ClientError
 from headrace.client.producer.async_producer import AsyncProducer
 from headrace.client.producer.interceptors import ProducerInterceptor
 from headrace.client.records import Outgoing, Sent
-from headrace.contract.tracking import KINDS
 from headrace.services.tracking import events
 from headrace.services.tracking.rate import Rate
+from headrace.wire.contract.tracking import KINDS
 
 ACCEPTED, BAD, TOO_LARGE, TOO_QUICK, BUSY = 202, 400, 413, 429, 503
 # The answer names the first faults; a page that sends only nonsense learns enough from these.

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any
 
-from headrace.contract.tracking import DATE, KINDS, NUMBER, TEXT, Field, Kind, time_text
+from headrace.wire.contract.tracking import DATE, KINDS, NUMBER, TEXT, Field, Kind, time_text
 
 # An event that waited longer in a browser belongs to no live number; a clock that is ahead by more
 # than this is wrong, and one such event would push every watermark.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from headrace.client.admin.topics import Topics
 from headrace.client.connection import ClientSettings
-from headrace.contract.tracking import KINDS
+from headrace.wire.contract.tracking import KINDS
 
 
 def make_topics(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 
-from headrace.contract.own_records import UnreadableRecord, json_object
+from headrace.wire.contract.own_records import UnreadableRecord, json_object
 
 TOPIC = "headrace.outbox.confirmations"
 PARTITIONS = 4

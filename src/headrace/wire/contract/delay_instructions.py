@@ -14,9 +14,9 @@ from datetime import datetime
 from functools import lru_cache
 from typing import NamedTuple
 
-from headrace.contract import cron as crons
-from headrace.contract import durations, headers
-from headrace.contract.cron import Cron, Run
+from headrace.wire.contract import cron as crons
+from headrace.wire.contract import durations, headers
+from headrace.wire.contract.cron import Cron, Run
 
 Headers = Sequence[tuple[str, bytes | None]]
 # (offset, timestamp_ms, key, value, headers): an IntakeRecord, or the same as a plain tuple, which

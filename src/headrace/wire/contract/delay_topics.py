@@ -11,7 +11,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from headrace.contract.own_records import json_object, key_text, moment_ms
+from headrace.wire.contract.own_records import json_object, key_text, moment_ms
 
 COMPANION_SUFFIX = ".delay"
 REJECTED_SUFFIX = ".delay.rejected"

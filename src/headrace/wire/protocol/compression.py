@@ -14,7 +14,7 @@ from struct import Struct, error
 import cramjam
 
 from headrace.environment import Buffer
-from headrace.protocol.errors import MalformedMessage
+from headrace.wire.protocol.errors import MalformedMessage
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -11,15 +11,15 @@ from enum import IntEnum
 from struct import Struct
 from typing import Any
 
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.messages import (
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.messages import (
     kraft_version_record,
     leader_change_message,
     snapshot_footer_record,
     snapshot_header_record,
     voters_record,
 )
-from headrace.protocol.record_batch import NO_LEADER_EPOCH, Record, build
+from headrace.wire.protocol.record_batch import NO_LEADER_EPOCH, Record, build
 
 _KEY = Struct(">hh")  # version of the key's format, kind
 _END_TXN_MARKER = Struct(">hi")  # version of the value's format, coordinator epoch

@@ -3,7 +3,7 @@
 Headers come in two forms, the plain one and the flexible one that ends with tagged fields; which
 one follows from the API's version, with one exception: responses to ApiVersions always have the
 plain header, so that a client can read them before it knows which versions the server has
-(KIP-511). The server's side is `serving/dispatch.py`. Reading and writing sockets is not done here.
+(KIP-511). The server's side is `node/serving/dispatch.py`. No socket is read or written here.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from struct import Struct
 from typing import Any
 
 from headrace.environment import Buffer
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.primitives import BROKEN, skip_tags
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.primitives import BROKEN, skip_tags
 
 API_VERSIONS = 18
 

@@ -14,7 +14,7 @@ from struct import Struct, error
 from typing import Any, TypeAlias
 
 from headrace.environment import Buffer, FileSlice
-from headrace.protocol.errors import MalformedMessage
+from headrace.wire.protocol.errors import MalformedMessage
 
 ZERO_ID = bytes(16)
 

@@ -3,7 +3,7 @@
 The codecs, and handlers that go through a long request, are straight-line functions with loops:
 fast, and easy to read. For a message with a hundred thousand elements they would hold the loop of
 the node. `in_steps` makes a twin of the same source that can be left and gone on with between two
-elements (`serving/slices.py`), so that nothing is written twice. Made at its first use, once: a
+elements (`node/serving/slices.py`), so that nothing is written twice. Made at its first use: a
 start must not pay for it. Comprehensions and functions that it calls are one step each. Only for
 functions of a module and methods without closures.
 """

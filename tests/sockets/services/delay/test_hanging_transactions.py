@@ -12,15 +12,15 @@ from headrace.client.connection import ClientSettings
 from headrace.client.lookup import raw_log
 from headrace.client.once import hanging
 from headrace.client.wire import Wire
-from headrace.contract import headers as names
-from headrace.contract.delay_topics import GROUP, companion_of
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.java_hash import partition_for_group
-from headrace.protocol.messages import find_coordinator, txn_offset_commit
-from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
 from headrace.services.delay.obstacles import evidence, open_transactions
 from headrace.services.delay.timeline.progress import IntakeProgress, to_metadata
 from headrace.testing import Broker
+from headrace.wire.contract import headers as names
+from headrace.wire.contract.delay_topics import GROUP, companion_of
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.java_hash import partition_for_group
+from headrace.wire.protocol.messages import find_coordinator, txn_offset_commit
+from headrace.wire.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.patience import until
 from tests.sockets.services.delay.committed_reader import Reader
 from tests.sockets.services.delay.test_service import make, send, serving

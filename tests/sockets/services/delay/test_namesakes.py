@@ -13,10 +13,10 @@ import pytest
 from headrace.client import Admin, Consumer, Producer
 from headrace.client.connection import ClientSettings
 from headrace.client.wire import Wire
-from headrace.protocol.messages import join_group
 from headrace.services.delay.intake import Fenced
 from headrace.services.delay.service import DelayService
 from headrace.testing import Broker
+from headrace.wire.protocol.messages import join_group
 
 pytestmark = pytest.mark.integration
 

@@ -15,13 +15,13 @@ from headrace.client.admin.topics import Topics
 from headrace.client.connection import ClientSettings, addresses
 from headrace.client.delay.delayed_topics import DelayedTopics
 from headrace.client.wire import Wire
-from headrace.contract import headers as names
-from headrace.protocol.messages import produce
-from headrace.protocol.record_batch import Record, RecordHeader, build, seal
-from headrace.protocol.uuids import from_text
 from headrace.services.delay.service import DelayService
 from headrace.services.delay.timeline.timeline import DelayLimits
 from headrace.testing import Broker
+from headrace.wire.contract import headers as names
+from headrace.wire.protocol.messages import produce
+from headrace.wire.protocol.record_batch import Record, RecordHeader, build, seal
+from headrace.wire.protocol.uuids import from_text
 from tests.patience import until
 from tests.sockets.services.delay.committed_reader import QUIET, WITHIN_S, Reader
 

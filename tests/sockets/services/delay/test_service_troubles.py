@@ -15,8 +15,6 @@ from headrace.client.connection import ClientSettings
 from headrace.client.delay.delayed_topics import DelayedTopics
 from headrace.client.faults import Fault, not_authorized
 from headrace.client.once.outcome import RefusedRecord
-from headrace.contract import headers as names
-from headrace.contract.delay_topics import FAR, GROUP
 from headrace.services.delay import abandoned_rows
 from headrace.services.delay.admin.admin_http import Search
 from headrace.services.delay.deliverer import Deliverer, sentence
@@ -26,6 +24,8 @@ from headrace.services.delay.service import LONGEST_WAIT_MS, DelayService
 from headrace.services.delay.timeline.progress import IntakeProgress, to_metadata
 from headrace.services.delay.timeline.timeline import DelayLimits
 from headrace.testing import Broker
+from headrace.wire.contract import headers as names
+from headrace.wire.contract.delay_topics import FAR, GROUP
 from tests.patience import until
 from tests.sockets.services.delay.committed_reader import QUIET, WITHIN_S, Reader
 from tests.sockets.services.delay.test_service import log_start, make, send, serving

@@ -21,9 +21,6 @@ from headrace.client.errors import ClientError
 from headrace.client.lookup.raw_log import RawLog
 from headrace.client.lookup.record_reader import RecordReader
 from headrace.client.wire import Wire
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import produce
-from headrace.protocol.record_batch import Record, build
 from headrace.services.outbox import positions
 from headrace.services.outbox.engines import engine_for
 from headrace.services.outbox.relay import Relay, Settings
@@ -32,6 +29,9 @@ from headrace.services.outbox.sender import Sender
 from headrace.services.outbox.shard import Position
 from headrace.services.outbox.store import Store
 from headrace.testing import Broker
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import produce
+from headrace.wire.protocol.record_batch import Record, build
 from tests.patience import until
 
 pytestmark = pytest.mark.integration

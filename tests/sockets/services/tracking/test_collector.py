@@ -11,13 +11,13 @@ import pytest
 from aiohttp import ClientSession
 
 from headrace.client.connection import ClientSettings
-from headrace.contract.tracking import KINDS
 from headrace.services.tracking.collector import Collector, CollectorLimits
 from headrace.services.tracking.poster import NotTaken, Poster
 from headrace.services.tracking.rate import Rate
 from headrace.services.tracking.topics import make_topics
 from headrace.services.tracking.web import Door, Sites, status_pages
 from headrace.testing import Broker
+from headrace.wire.contract.tracking import KINDS
 
 SHOP = "https://shop.example"
 

@@ -7,8 +7,8 @@ import pytest
 from headrace.client.errors import ClientError, NoShareGroups
 from headrace.client.share.membership import ShareMember
 from headrace.client.share.share_session import QueuePartition
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.share_group_heartbeat import (
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages.share_group_heartbeat import (
     Assignment,
     ShareGroupHeartbeatResponse,
     TopicPartitions,

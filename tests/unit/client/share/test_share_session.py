@@ -16,9 +16,9 @@ from headrace.client.share.share_session import (
     halved,
     joined,
 )
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import share_acknowledge, share_fetch
-from headrace.protocol.record_batch import Record, build
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import share_acknowledge, share_fetch
+from headrace.wire.protocol.record_batch import Record, build
 
 JOBS = bytes(15) + b"\x09"
 PLACE = QueuePartition(JOBS, 0)

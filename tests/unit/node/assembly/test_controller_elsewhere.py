@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from headrace.environment import Address
-from headrace.node.active_controller import ActiveController
-from headrace.node.controller_elsewhere import PATIENCE_MS
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import allocate_producer_ids, create_topics
-from headrace.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
-from headrace.protocol.messages.alter_partition import AlterPartitionRequest
-from headrace.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
-from headrace.serving.api import WaitingRequest
-from tests.unit.broker.cluster.remote_controller import RemoteBroker, RemoteController
+from headrace.node.assembly.active_controller import ActiveController
+from headrace.node.assembly.controller_elsewhere import PATIENCE_MS
+from headrace.node.serving.api import WaitingRequest
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import allocate_producer_ids, create_topics
+from headrace.wire.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
+from headrace.wire.protocol.messages.alter_partition import AlterPartitionRequest
+from headrace.wire.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
+from tests.unit.node.broker.cluster.remote_controller import RemoteBroker, RemoteController
 
 
 class Story:

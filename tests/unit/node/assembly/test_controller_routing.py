@@ -8,14 +8,10 @@ from typing import Any
 
 import pytest
 
-import headrace.protocol
-from headrace.broker.cluster.controller_channel import ControllerChannel
-from headrace.broker.cluster.forwarding import Forwarding
-from headrace.controller.handlers import HANDLERS
-from headrace.controller.refusals import REFUSALS
+import headrace.wire.protocol
 from headrace.environment import Address, Now
-from headrace.node.controller_routing import NOT_CONTROLLER, ControllerRouting
-from headrace.node.served import (
+from headrace.node.assembly.controller_routing import NOT_CONTROLLER, ControllerRouting
+from headrace.node.assembly.served import (
     FOR_CONTROLLERS,
     NOT_FOR_CLIENTS,
     for_clients,
@@ -24,26 +20,30 @@ from headrace.node.served import (
     not_on,
     served_apis,
 )
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.framing import decode_response, encode_request
-from headrace.protocol.messages import (
+from headrace.node.broker.cluster.controller_channel import ControllerChannel
+from headrace.node.broker.cluster.forwarding import Forwarding
+from headrace.node.controller.handlers import HANDLERS
+from headrace.node.controller.refusals import REFUSALS
+from headrace.node.serving.api import Api, Call, ClosesConnection, WaitingRequest
+from headrace.node.serving.authorization import Authorizer
+from headrace.node.serving.dispatch import Dispatch
+from headrace.node.serving.principal import ANONYMOUS, Principal
+from headrace.node.serving.purgatory import Purgatory
+from headrace.node.serving.route import Route
+from headrace.node.serving.session import Session
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.framing import decode_response, encode_request
+from headrace.wire.protocol.messages import (
     broker_heartbeat,
     create_topics,
     describe_groups,
     envelope,
 )
-from headrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from headrace.protocol.steps import steps_of
-from headrace.serving.api import Api, Call, ClosesConnection, WaitingRequest
-from headrace.serving.authorization import Authorizer
-from headrace.serving.dispatch import Dispatch
-from headrace.serving.principal import ANONYMOUS, Principal
-from headrace.serving.purgatory import Purgatory
-from headrace.serving.route import Route
-from headrace.serving.session import Session
-from tests.unit.broker.cluster.remote_controller import LISTENER, RemoteController
+from headrace.wire.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from headrace.wire.protocol.steps import steps_of
+from tests.unit.node.broker.cluster.remote_controller import LISTENER, RemoteController
 
-DEFINITIONS = Path(headrace.protocol.__file__).parent / "definitions" / "rpc"
+DEFINITIONS = Path(headrace.wire.protocol.__file__).parent / "definitions" / "rpc"
 FETCH = 1
 DELEGATION_TOKENS = {38, 39, 40, 41}
 QUORUM = {52, 53, 54, 59, 80, 81, 82}

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from headrace.broker.cluster.controller_channel import ControllerChannel
-from headrace.controller.members.brokers import Membership
-from headrace.metadata.image import Endpoint
-from headrace.node.standby_registration import REST_MS, StandbyRegistration
-from headrace.protocol.messages import controller_registration
-from tests.unit.broker.cluster.remote_controller import RemoteController
+from headrace.node.assembly.standby_registration import REST_MS, StandbyRegistration
+from headrace.node.broker.cluster.controller_channel import ControllerChannel
+from headrace.node.controller.members.brokers import Membership
+from headrace.node.metadata.image import Endpoint
+from headrace.wire.protocol.messages import controller_registration
+from tests.unit.node.broker.cluster.remote_controller import RemoteController
 
 ENDPOINT = Endpoint("CONTROLLER", "node-2", 9093, 0)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from headrace.protocol.acls import Operation, PatternType, Permission, ResourceType
-from headrace.protocol.messages import create_acls, delete_acls
-from headrace.serving.principal import Principal
-from headrace.serving.session import Session
-from tests.unit.broker.rig import Rig
+from headrace.node.serving.principal import Principal
+from headrace.node.serving.session import Session
+from headrace.wire.protocol.acls import Operation, PatternType, Permission, ResourceType
+from headrace.wire.protocol.messages import create_acls, delete_acls
+from tests.unit.node.broker.rig import Rig
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 TOPIC = ResourceType.TOPIC

@@ -3,7 +3,7 @@
 What a connection remembers of its requests must not change any answer.
 """
 
-from headrace.serving.api import ClosesConnection
+from headrace.node.serving.api import ClosesConnection
 
 
 class Comer:

@@ -2,12 +2,16 @@
 
 from collections import deque
 
-from headrace.broker.records.lost_acknowledgements import take_back
 from headrace.environment import FileSlice, Now
-from headrace.node.node import Node
-from headrace.protocol import record_batch
-from headrace.protocol.framing import decode_response, encode_request
-from headrace.protocol.messages import (
+from headrace.node.assembly.node import Node
+from headrace.node.broker.records.lost_acknowledgements import take_back
+from headrace.node.process.folders.real_disk import RealDisk
+from headrace.node.process.settings.settings import load_settings
+from headrace.node.serving.api import ClosesConnection
+from headrace.node.serving.session import Session
+from headrace.wire.protocol import record_batch
+from headrace.wire.protocol.framing import decode_response, encode_request
+from headrace.wire.protocol.messages import (
     create_partitions,
     create_topics,
     delete_topics,
@@ -15,14 +19,10 @@ from headrace.protocol.messages import (
     incremental_alter_configs,
     produce,
 )
-from headrace.protocol.messages.incremental_alter_configs import (
+from headrace.wire.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
 )
-from headrace.server.folders.real_disk import RealDisk
-from headrace.server.settings.settings import load_settings
-from headrace.serving.api import ClosesConnection
-from headrace.serving.session import Session
 
 WAITS = "waits"
 START_MS = 1_700_000_000_000

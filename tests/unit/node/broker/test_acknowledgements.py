@@ -2,9 +2,9 @@
 
 import pytest
 
-from headrace.broker.records.acknowledgements import FIRST_VERSION, acknowledgement
-from headrace.broker.replicas.topics import Topic
-from headrace.protocol.messages import produce
+from headrace.node.broker.records.acknowledgements import FIRST_VERSION, acknowledgement
+from headrace.node.broker.replicas.topics import Topic
+from headrace.wire.protocol.messages import produce
 
 
 @pytest.mark.parametrize("version", range(FIRST_VERSION, produce.VERSIONS.stop))

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.broker import Broker
-from headrace.protocol.acls import OPERATIONS_ON, Operation, ResourceType
-from headrace.protocol.messages import (
+from headrace.node.broker.broker import Broker
+from headrace.node.serving.authorization import allowed_by
+from headrace.node.serving.principal import Principal
+from headrace.wire.protocol.acls import OPERATIONS_ON, Operation, ResourceType
+from headrace.wire.protocol.messages import (
     alter_share_group_offsets,
     create_acls,
     find_coordinator,
@@ -21,8 +23,6 @@ from headrace.protocol.messages import (
     offset_commit,
     update_features,
 )
-from headrace.serving.authorization import allowed_by
-from headrace.serving.principal import Principal
 from tests.conformance.rights import (
     CASES,
     GROUP,
@@ -35,7 +35,7 @@ from tests.conformance.rights import (
     codes_in,
     creation,
 )
-from tests.unit.broker.rig import WAITS, Rig
+from tests.unit.node.broker.rig import WAITS, Rig
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 NOBODY = Principal("User", "nobody")

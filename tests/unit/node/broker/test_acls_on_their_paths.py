@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
-from headrace.protocol.acls import Operation, PatternType, ResourceType
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.framing import encode_request
-from headrace.protocol.messages import (
+from headrace.node.serving.api import ClosesConnection
+from headrace.node.serving.principal import Principal
+from headrace.node.serving.session import Session
+from headrace.wire.protocol.acls import Operation, PatternType, ResourceType
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.framing import encode_request
+from headrace.wire.protocol.messages import (
     consumer_group_describe,
     consumer_group_heartbeat,
     create_topics,
@@ -25,11 +28,8 @@ from headrace.protocol.messages import (
     offset_fetch,
     produce,
 )
-from headrace.serving.api import ClosesConnection
-from headrace.serving.principal import Principal
-from headrace.serving.session import Session
-from tests.unit.broker.guarded_rig import Guarded
-from tests.unit.broker.rig import WAITS, Rig, build, fetch_request, only_partition, values_in
+from tests.unit.node.broker.guarded_rig import Guarded
+from tests.unit.node.broker.rig import WAITS, Rig, build, fetch_request, only_partition, values_in
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED

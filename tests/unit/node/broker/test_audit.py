@@ -5,11 +5,16 @@ import logging
 
 import pytest
 
-from headrace.broker import audit
-from headrace.broker.audit import AUDIT_TOPIC, AUDITED, is_audited
-from headrace.broker.handlers import HANDLERS as BROKER_HANDLERS
-from headrace.controller.handlers import HANDLERS as CONTROLLER_HANDLERS
-from headrace.protocol.messages import (
+from headrace.node.broker import audit
+from headrace.node.broker.audit import AUDIT_TOPIC, AUDITED, is_audited
+from headrace.node.broker.handlers import HANDLERS as BROKER_HANDLERS
+from headrace.node.controller.handlers import HANDLERS as CONTROLLER_HANDLERS
+from headrace.node.serving.audit_lines import logins_to
+from headrace.node.serving.authentication.login import Login
+from headrace.node.serving.authentication.mechanisms import Logins, Mechanisms
+from headrace.node.serving.authentication.plain import Plain
+from headrace.node.serving.principal import Principal
+from headrace.wire.protocol.messages import (
     alter_client_quotas,
     alter_partition_reassignments,
     alter_replica_log_dirs,
@@ -26,12 +31,7 @@ from headrace.protocol.messages import (
     update_features,
     write_txn_markers,
 )
-from headrace.serving.audit_lines import logins_to
-from headrace.serving.authentication.login import Login
-from headrace.serving.authentication.mechanisms import Logins, Mechanisms
-from headrace.serving.authentication.plain import Plain
-from headrace.serving.principal import Principal
-from tests.unit.broker.rig import Rig, values_in
+from tests.unit.node.broker.rig import Rig, values_in
 
 SECRET = "hunter2-do-not-log"
 

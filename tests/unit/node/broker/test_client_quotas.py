@@ -2,9 +2,9 @@
 
 import pytest
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.framing import encode_request
-from headrace.protocol.messages import (
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.framing import encode_request
+from headrace.wire.protocol.messages import (
     alter_client_quotas,
     create_partitions,
     create_topics,
@@ -15,8 +15,8 @@ from headrace.protocol.messages import (
     offset_commit,
     produce,
 )
-from tests.unit.broker.replicas.test_followers import Leading
-from tests.unit.broker.rig import WAITS, Rig, build, fetch_request, values_in
+from tests.unit.node.broker.replicas.test_followers import Leading
+from tests.unit.node.broker.rig import WAITS, Rig, build, fetch_request, values_in
 
 PRODUCE, FETCH = "producer_byte_rate", "consumer_byte_rate"
 CHANGES, TIME = "controller_mutation_rate", "request_percentage"

@@ -1,9 +1,9 @@
 """DeleteRecords, and what a power cut may make of it."""
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import delete_records, fetch
-from headrace.server.folders.real_disk import RealDisk
-from tests.unit.broker.rig import WAITS, Rig, fetch_request, only_partition
+from headrace.node.process.folders.real_disk import RealDisk
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import delete_records, fetch
+from tests.unit.node.broker.rig import WAITS, Rig, fetch_request, only_partition
 
 
 def request_for(offset, timeout_ms=1_000):

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from headrace.protocol.messages import describe_configs, list_config_resources
-from headrace.protocol.messages.describe_configs import (
+from headrace.wire.protocol.messages import describe_configs, list_config_resources
+from headrace.wire.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
-from headrace.protocol.messages.list_config_resources import ListConfigResourcesRequest
-from tests.unit.broker.rig import Rig
+from headrace.wire.protocol.messages.list_config_resources import ListConfigResourcesRequest
+from tests.unit.node.broker.rig import Rig
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 

@@ -8,11 +8,11 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from headrace.protocol.messages import metadata
-from headrace.server.folders.real_disk import RealDisk
-from headrace.storage.durability.durability import MOST_FLUSHES_UNDER_WAY
-from tests.unit.broker import rig as rig_module
-from tests.unit.broker.rig import Rig
+from headrace.node.process.folders.real_disk import RealDisk
+from headrace.node.storage.durability.durability import MOST_FLUSHES_UNDER_WAY
+from headrace.wire.protocol.messages import metadata
+from tests.unit.node.broker import rig as rig_module
+from tests.unit.node.broker.rig import Rig
 
 
 @contextmanager

@@ -2,10 +2,10 @@
 
 import pytest
 
-from headrace.broker.records.fetch_sessions import EVICT_WHEN_IDLE_MS, FetchSessions
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import fetch
-from tests.unit.broker.rig import WAITS, Rig, values_in
+from headrace.node.broker.records.fetch_sessions import EVICT_WHEN_IDLE_MS, FetchSessions
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import fetch
+from tests.unit.node.broker.rig import WAITS, Rig, values_in
 
 
 @pytest.fixture

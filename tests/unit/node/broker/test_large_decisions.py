@@ -8,19 +8,19 @@ import json
 
 import pytest
 
-from headrace.consensus.batches import batches_in
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import (
+from headrace.node.consensus.batches import batches_in
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import (
     create_partitions,
     create_topics,
     incremental_alter_configs,
     metadata,
 )
-from headrace.protocol.messages.incremental_alter_configs import (
+from headrace.wire.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
 )
-from tests.unit.broker.rig import WAITS, Rig
+from tests.unit.node.broker.rig import WAITS, Rig
 
 E = ErrorCode
 MANY = 100  # topics of one partition, twice as many records
@@ -30,7 +30,7 @@ MANY = 100  # topics of one partition, twice as many records
 def large_from_fewer_records(monkeypatch):
     """Than the five hundred of the product: so many are the slow part of these stories."""
     for module in ("topics", "configurations"):
-        monkeypatch.setattr(f"headrace.controller.{module}.LARGE_FROM", 2 * MANY)
+        monkeypatch.setattr(f"headrace.node.controller.{module}.LARGE_FROM", 2 * MANY)
 
 
 @pytest.fixture

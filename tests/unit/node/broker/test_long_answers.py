@@ -7,9 +7,10 @@ from itertools import chain
 
 import pytest
 
-from headrace.broker.handlers import offset_fetch as offset_fetch_handler
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import (
+from headrace.node.broker.handlers import offset_fetch as offset_fetch_handler
+from headrace.node.serving.api import ClosesConnection
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import (
     add_partitions_to_txn,
     alter_configs,
     consumer_group_heartbeat,
@@ -33,9 +34,8 @@ from headrace.protocol.messages import (
     txn_offset_commit,
     write_txn_markers,
 )
-from headrace.serving.api import ClosesConnection
-from tests.unit.broker.groups.group_rig import GroupRig
-from tests.unit.broker.rig import WAITS
+from tests.unit.node.broker.groups.group_rig import GroupRig
+from tests.unit.node.broker.rig import WAITS
 
 E = ErrorCode
 MANY = 3_000
@@ -329,7 +329,7 @@ def test_a_large_commit_is_refused_from_where_it_may_not_go_on(rig):
 
 def test_metadata_of_very_many_partitions_is_told_in_slices(rig, monkeypatch):
     """A topic that is made meanwhile is in the next answer at the latest."""
-    monkeypatch.setattr("headrace.broker.handlers.metadata.MANY_PARTITIONS", 1)
+    monkeypatch.setattr("headrace.node.broker.handlers.metadata.MANY_PARTITIONS", 1)
     everything = metadata.MetadataRequest(topics=None)
     rig.slowly = True
     session = rig.connect()
@@ -347,7 +347,7 @@ def test_metadata_of_very_many_partitions_is_told_in_slices(rig, monkeypatch):
 def test_metadata_told_in_slices_leaves_nothing_old_behind(rig, monkeypatch, version):
     """A topic changes between two slices. What was told of it before is not what the next client is
     told: it would ask the wrong broker until something else changes."""
-    monkeypatch.setattr("headrace.broker.handlers.metadata.MANY_PARTITIONS", 1)
+    monkeypatch.setattr("headrace.node.broker.handlers.metadata.MANY_PARTITIONS", 1)
     for number in range(10):
         rig.create(f"t{number}")
     everything = metadata.MetadataRequest(topics=None)
@@ -458,8 +458,8 @@ def test_a_client_that_leaves_is_not_worked_for_any_more(rig):
 
 def test_an_answer_of_a_megabyte_is_not_made_while_too_many_are_unread(rig, monkeypatch):
     messages, version, request, _ = LARGE["Metadata"]
-    monkeypatch.setattr("headrace.serving.long_answers.LARGE_ANSWER_BYTES", 100)
-    monkeypatch.setattr("headrace.serving.long_answers.STEPS_PER_CHUNK", 2)
+    monkeypatch.setattr("headrace.node.serving.long_answers.LARGE_ANSWER_BYTES", 100)
+    monkeypatch.setattr("headrace.node.serving.long_answers.STEPS_PER_CHUNK", 2)
     rig.node.dispatch.holds_back = True
     session = rig.connect()
     assert rig.ask(messages, request(), version=version, session=session) == WAITS
@@ -478,8 +478,8 @@ def test_unread_answers_keep_no_smaller_one_from_being_made(rig):
 
 def test_one_large_answer_is_made_at_a_time(rig, monkeypatch):
     messages, version, request, _ = LARGE["Metadata"]
-    monkeypatch.setattr("headrace.serving.long_answers.LARGE_ANSWER_BYTES", 100)
-    monkeypatch.setattr("headrace.serving.long_answers.STEPS_PER_CHUNK", 2)
+    monkeypatch.setattr("headrace.node.serving.long_answers.LARGE_ANSWER_BYTES", 100)
+    monkeypatch.setattr("headrace.node.serving.long_answers.STEPS_PER_CHUNK", 2)
     sessions = [rig.send(messages, request(), version=version) for _ in range(3)]
     made = set()
     while rig.node.work(lambda: True):
@@ -491,8 +491,8 @@ def test_one_large_answer_is_made_at_a_time(rig, monkeypatch):
 
 def test_a_large_answer_whose_client_leaves_makes_room(rig, monkeypatch):
     messages, version, request, _ = LARGE["Metadata"]
-    monkeypatch.setattr("headrace.serving.long_answers.LARGE_ANSWER_BYTES", 100)
-    monkeypatch.setattr("headrace.serving.long_answers.STEPS_PER_CHUNK", 2)
+    monkeypatch.setattr("headrace.node.serving.long_answers.LARGE_ANSWER_BYTES", 100)
+    monkeypatch.setattr("headrace.node.serving.long_answers.STEPS_PER_CHUNK", 2)
     gone, stays = (rig.send(messages, request(), version=version) for _ in range(2))
     while rig.node.dispatch.large_answer is None:
         rig.node.work(lambda: True)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from headrace.broker.handlers import describe_acls as acls_handler
-from headrace.broker.handlers import describe_topic_partitions as partitions_handler
-from headrace.protocol.messages import create_acls, describe_acls, describe_topic_partitions
-from tests.unit.broker.guarded_rig import Guarded
-from tests.unit.broker.rig import Rig
+from headrace.node.broker.handlers import describe_acls as acls_handler
+from headrace.node.broker.handlers import describe_topic_partitions as partitions_handler
+from headrace.wire.protocol.messages import create_acls, describe_acls, describe_topic_partitions
+from tests.unit.node.broker.guarded_rig import Guarded
+from tests.unit.node.broker.rig import Rig
 
 
 def steps_until_answered(rig, session):

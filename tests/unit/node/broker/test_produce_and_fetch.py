@@ -4,11 +4,11 @@ import errno
 
 import pytest
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import fetch, list_offsets, metadata, produce
-from headrace.server.folders.real_disk import RealFile
-from headrace.serving.api import ClosesConnection
-from tests.unit.broker.rig import (
+from headrace.node.process.folders.real_disk import RealFile
+from headrace.node.serving.api import ClosesConnection
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import fetch, list_offsets, metadata, produce
+from tests.unit.node.broker.rig import (
     START_MS,
     WAITS,
     Rig,

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.recognized.memory import MOST_HEADS
-from headrace.broker.recognized.offset_commit import LONGEST_HEAD
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.framing import decode_response, encode_request
-from headrace.protocol.messages import offset_commit
-from tests.unit.broker.groups.group_rig import GroupRig
-from tests.unit.broker.repeating import Comer, damaged
+from headrace.node.broker.recognized.memory import MOST_HEADS
+from headrace.node.broker.recognized.offset_commit import LONGEST_HEAD
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.framing import decode_response, encode_request
+from headrace.wire.protocol.messages import offset_commit
+from tests.unit.node.broker.groups.group_rig import GroupRig
+from tests.unit.node.broker.repeating import Comer, damaged
 
 GROUP = "g"
 OFFSET_COMMIT = offset_commit.API_KEY

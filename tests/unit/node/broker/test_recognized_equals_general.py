@@ -17,16 +17,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.broker.recognized import RECOGNIZED
-from headrace.protocol import record_batch
-from headrace.protocol.acls import Operation, ResourceType
-from headrace.protocol.framing import encode_request
-from headrace.protocol.messages import offset_commit, produce
+from headrace.node.broker.recognized import RECOGNIZED
+from headrace.wire.protocol import record_batch
+from headrace.wire.protocol.acls import Operation, ResourceType
+from headrace.wire.protocol.framing import encode_request
+from headrace.wire.protocol.messages import offset_commit, produce
 from tests.effort import examples
-from tests.unit.broker.groups.group_rig import GroupRig
-from tests.unit.broker.guarded_rig import Guarded
-from tests.unit.broker.rig import Rig
-from tests.unit.broker.two_ways import (
+from tests.unit.node.broker.groups.group_rig import GroupRig
+from tests.unit.node.broker.guarded_rig import Guarded
+from tests.unit.node.broker.rig import Rig
+from tests.unit.node.broker.two_ways import (
     SPOILED,
     Way,
     find,

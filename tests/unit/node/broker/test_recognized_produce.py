@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.recognized.memory import MOST_HEADS
-from headrace.broker.recognized.produce import LONGEST_HEAD
-from headrace.protocol.framing import encode_request
-from headrace.protocol.messages import produce
-from tests.unit.broker.repeating import Comer, damaged
-from tests.unit.broker.rig import Rig, build, values_in
+from headrace.node.broker.recognized.memory import MOST_HEADS
+from headrace.node.broker.recognized.produce import LONGEST_HEAD
+from headrace.wire.protocol.framing import encode_request
+from headrace.wire.protocol.messages import produce
+from tests.unit.node.broker.repeating import Comer, damaged
+from tests.unit.node.broker.rig import Rig, build, values_in
 
 
 class Producer(Comer):

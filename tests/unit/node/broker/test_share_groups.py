@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from headrace.coordination.share.state_key import SharePartitionKey
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import (
+from headrace.node.coordination.share.state_key import SharePartitionKey
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import (
     alter_share_group_offsets,
     api_versions,
     consumer_group_heartbeat,
@@ -21,7 +21,7 @@ from headrace.protocol.messages import (
     update_features,
     write_share_group_state,
 )
-from tests.unit.broker.groups.group_rig import GroupRig
+from tests.unit.node.broker.groups.group_rig import GroupRig
 
 E = ErrorCode
 OF_SHARE_GROUPS = {76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92}

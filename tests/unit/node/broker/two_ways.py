@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headrace.broker.recognized import RECOGNIZED
-from headrace.protocol.messages import alter_client_quotas, find_coordinator
-from headrace.protocol.primitives import uvarint
-from headrace.serving.api import ClosesConnection
-from tests.unit.broker.rig import read_piece
+from headrace.node.broker.recognized import RECOGNIZED
+from headrace.node.serving.api import ClosesConnection
+from headrace.wire.protocol.messages import alter_client_quotas, find_coordinator
+from headrace.wire.protocol.primitives import uvarint
+from tests.unit.node.broker.rig import read_piece
 
 LONGEST_THROTTLE_MS = 60_000
 A_TAG = b"\1\5\1\0"  # a set of one tag: number 5, one byte

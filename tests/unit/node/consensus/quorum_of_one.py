@@ -8,35 +8,35 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from headrace.consensus.first_files import (
+from headrace.environment import Now
+from headrace.node.consensus.first_files import (
     METADATA_FOLDER,
     format_data_folder,
     new_cluster_records,
     read_bootstrap,
 )
-from headrace.consensus.metadata_log import MetadataLog
-from headrace.consensus.metadata_recovery import prepare_log
-from headrace.consensus.quorum.machine import Timeouts
-from headrace.consensus.quorum.wire.names import Names
-from headrace.consensus.voters import Voter, VoterEndpoint
-from headrace.controller.controller import Controller, Opening
-from headrace.controller.controller_settings import ControllerSettings
-from headrace.controller.members.brokers import Membership
-from headrace.controller.topics import TopicRules
-from headrace.environment import Now
-from headrace.metadata.image import Endpoint
-from headrace.protocol.messages.create_topics import (
+from headrace.node.consensus.metadata_log import MetadataLog
+from headrace.node.consensus.metadata_recovery import prepare_log
+from headrace.node.consensus.quorum.machine import Timeouts
+from headrace.node.consensus.quorum.wire.names import Names
+from headrace.node.consensus.voters import Voter, VoterEndpoint
+from headrace.node.controller.controller import Controller, Opening
+from headrace.node.controller.controller_settings import ControllerSettings
+from headrace.node.controller.members.brokers import Membership
+from headrace.node.controller.topics import TopicRules
+from headrace.node.metadata.image import Endpoint
+from headrace.node.process.folders.real_disk import RealDisk
+from headrace.node.serving.purgatory import Purgatory
+from headrace.node.storage.durability.open_files import OpenFiles
+from headrace.node.storage.durability.unwritten import Unwritten
+from headrace.node.storage.log_settings import LogSettings
+from headrace.node.storage.partition_log import PartitionLog
+from headrace.wire.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from headrace.server.folders.real_disk import RealDisk
-from headrace.serving.purgatory import Purgatory
-from headrace.storage.durability.open_files import OpenFiles
-from headrace.storage.durability.unwritten import Unwritten
-from headrace.storage.log_settings import LogSettings
-from headrace.storage.partition_log import PartitionLog
 
 DIRECTORY_ID = b"directory-of-1".ljust(16)
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"

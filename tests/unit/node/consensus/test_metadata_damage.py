@@ -1,7 +1,7 @@
 """Damage in the folder of the metadata log: what a start cuts, passes over or refuses.
 
-`tests/unit/storage/test_batch_scan.py` has the scan itself; bit flips in every file of a whole data
-folder are in `tests/unit/bit_flips.py`.
+`tests/unit/node/storage/test_batch_scan.py` has the scan itself; bit flips in every file of a
+whole data folder are in `tests/unit/bit_flips.py`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from headrace.consensus.metadata_recovery import UnusableMetadata
-from headrace.consensus.quorum_state import read_quorum_state, write_quorum_state
-from headrace.consensus.recovery_point import read_recovery_point
-from headrace.controller.controller_settings import ControllerSettings
-from headrace.server.folders.real_disk import RealDisk
-from tests.unit.consensus.quorum_of_one import QuorumOfOne
-from tests.unit.consensus.test_metadata_log import batches, log_file
+from headrace.node.consensus.metadata_recovery import UnusableMetadata
+from headrace.node.consensus.quorum_state import read_quorum_state, write_quorum_state
+from headrace.node.consensus.recovery_point import read_recovery_point
+from headrace.node.controller.controller_settings import ControllerSettings
+from headrace.node.process.folders.real_disk import RealDisk
+from tests.unit.node.consensus.quorum_of_one import QuorumOfOne
+from tests.unit.node.consensus.test_metadata_log import batches, log_file
 
 NAMES = ["orders", "visits", "clicks"]
 

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from headrace.consensus.batches import Batch, batches_in
-from headrace.consensus.metadata_recovery import UnusableMetadata
-from headrace.consensus.quorum.believable_epochs import FORGOTTEN_EPOCHS
-from headrace.consensus.snapshots import SnapshotId
-from headrace.controller.controller_settings import ControllerSettings
-from headrace.protocol.messages.kraft_version_record import KRaftVersionRecord
-from headrace.protocol.messages.leader_change_message import LeaderChangeMessage
-from headrace.protocol.messages.topic_record import TopicRecord
-from headrace.protocol.messages.voters_record import VotersRecord
-from tests.unit.consensus.quorum_of_one import QuorumOfOne, id_source
+from headrace.node.consensus.batches import Batch, batches_in
+from headrace.node.consensus.metadata_recovery import UnusableMetadata
+from headrace.node.consensus.quorum.believable_epochs import FORGOTTEN_EPOCHS
+from headrace.node.consensus.snapshots import SnapshotId
+from headrace.node.controller.controller_settings import ControllerSettings
+from headrace.wire.protocol.messages.kraft_version_record import KRaftVersionRecord
+from headrace.wire.protocol.messages.leader_change_message import LeaderChangeMessage
+from headrace.wire.protocol.messages.topic_record import TopicRecord
+from headrace.wire.protocol.messages.voters_record import VotersRecord
+from tests.unit.node.consensus.quorum_of_one import QuorumOfOne, id_source
 
 
 def log_file(folder: Path) -> Path:

@@ -7,22 +7,22 @@ from random import Random
 
 import pytest
 
-from headrace.consensus.batches import control_batch, metadata_batch
-from headrace.consensus.metadata_recovery import prepare_log
-from headrace.consensus.quorum.messages import OffsetAndEpoch, ReplicaKey
-from headrace.consensus.quorum.quorum_log import Election
-from headrace.consensus.quorum.voter_history import VoterHistory
-from headrace.consensus.quorum_files import QuorumFiles, QuorumStateFile
-from headrace.consensus.snapshots import SnapshotId, snapshot_batches
-from headrace.consensus.voters import Voter, voters_record
 from headrace.environment import Now
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.messages.no_op_record import NoOpRecord
-from headrace.simulator.disk import VirtualDisk
-from headrace.storage.durability.open_files import OpenFiles
-from headrace.storage.durability.unwritten import Unwritten
-from headrace.storage.log_settings import LogSettings
-from headrace.storage.partition_log import PartitionLog
+from headrace.node.consensus.batches import control_batch, metadata_batch
+from headrace.node.consensus.metadata_recovery import prepare_log
+from headrace.node.consensus.quorum.messages import OffsetAndEpoch, ReplicaKey
+from headrace.node.consensus.quorum.quorum_log import Election
+from headrace.node.consensus.quorum.voter_history import VoterHistory
+from headrace.node.consensus.quorum_files import QuorumFiles, QuorumStateFile
+from headrace.node.consensus.snapshots import SnapshotId, snapshot_batches
+from headrace.node.consensus.voters import Voter, voters_record
+from headrace.node.simulator.disk import VirtualDisk
+from headrace.node.storage.durability.open_files import OpenFiles
+from headrace.node.storage.durability.unwritten import Unwritten
+from headrace.node.storage.log_settings import LogSettings
+from headrace.node.storage.partition_log import PartitionLog
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.messages.no_op_record import NoOpRecord
 
 FOLDER = "__cluster_metadata-0"
 NOW = Now(1_000, 1_700_000_000_000)

@@ -7,26 +7,26 @@ from typing import Any
 
 import pytest
 
-from headrace.consensus.batches import metadata_batch
-from headrace.consensus.metadata_recovery import UnusableMetadata
-from headrace.consensus.quorum.machine import Quorum, Timeouts
-from headrace.consensus.quorum.messages import (
+from headrace.environment import Address, Now
+from headrace.node.consensus.batches import metadata_batch
+from headrace.node.consensus.metadata_recovery import UnusableMetadata
+from headrace.node.consensus.quorum.machine import Quorum, Timeouts
+from headrace.node.consensus.quorum.messages import (
     BeginEpochRequest,
     FetchResponse,
     ReplicaKey,
     VoteResponse,
 )
-from headrace.consensus.quorum.roles import Candidate, Leader, Prospective
-from headrace.consensus.quorum.voter_history import VoterHistory
-from headrace.consensus.quorum.wire import epoch_begin, fetches, votes
-from headrace.consensus.quorum.wire.names import Names
-from headrace.consensus.quorum_host import LANE, QuorumHost
-from headrace.consensus.voters import Voter, VoterEndpoint
-from headrace.environment import Address, Now
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import begin_quorum_epoch, fetch, vote
-from headrace.protocol.messages.no_op_record import NoOpRecord
-from headrace.simulator.memory_log import FlushTicket, MemoryLog, MemoryState
+from headrace.node.consensus.quorum.roles import Candidate, Leader, Prospective
+from headrace.node.consensus.quorum.voter_history import VoterHistory
+from headrace.node.consensus.quorum.wire import epoch_begin, fetches, votes
+from headrace.node.consensus.quorum.wire.names import Names
+from headrace.node.consensus.quorum_host import LANE, QuorumHost
+from headrace.node.consensus.voters import Voter, VoterEndpoint
+from headrace.node.simulator.memory_log import FlushTicket, MemoryLog, MemoryState
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import begin_quorum_epoch, fetch, vote
+from headrace.wire.protocol.messages.no_op_record import NoOpRecord
 
 NAMES = Names("a-cluster", "CONTROLLER")
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from headrace.consensus.quorum_state import (
+from headrace.node.consensus.quorum_state import (
     BadQuorumState,
     QuorumState,
     encode_quorum_state,
     read_quorum_state,
     write_quorum_state,
 )
-from headrace.server.folders.real_disk import RealDisk
+from headrace.node.process.folders.real_disk import RealDisk
 
 # As Apache Kafka 4.3.1 left it behind.
 APACHE = (

@@ -6,17 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from headrace.consensus.first_files import format_data_folder, new_cluster_records, read_bootstrap
-from headrace.consensus.snapshots import (
+from headrace.node.consensus.first_files import (
+    format_data_folder,
+    new_cluster_records,
+    read_bootstrap,
+)
+from headrace.node.consensus.snapshots import (
     SnapshotId,
     list_snapshots,
     read_snapshot,
     snapshot_batches,
 )
-from headrace.consensus.voters import Voter, VoterEndpoint
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.messages.topic_record import TopicRecord
-from headrace.server.folders.real_disk import RealDisk
+from headrace.node.consensus.voters import Voter, VoterEndpoint
+from headrace.node.process.folders.real_disk import RealDisk
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.messages.topic_record import TopicRecord
 
 # `kafka-storage format --standalone`: the file 00000000000000000000-0000000000.checkpoint.
 APACHE_FIRST_VOTERS = bytes.fromhex(

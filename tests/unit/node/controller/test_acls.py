@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from headrace.metadata.image import MetadataImage
-from headrace.metadata.snapshot_records import records_of
-from headrace.protocol.acls import Operation, PatternType, Permission, ResourceType
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import create_acls, delete_acls, describe_acls
-from headrace.protocol.messages.create_acls import AclCreation, CreateAclsRequest
-from headrace.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from headrace.protocol.messages.describe_acls import DescribeAclsRequest
-from headrace.serving.api import ClosesConnection
-from tests.unit.broker.rig import Rig
+from headrace.node.metadata.image import MetadataImage
+from headrace.node.metadata.snapshot_records import records_of
+from headrace.node.serving.api import ClosesConnection
+from headrace.wire.protocol.acls import Operation, PatternType, Permission, ResourceType
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import create_acls, delete_acls, describe_acls
+from headrace.wire.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from headrace.wire.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from headrace.wire.protocol.messages.describe_acls import DescribeAclsRequest
+from tests.unit.node.broker.rig import Rig
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 TOPIC, CLUSTER = ResourceType.TOPIC, ResourceType.CLUSTER

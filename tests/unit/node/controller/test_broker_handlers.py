@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from headrace.metadata.features import SUPPORTED_FEATURES
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import (
+from headrace.node.metadata.features import SUPPORTED_FEATURES
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import (
     alter_partition,
     assign_replicas_to_dirs,
     broker_heartbeat,
     broker_registration,
     create_topics,
 )
-from tests.unit.consensus.quorum_of_one import QuorumOfOne
-from tests.unit.controller.test_handlers import ask
+from tests.unit.node.consensus.quorum_of_one import QuorumOfOne
+from tests.unit.node.controller.test_handlers import ask
 
 FOLDER = b"two".ljust(16)
 

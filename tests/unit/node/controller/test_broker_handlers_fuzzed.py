@@ -10,16 +10,17 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from headrace.metadata.features import SUPPORTED_FEATURES
-from headrace.metadata.image import (
+from headrace.node.metadata.features import SUPPORTED_FEATURES
+from headrace.node.metadata.image import (
     LOST_DIRECTORY,
     MIGRATING_DIRECTORY,
     UNASSIGNED_DIRECTORY,
     MetadataImage,
 )
-from headrace.metadata.snapshot_records import records_of
-from headrace.protocol.framing import decode_response
-from headrace.protocol.messages import (
+from headrace.node.metadata.snapshot_records import records_of
+from headrace.node.serving.session import Session
+from headrace.wire.protocol.framing import decode_response
+from headrace.wire.protocol.messages import (
     allocate_producer_ids,
     alter_partition,
     assign_replicas_to_dirs,
@@ -29,9 +30,12 @@ from headrace.protocol.messages import (
     create_topics,
     unregister_broker,
 )
-from headrace.serving.session import Session
 from tests.effort import examples
-from tests.unit.broker.cluster.remote_controller import LISTENER, RemoteBroker, RemoteController
+from tests.unit.node.broker.cluster.remote_controller import (
+    LISTENER,
+    RemoteBroker,
+    RemoteController,
+)
 
 NODES = st.sampled_from([-1, 0, 1, 2, 3, 9, 2**31 - 1])
 EPOCHS = st.sampled_from([-1, 0, 13, 14, 15, 2**63 - 1]) | st.integers(0, 60)

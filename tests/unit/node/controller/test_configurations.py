@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headrace.controller.configurations import (
+from headrace.node.controller.configurations import (
     Alteration,
     Alterations,
     Judge,
@@ -24,14 +24,14 @@ from headrace.controller.configurations import (
     refused_by_this_broker,
     replace_all,
 )
-from headrace.controller.handlers import alter_configs as alter_handler
-from headrace.controller.handlers import incremental_alter_configs as incremental_handler
-from headrace.metadata.config_definitions.definition import BadValue
-from headrace.metadata.image import BrokerImage, MetadataImage, TopicImage
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import alter_configs, incremental_alter_configs
-from headrace.serving.api import Call, WaitingRequest
-from tests.unit.consensus.quorum_of_one import QuorumOfOne
+from headrace.node.controller.handlers import alter_configs as alter_handler
+from headrace.node.controller.handlers import incremental_alter_configs as incremental_handler
+from headrace.node.metadata.config_definitions.definition import BadValue
+from headrace.node.metadata.image import BrokerImage, MetadataImage, TopicImage
+from headrace.node.serving.api import Call, WaitingRequest
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import alter_configs, incremental_alter_configs
+from tests.unit.node.consensus.quorum_of_one import QuorumOfOne
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = Operation

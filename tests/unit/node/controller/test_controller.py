@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from headrace.controller import snapshot_schedule
-from headrace.controller.controller_settings import ControllerSettings
-from headrace.metadata.image import NO_LEADER, MetadataImage
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages.begin_transaction_record import BeginTransactionRecord
-from headrace.protocol.messages.feature_level_record import FeatureLevelRecord
-from headrace.protocol.messages.no_op_record import NoOpRecord
-from headrace.protocol.messages.register_broker_record import RegisterBrokerRecord
-from headrace.protocol.messages.topic_record import TopicRecord
-from headrace.serving.api import WaitingRequest
-from tests.unit.consensus.quorum_of_one import QuorumOfOne
+from headrace.node.controller import snapshot_schedule
+from headrace.node.controller.controller_settings import ControllerSettings
+from headrace.node.metadata.image import NO_LEADER, MetadataImage
+from headrace.node.serving.api import WaitingRequest
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages.begin_transaction_record import BeginTransactionRecord
+from headrace.wire.protocol.messages.feature_level_record import FeatureLevelRecord
+from headrace.wire.protocol.messages.no_op_record import NoOpRecord
+from headrace.wire.protocol.messages.register_broker_record import RegisterBrokerRecord
+from headrace.wire.protocol.messages.topic_record import TopicRecord
+from tests.unit.node.consensus.quorum_of_one import QuorumOfOne
 
 
 def test_a_new_cluster_has_its_levels_and_its_broker_alive(tmp_path: Path) -> None:

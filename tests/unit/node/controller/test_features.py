@@ -6,15 +6,18 @@ from typing import Any
 
 import pytest
 
-from headrace.controller import features
-from headrace.controller.features import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE
-from headrace.controller.members import brokers
-from headrace.metadata.features import NEW_CLUSTER_LEVELS, NOT_SERVED, SUPPORTED_FEATURES
-from headrace.metadata.image import MetadataImage
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages.config_record import ConfigRecord
-from headrace.protocol.messages.feature_level_record import FeatureLevelRecord
-from headrace.protocol.messages.register_broker_record import BrokerFeature, RegisterBrokerRecord
+from headrace.node.controller import features
+from headrace.node.controller.features import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE
+from headrace.node.controller.members import brokers
+from headrace.node.metadata.features import NEW_CLUSTER_LEVELS, NOT_SERVED, SUPPORTED_FEATURES
+from headrace.node.metadata.image import MetadataImage
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages.config_record import ConfigRecord
+from headrace.wire.protocol.messages.feature_level_record import FeatureLevelRecord
+from headrace.wire.protocol.messages.register_broker_record import (
+    BrokerFeature,
+    RegisterBrokerRecord,
+)
 
 
 def cluster(*levels: tuple[str, int], broker_group_version: int = 1) -> MetadataImage:

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-import headrace.controller.handlers as handlers
-from headrace.controller.controller_settings import ControllerSettings
-from headrace.controller.handlers import HANDLERS
-from headrace.controller.topics import TopicRules
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import (
+import headrace.node.controller.handlers as handlers
+from headrace.node.controller.controller_settings import ControllerSettings
+from headrace.node.controller.handlers import HANDLERS
+from headrace.node.controller.topics import TopicRules
+from headrace.node.serving.api import Call, WaitingRequest
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import (
     allocate_producer_ids,
     create_partitions,
     create_topics,
@@ -20,8 +21,7 @@ from headrace.protocol.messages import (
     describe_quorum,
     update_features,
 )
-from headrace.serving.api import Call, WaitingRequest
-from tests.unit.consensus.quorum_of_one import QuorumOfOne
+from tests.unit.node.consensus.quorum_of_one import QuorumOfOne
 
 API_OF = {api.messages.API_KEY: api for api in HANDLERS}
 

@@ -8,37 +8,42 @@ from typing import Any
 
 import pytest
 
-from headrace.controller.members.broker_heartbeats import BrokerSessions
-from headrace.controller.members.broker_registrations import register, unregister
-from headrace.controller.members.brokers import fence
-from headrace.controller.partitions.in_sync_changes import alter_partition
-from headrace.controller.partitions.leader_balance import balance_leaders
-from headrace.controller.partitions.placement import place
-from headrace.controller.partitions.replica_directories import assign_replicas, directories_failed
-from headrace.metadata.features import SUPPORTED_FEATURES
-from headrace.metadata.image import LOST_DIRECTORY, NO_LEADER, MetadataImage, PartitionImage
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages.alter_partition import (
+from headrace.node.controller.members.broker_heartbeats import BrokerSessions
+from headrace.node.controller.members.broker_registrations import register, unregister
+from headrace.node.controller.members.brokers import fence
+from headrace.node.controller.partitions.in_sync_changes import alter_partition
+from headrace.node.controller.partitions.leader_balance import balance_leaders
+from headrace.node.controller.partitions.placement import place
+from headrace.node.controller.partitions.replica_directories import (
+    assign_replicas,
+    directories_failed,
+)
+from headrace.node.metadata.features import SUPPORTED_FEATURES
+from headrace.node.metadata.image import LOST_DIRECTORY, NO_LEADER, MetadataImage, PartitionImage
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     BrokerState,
     RequestPartitionData,
     RequestTopicData,
 )
-from headrace.protocol.messages.assign_replicas_to_dirs import (
+from headrace.wire.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     RequestDirectoryData,
 )
-from headrace.protocol.messages.assign_replicas_to_dirs import (
+from headrace.wire.protocol.messages.assign_replicas_to_dirs import (
     RequestPartitionData as AssignedPartition,
 )
-from headrace.protocol.messages.assign_replicas_to_dirs import RequestTopicData as AssignedTopic
-from headrace.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from headrace.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
-from headrace.protocol.messages.config_record import ConfigRecord
-from headrace.protocol.messages.feature_level_record import FeatureLevelRecord
-from headrace.protocol.messages.partition_record import PartitionRecord
-from headrace.protocol.messages.register_broker_record import RegisterBrokerRecord
-from headrace.protocol.messages.topic_record import TopicRecord
+from headrace.wire.protocol.messages.assign_replicas_to_dirs import (
+    RequestTopicData as AssignedTopic,
+)
+from headrace.wire.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from headrace.wire.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
+from headrace.wire.protocol.messages.config_record import ConfigRecord
+from headrace.wire.protocol.messages.feature_level_record import FeatureLevelRecord
+from headrace.wire.protocol.messages.partition_record import PartitionRecord
+from headrace.wire.protocol.messages.register_broker_record import RegisterBrokerRecord
+from headrace.wire.protocol.messages.topic_record import TopicRecord
 
 TOPIC = b"topic".ljust(16)
 FOLDER = {b: bytes([b]) * 16 for b in range(1, 10)}

@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from headrace.controller.members.brokers import fence, unfence
-from headrace.controller.partitions.partition_elections import broker_leaves, broker_returns
-from headrace.controller.partitions.replica_directories import assign_replicas
-from headrace.metadata.image import NO_LEADER, MetadataImage, PartitionImage
-from headrace.protocol.messages.assign_replicas_to_dirs import (
+from headrace.node.controller.members.brokers import fence, unfence
+from headrace.node.controller.partitions.partition_elections import broker_leaves, broker_returns
+from headrace.node.controller.partitions.replica_directories import assign_replicas
+from headrace.node.metadata.image import NO_LEADER, MetadataImage, PartitionImage
+from headrace.wire.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     RequestDirectoryData,
     RequestPartitionData,
     RequestTopicData,
 )
-from headrace.protocol.messages.config_record import ConfigRecord
-from headrace.protocol.messages.feature_level_record import FeatureLevelRecord
-from headrace.protocol.messages.partition_record import PartitionRecord
-from headrace.protocol.messages.register_broker_record import RegisterBrokerRecord
-from headrace.protocol.messages.topic_record import TopicRecord
+from headrace.wire.protocol.messages.config_record import ConfigRecord
+from headrace.wire.protocol.messages.feature_level_record import FeatureLevelRecord
+from headrace.wire.protocol.messages.partition_record import PartitionRecord
+from headrace.wire.protocol.messages.register_broker_record import RegisterBrokerRecord
+from headrace.wire.protocol.messages.topic_record import TopicRecord
 
 TOPIC = b"topic".ljust(16)
 

@@ -8,36 +8,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.controller.members.brokers import fence
-from headrace.controller.partitions.partition_changes import (
+from headrace.node.controller.members.brokers import fence
+from headrace.node.controller.partitions.partition_changes import (
     Election,
     as_it_is,
     elected,
     partition_change,
 )
-from headrace.controller.partitions.partition_elections import broker_leaves, elect_leaders
-from headrace.controller.partitions.reassignments import (
+from headrace.node.controller.partitions.partition_elections import broker_leaves, elect_leaders
+from headrace.node.controller.partitions.reassignments import (
     Rules,
     alter_reassignments,
     list_reassignments,
 )
-from headrace.metadata.image import NO_LEADER, MetadataImage, PartitionImage
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages.alter_partition_reassignments import (
+from headrace.node.metadata.image import NO_LEADER, MetadataImage, PartitionImage
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from headrace.protocol.messages.config_record import ConfigRecord
-from headrace.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from headrace.protocol.messages.feature_level_record import FeatureLevelRecord
-from headrace.protocol.messages.list_partition_reassignments import (
+from headrace.wire.protocol.messages.config_record import ConfigRecord
+from headrace.wire.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from headrace.wire.protocol.messages.feature_level_record import FeatureLevelRecord
+from headrace.wire.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsTopics,
 )
-from headrace.protocol.messages.partition_change_record import PartitionChangeRecord
-from headrace.protocol.messages.partition_record import PartitionRecord
-from headrace.protocol.messages.register_broker_record import RegisterBrokerRecord
-from headrace.protocol.messages.topic_record import TopicRecord
+from headrace.wire.protocol.messages.partition_change_record import PartitionChangeRecord
+from headrace.wire.protocol.messages.partition_record import PartitionRecord
+from headrace.wire.protocol.messages.register_broker_record import RegisterBrokerRecord
+from headrace.wire.protocol.messages.topic_record import TopicRecord
 
 TOPIC = b"topic".ljust(16)
 FOLDER = {broker: bytes([broker]) * 16 for broker in range(1, 6)}

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.controller.partitions.partition_elections import broker_returns
-from headrace.controller.partitions.replica_directories import (
+from headrace.node.controller.partitions.partition_elections import broker_returns
+from headrace.node.controller.partitions.replica_directories import (
     assign_replicas,
     directories_are_missing,
     directories_failed,
 )
-from headrace.metadata.image import NO_LEADER, MetadataImage
-from headrace.protocol.messages.assign_replicas_to_dirs import (
+from headrace.node.metadata.image import NO_LEADER, MetadataImage
+from headrace.wire.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     RequestDirectoryData,
     RequestPartitionData,
     RequestTopicData,
 )
-from headrace.protocol.messages.register_broker_record import RegisterBrokerRecord
-from tests.unit.controller.test_partition_elections import TOPIC, after, cluster, partition
+from headrace.wire.protocol.messages.register_broker_record import RegisterBrokerRecord
+from tests.unit.node.controller.test_partition_elections import TOPIC, after, cluster, partition
 
 OLD, NEW, OTHER = b"old".ljust(16), b"new".ljust(16), b"other".ljust(16)
 

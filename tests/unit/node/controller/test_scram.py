@@ -7,10 +7,10 @@ import hmac
 
 import pytest
 
-from headrace.controller.scram import alter
-from headrace.metadata.image import MetadataImage
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.alter_user_scram_credentials import (
+from headrace.node.controller.scram import alter
+from headrace.node.metadata.image import MetadataImage
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,

@@ -6,37 +6,37 @@ from typing import Any
 
 import pytest
 
-from headrace.controller.topics import (
+from headrace.node.controller.topics import (
     EffectiveConfig,
     TopicRules,
     create_partitions,
     create_topics,
     delete_topics,
 )
-from headrace.metadata.image import UNASSIGNED_DIRECTORY, MetadataImage
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages.broker_registration_change_record import (
+from headrace.node.metadata.image import UNASSIGNED_DIRECTORY, MetadataImage
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages.broker_registration_change_record import (
     BrokerRegistrationChangeRecord,
 )
-from headrace.protocol.messages.config_record import ConfigRecord
-from headrace.protocol.messages.create_partitions import (
+from headrace.wire.protocol.messages.config_record import ConfigRecord
+from headrace.wire.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from headrace.protocol.messages.create_topics import (
+from headrace.wire.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from headrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from headrace.protocol.messages.partition_record import PartitionRecord
-from headrace.protocol.messages.register_broker_record import RegisterBrokerRecord
-from headrace.protocol.messages.remove_topic_record import RemoveTopicRecord
-from headrace.protocol.messages.topic_record import TopicRecord
-from headrace.protocol.primitives import ZERO_ID
-from tests.unit.consensus.quorum_of_one import id_source
+from headrace.wire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from headrace.wire.protocol.messages.partition_record import PartitionRecord
+from headrace.wire.protocol.messages.register_broker_record import RegisterBrokerRecord
+from headrace.wire.protocol.messages.remove_topic_record import RemoveTopicRecord
+from headrace.wire.protocol.messages.topic_record import TopicRecord
+from headrace.wire.protocol.primitives import ZERO_ID
+from tests.unit.node.consensus.quorum_of_one import id_source
 
 new_id = id_source()
 DISK = b"disk".ljust(16)

@@ -1,7 +1,7 @@
 """A log in memory, as a shard sees it."""
 
-from headrace.protocol import record_batch
-from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol import record_batch
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 
 class MemoryJournal:

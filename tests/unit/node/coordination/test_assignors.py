@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.coordination.group.assignors import ASSIGNORS, MemberSpec
+from headrace.node.coordination.group.assignors import ASSIGNORS, MemberSpec
 
 A, B, C = b"a" * 16, b"b" * 16, b"c" * 16
 

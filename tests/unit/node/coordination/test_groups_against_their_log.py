@@ -5,27 +5,27 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.coordination.group import offset_rules
-from headrace.coordination.group.classic_answers import Client
-from headrace.coordination.group.classic_group import ClassicGroup, ClassicGroupState
-from headrace.coordination.group.machine import GroupMachine
-from headrace.coordination.group.settings import GroupSettings
-from headrace.coordination.shard import Later, Shard
 from headrace.environment import Now
-from headrace.metadata.image import MetadataImage, PartitionImage, TopicImage
-from headrace.protocol.errors import KafkaError
-from headrace.protocol.messages.consumer_group_heartbeat import (
+from headrace.node.coordination.group import offset_rules
+from headrace.node.coordination.group.classic_answers import Client
+from headrace.node.coordination.group.classic_group import ClassicGroup, ClassicGroupState
+from headrace.node.coordination.group.machine import GroupMachine
+from headrace.node.coordination.group.settings import GroupSettings
+from headrace.node.coordination.shard import Later, Shard
+from headrace.node.metadata.image import MetadataImage, PartitionImage, TopicImage
+from headrace.wire.protocol.errors import KafkaError
+from headrace.wire.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     TopicPartitions,
 )
-from headrace.protocol.messages.heartbeat import HeartbeatRequest
-from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from headrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from headrace.protocol.messages.offset_commit import OffsetCommitRequest
-from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
-from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from headrace.wire.protocol.messages.heartbeat import HeartbeatRequest
+from headrace.wire.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from headrace.wire.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from headrace.wire.protocol.messages.offset_commit import OffsetCommitRequest
+from headrace.wire.protocol.messages.offset_commit_value import OffsetCommitValue
+from headrace.wire.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.effort import examples
-from tests.unit.coordination.a_journal import MemoryJournal
+from tests.unit.node.coordination.a_journal import MemoryJournal
 
 TOPIC = b"t" * 16
 SUBSCRIPTION = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from headrace.coordination.patterns import WORK_PER_NAME, WORK_PER_STEP, Pattern
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.steps import at_once
+from headrace.node.coordination.patterns import WORK_PER_NAME, WORK_PER_STEP, Pattern
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.steps import at_once
 
 SENSIBLE = (
     "orders.*",

@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from headrace.coordination import shard as shards
-from headrace.coordination.records import Record, RecordCodec
-from headrace.coordination.shard import Decision, Later, Shard
 from headrace.environment import Now
-from headrace.protocol import control_records, record_batch
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import transaction_log_key, transaction_log_value
-from headrace.protocol.messages.transaction_log_key import TransactionLogKey
-from headrace.protocol.messages.transaction_log_value import TransactionLogValue
-from tests.unit.coordination.a_journal import MemoryJournal
+from headrace.node.coordination import shard as shards
+from headrace.node.coordination.records import Record, RecordCodec
+from headrace.node.coordination.shard import Decision, Later, Shard
+from headrace.wire.protocol import control_records, record_batch
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import transaction_log_key, transaction_log_value
+from headrace.wire.protocol.messages.transaction_log_key import TransactionLogKey
+from headrace.wire.protocol.messages.transaction_log_value import TransactionLogValue
+from tests.unit.node.coordination.a_journal import MemoryJournal
 
 NOW = Now(1_000, 1_700_000_000_000)
 CODEC = RecordCodec([(transaction_log_key, transaction_log_value)])

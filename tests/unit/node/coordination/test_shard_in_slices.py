@@ -1,8 +1,8 @@
 """A log that is loaded in slices: others have their turn, and may write a marker meanwhile."""
 
-from headrace.coordination import shard as shards
-from headrace.protocol import control_records
-from tests.unit.coordination.test_shard import NOW, Counters, new_shard
+from headrace.node.coordination import shard as shards
+from headrace.wire.protocol import control_records
+from tests.unit.node.coordination.test_shard import NOW, Counters, new_shard
 
 
 def test_a_large_log_is_loaded_step_by_step(monkeypatch):

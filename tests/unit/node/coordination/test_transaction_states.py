@@ -7,24 +7,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.coordination.shard import Shard
-from headrace.coordination.transaction import transaction as steps
-from headrace.coordination.transaction.machine import (
+from headrace.environment import Now
+from headrace.node.coordination.shard import Shard
+from headrace.node.coordination.transaction import transaction as steps
+from headrace.node.coordination.transaction.machine import (
     Producer,
     TransactionMachine,
     TransactionSettings,
 )
-from headrace.coordination.transaction.states import (
+from headrace.node.coordination.transaction.states import (
     AT_REST,
     NEXT_STATES,
     PREPARED,
     TITLES,
     TransactionState,
 )
-from headrace.environment import Now
-from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 from tests.effort import examples
-from tests.unit.coordination.a_journal import MemoryJournal
+from tests.unit.node.coordination.a_journal import MemoryJournal
 
 ORDERS = frozenset({("orders", 0)})
 

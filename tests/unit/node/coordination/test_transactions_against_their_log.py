@@ -5,18 +5,18 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.coordination.shard import Shard
-from headrace.coordination.transaction.machine import (
+from headrace.environment import Now
+from headrace.node.coordination.shard import Shard
+from headrace.node.coordination.transaction.machine import (
     Producer,
     TransactionMachine,
     TransactionSettings,
 )
-from headrace.coordination.transaction.states import AT_REST, PREPARED
-from headrace.coordination.transaction.transaction import EXHAUSTED_EPOCH, NO_EPOCH
-from headrace.environment import Now
-from headrace.protocol.errors import KafkaError
+from headrace.node.coordination.transaction.states import AT_REST, PREPARED
+from headrace.node.coordination.transaction.transaction import EXHAUSTED_EPOCH, NO_EPOCH
+from headrace.wire.protocol.errors import KafkaError
 from tests.effort import examples
-from tests.unit.coordination.a_journal import MemoryJournal
+from tests.unit.node.coordination.a_journal import MemoryJournal
 
 TIMEOUT_MS = 10_000
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace
-from headrace.metadata.config_definitions import (
+from headrace.node.metadata.config_definitions import (
     BROKER_SETTINGS,
     CLIENT_METRICS_SETTINGS,
     GROUP_SETTINGS,
@@ -19,7 +19,7 @@ from headrace.metadata.config_definitions import (
     REPLICATION_RATES,
     TOPIC_SETTINGS,
 )
-from headrace.metadata.config_definitions.definition import (
+from headrace.node.metadata.config_definitions.definition import (
     BadValue,
     Change,
     ConfigType,
@@ -27,7 +27,7 @@ from headrace.metadata.config_definitions.definition import (
     Standing,
     java_double,
 )
-from headrace.metadata.config_definitions.headrace import DEFAULTS, OWN
+from headrace.node.metadata.config_definitions.headrace import DEFAULTS, OWN
 
 TABLES = {
     "topic": TOPIC_SETTINGS,

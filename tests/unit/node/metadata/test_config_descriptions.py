@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.metadata import config_descriptions as described
-from headrace.metadata.config_definitions import BROKER_SETTINGS, TOPIC_SETTINGS
-from headrace.metadata.config_definitions.definition import Change, ConfigType
-from headrace.metadata.config_descriptions import ConfigSynonym, Description
-from headrace.metadata.configs import ALL_BROKERS, Configs, ResourceType, Source
+from headrace.node.metadata import config_descriptions as described
+from headrace.node.metadata.config_definitions import BROKER_SETTINGS, TOPIC_SETTINGS
+from headrace.node.metadata.config_definitions.definition import Change, ConfigType
+from headrace.node.metadata.config_descriptions import ConfigSynonym, Description
+from headrace.node.metadata.configs import ALL_BROKERS, Configs, ResourceType, Source
 
 TOPIC = (int(ResourceType.TOPIC), "orders")
 THIS_BROKER = (int(ResourceType.BROKER), "1")

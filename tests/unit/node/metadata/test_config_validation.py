@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from headrace.metadata.config_definitions import BROKER_SETTINGS, GROUP_SETTINGS
-from headrace.metadata.config_definitions.definition import BadValue, Change, Standing
-from headrace.metadata.config_validation import (
+from headrace.node.metadata.config_definitions import BROKER_SETTINGS, GROUP_SETTINGS
+from headrace.node.metadata.config_definitions.definition import BadValue, Change, Standing
+from headrace.node.metadata.config_validation import (
     connections_by_address,
     fault_between_settings,
     not_supported_by_name,
@@ -20,8 +20,8 @@ from headrace.metadata.config_validation import (
     validate_topic_config,
     validate_topic_configs,
 )
-from headrace.metadata.configs import broker_values, topic_defaults
-from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.node.metadata.configs import broker_values, topic_defaults
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 CURRENT = broker_values({}, {})
 DEFAULTS = topic_defaults({}, {})

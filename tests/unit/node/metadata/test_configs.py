@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.metadata.config_definitions import BROKER_SETTINGS, TOPIC_SETTINGS
-from headrace.metadata.config_definitions.definition import Standing
-from headrace.metadata.configs import (
+from headrace.node.metadata.config_definitions import BROKER_SETTINGS, TOPIC_SETTINGS
+from headrace.node.metadata.config_definitions.definition import Standing
+from headrace.node.metadata.configs import (
     ALL_BROKERS,
     Configs,
     ResourceType,
@@ -17,7 +17,7 @@ from headrace.metadata.configs import (
     topic_defaults,
     topic_values,
 )
-from headrace.storage.log_settings import LogSettings
+from headrace.node.storage.log_settings import LogSettings
 
 TOPIC = (int(ResourceType.TOPIC), "orders")
 THIS_BROKER = (int(ResourceType.BROKER), "7")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.metadata.image import (
+from headrace.node.metadata.image import (
     BROKER_RESOURCE,
     MIGRATING_DIRECTORY,
     NO_LEADER,
@@ -14,44 +14,46 @@ from headrace.metadata.image import (
     InconsistentMetadata,
     MetadataImage,
 )
-from headrace.metadata.records import UnknownRecord, decode, encode
-from headrace.metadata.snapshot_records import records_of
-from headrace.protocol.messages.abort_transaction_record import AbortTransactionRecord
-from headrace.protocol.messages.access_control_entry_record import AccessControlEntryRecord
-from headrace.protocol.messages.begin_transaction_record import BeginTransactionRecord
-from headrace.protocol.messages.broker_registration_change_record import (
+from headrace.node.metadata.records import UnknownRecord, decode, encode
+from headrace.node.metadata.snapshot_records import records_of
+from headrace.wire.protocol.messages.abort_transaction_record import AbortTransactionRecord
+from headrace.wire.protocol.messages.access_control_entry_record import AccessControlEntryRecord
+from headrace.wire.protocol.messages.begin_transaction_record import BeginTransactionRecord
+from headrace.wire.protocol.messages.broker_registration_change_record import (
     BrokerRegistrationChangeRecord,
 )
-from headrace.protocol.messages.clear_elr_record import ClearElrRecord
-from headrace.protocol.messages.client_quota_record import ClientQuotaRecord, EntityData
-from headrace.protocol.messages.config_record import ConfigRecord
-from headrace.protocol.messages.delegation_token_record import DelegationTokenRecord
-from headrace.protocol.messages.end_transaction_record import EndTransactionRecord
-from headrace.protocol.messages.feature_level_record import FeatureLevelRecord
-from headrace.protocol.messages.fence_broker_record import FenceBrokerRecord
-from headrace.protocol.messages.no_op_record import NoOpRecord
-from headrace.protocol.messages.partition_change_record import PartitionChangeRecord
-from headrace.protocol.messages.partition_record import PartitionRecord
-from headrace.protocol.messages.producer_ids_record import ProducerIdsRecord
-from headrace.protocol.messages.register_broker_record import (
+from headrace.wire.protocol.messages.clear_elr_record import ClearElrRecord
+from headrace.wire.protocol.messages.client_quota_record import ClientQuotaRecord, EntityData
+from headrace.wire.protocol.messages.config_record import ConfigRecord
+from headrace.wire.protocol.messages.delegation_token_record import DelegationTokenRecord
+from headrace.wire.protocol.messages.end_transaction_record import EndTransactionRecord
+from headrace.wire.protocol.messages.feature_level_record import FeatureLevelRecord
+from headrace.wire.protocol.messages.fence_broker_record import FenceBrokerRecord
+from headrace.wire.protocol.messages.no_op_record import NoOpRecord
+from headrace.wire.protocol.messages.partition_change_record import PartitionChangeRecord
+from headrace.wire.protocol.messages.partition_record import PartitionRecord
+from headrace.wire.protocol.messages.producer_ids_record import ProducerIdsRecord
+from headrace.wire.protocol.messages.register_broker_record import (
     BrokerEndpoint,
     BrokerFeature,
     RegisterBrokerRecord,
 )
-from headrace.protocol.messages.register_controller_record import RegisterControllerRecord
-from headrace.protocol.messages.remove_access_control_entry_record import (
+from headrace.wire.protocol.messages.register_controller_record import RegisterControllerRecord
+from headrace.wire.protocol.messages.remove_access_control_entry_record import (
     RemoveAccessControlEntryRecord,
 )
-from headrace.protocol.messages.remove_delegation_token_record import RemoveDelegationTokenRecord
-from headrace.protocol.messages.remove_topic_record import RemoveTopicRecord
-from headrace.protocol.messages.remove_user_scram_credential_record import (
+from headrace.wire.protocol.messages.remove_delegation_token_record import (
+    RemoveDelegationTokenRecord,
+)
+from headrace.wire.protocol.messages.remove_topic_record import RemoveTopicRecord
+from headrace.wire.protocol.messages.remove_user_scram_credential_record import (
     RemoveUserScramCredentialRecord,
 )
-from headrace.protocol.messages.topic_record import TopicRecord
-from headrace.protocol.messages.unfence_broker_record import UnfenceBrokerRecord
-from headrace.protocol.messages.unregister_broker_record import UnregisterBrokerRecord
-from headrace.protocol.messages.user_scram_credential_record import UserScramCredentialRecord
-from headrace.protocol.messages.zk_migration_state_record import ZkMigrationStateRecord
+from headrace.wire.protocol.messages.topic_record import TopicRecord
+from headrace.wire.protocol.messages.unfence_broker_record import UnfenceBrokerRecord
+from headrace.wire.protocol.messages.unregister_broker_record import UnregisterBrokerRecord
+from headrace.wire.protocol.messages.user_scram_credential_record import UserScramCredentialRecord
+from headrace.wire.protocol.messages.zk_migration_state_record import ZkMigrationStateRecord
 
 ORDERS, VISITS = b"orders".ljust(16), b"visits".ljust(16)
 DISK = b"disk".ljust(16)

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.metadata import records
-from headrace.metadata.records import UnknownRecord, decode, encode, version_to_write
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.messages.broker_registration_change_record import (
+from headrace.node.metadata import records
+from headrace.node.metadata.records import UnknownRecord, decode, encode, version_to_write
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.messages.broker_registration_change_record import (
     BrokerRegistrationChangeRecord,
 )
-from headrace.protocol.messages.feature_level_record import FeatureLevelRecord
-from headrace.protocol.messages.partition_record import PartitionRecord
-from headrace.protocol.messages.register_broker_record import RegisterBrokerRecord
-from headrace.protocol.messages.topic_record import TopicRecord
+from headrace.wire.protocol.messages.feature_level_record import FeatureLevelRecord
+from headrace.wire.protocol.messages.partition_record import PartitionRecord
+from headrace.wire.protocol.messages.register_broker_record import RegisterBrokerRecord
+from headrace.wire.protocol.messages.topic_record import TopicRecord
 
 # The first record of a bootstrap.checkpoint that Apache's format command wrote.
 APACHE_FEATURE_LEVEL = bytes.fromhex("010c00116d657461646174612e76657273696f6e001e00")

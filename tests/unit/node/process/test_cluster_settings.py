@@ -6,11 +6,11 @@ import logging
 
 import pytest
 
-from headrace.consensus.voters import Voter, VoterEndpoint
-from headrace.metadata.config_definitions.definition import BadValue
-from headrace.metadata.configs import broker_values
-from headrace.server.listeners.addresses import split_listeners
-from headrace.server.settings.cluster_settings import ClusterSettings, cluster_settings_of
+from headrace.node.consensus.voters import Voter, VoterEndpoint
+from headrace.node.metadata.config_definitions.definition import BadValue
+from headrace.node.metadata.configs import broker_values
+from headrace.node.process.listeners.addresses import split_listeners
+from headrace.node.process.settings.cluster_settings import ClusterSettings, cluster_settings_of
 
 BOTH = "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093"
 THREE = "one:9093,two:9093,three:9093"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from headrace.server.listeners import connection_limits
-from headrace.server.listeners.connection_limits import (
+from headrace.node.process.listeners import connection_limits
+from headrace.node.process.listeners.connection_limits import (
     ConnectionLimits,
     Doorkeeper,
     one_form_of,

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from headrace.contract.delay_topics import REGISTRY
-from headrace.server.background import delay_process
-from headrace.server.background.delay_process import LONGEST_WAIT_MS, DelayProcess
-from headrace.server.loop import Loop
+from headrace.node.process.background import delay_process
+from headrace.node.process.background.delay_process import LONGEST_WAIT_MS, DelayProcess
+from headrace.node.process.loop import Loop
+from headrace.wire.contract.delay_topics import REGISTRY
 
 
 @dataclass

@@ -2,7 +2,7 @@ import threading
 from functools import partial
 from typing import Any
 
-from headrace.server.flusher import Flusher
+from headrace.node.process.flusher import Flusher
 from tests.readable import readable
 
 

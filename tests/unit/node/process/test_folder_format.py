@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from headrace.consensus.snapshots import BOOTSTRAP_FILE, read_snapshot
-from headrace.metadata.features import NEW_CLUSTER_LEVELS
-from headrace.server.folders.folder_format import format_folder, initial_controllers, levels_of
-from headrace.server.folders.real_disk import RealDisk
-from headrace.server.settings.settings import CannotStart, Settings, load_settings
+from headrace.node.consensus.snapshots import BOOTSTRAP_FILE, read_snapshot
+from headrace.node.metadata.features import NEW_CLUSTER_LEVELS
+from headrace.node.process.folders.folder_format import (
+    format_folder,
+    initial_controllers,
+    levels_of,
+)
+from headrace.node.process.folders.real_disk import RealDisk
+from headrace.node.process.settings.settings import CannotStart, Settings, load_settings
 
 D1, D2 = "3J9mxgXtRDSPNWPwTdMuMw", "gWJvYcGjQnCOsNbT4hcNsg"
 LISTENERS = "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093"

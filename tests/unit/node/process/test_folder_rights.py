@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.server.folders.folder_rights import close_to_others
+from headrace.node.process.folders.folder_rights import close_to_others
 
 
 def mode(path: Path) -> int:

@@ -1,6 +1,6 @@
 """A node tidies its objects when its partitions are many more or fewer and nobody waits."""
 
-from headrace.server.garbage import MANY_PARTITIONS, QUIET_MS, QuietCollection
+from headrace.node.process.garbage import MANY_PARTITIONS, QUIET_MS, QuietCollection
 
 
 def test_many_new_or_deleted_partitions_are_seen_to_once_in_a_quiet_moment():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.server.settings.java_properties import Entry, MalformedProperties, parse
+from headrace.node.process.settings.java_properties import Entry, MalformedProperties, parse
 
 
 @pytest.mark.parametrize(

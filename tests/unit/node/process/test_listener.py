@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from headrace.server.listeners.listener import (
+from headrace.node.process.listeners.listener import (
     RECEIVE_BUFFER_ON_LOOPBACK,
     SEND_BUFFER_ON_LOOPBACK,
     Buffers,

@@ -9,16 +9,16 @@ from struct import pack, unpack
 import pytest
 
 from headrace.environment import FileSlice
-from headrace.protocol.messages import fetch, find_coordinator, metadata
-from headrace.server.clock import SystemClock
-from headrace.server.folders.real_disk import RealDisk
-from headrace.server.listeners.connection import Connection
-from headrace.server.loop import BIG_FRAME_BYTES, MOST_LINES_PER_SECOND, Loop
-from headrace.server.poller import EpollPoller, SelectorsPoller
-from headrace.serving.api import WaitingRequest
-from headrace.serving.session import Session
+from headrace.node.process.clock import SystemClock
+from headrace.node.process.folders.real_disk import RealDisk
+from headrace.node.process.listeners.connection import Connection
+from headrace.node.process.loop import BIG_FRAME_BYTES, MOST_LINES_PER_SECOND, Loop
+from headrace.node.process.poller import EpollPoller, SelectorsPoller
+from headrace.node.serving.api import WaitingRequest
+from headrace.node.serving.session import Session
+from headrace.wire.protocol.messages import fetch, find_coordinator, metadata
 from tests.readable import readable
-from tests.unit.serving.conversation import Conversation, frame
+from tests.unit.node.serving.conversation import Conversation, frame
 
 pollers = [SelectorsPoller] + ([EpollPoller] if hasattr(select, "epoll") else [])
 METADATA, FIND_COORDINATOR, FETCH = 3, 10, 1
@@ -623,7 +623,7 @@ def test_a_large_frame_for_which_there_is_no_memory_ends_its_connection_only(pol
     def no_memory(descriptor, size):
         raise OSError(12, "no memory")
 
-    monkeypatch.setattr("headrace.server.loop.mmap.mmap", no_memory)
+    monkeypatch.setattr("headrace.node.process.loop.mmap.mmap", no_memory)
     station = Station(poller, {metadata: answer_metadata})
     bad, good = station.connect(), station.connect()
     bad.send(frame(METADATA, 1, b"\0" * 900_000)[:40_000])
@@ -634,7 +634,7 @@ def test_a_large_frame_for_which_there_is_no_memory_ends_its_connection_only(pol
 
 
 def test_who_leaves_most_unread_is_closed_when_all_leave_too_much(poller, monkeypatch, caplog):
-    monkeypatch.setattr("headrace.server.loop.MOST_UNREAD_BYTES", 3_000_000)
+    monkeypatch.setattr("headrace.node.process.loop.MOST_UNREAD_BYTES", 3_000_000)
 
     def handle(owner, request, call):
         size = 3_000_000 if call.client_id() == "greedy" else 1_000_000
@@ -660,7 +660,7 @@ def test_who_leaves_most_unread_is_closed_when_all_leave_too_much(poller, monkey
 
 def test_many_who_read_nothing_make_room_together(poller, monkeypatch):
     """One was closed every ten seconds, and the next of them took its room."""
-    monkeypatch.setattr("headrace.server.loop.MOST_UNREAD_BYTES", 3_500_000)
+    monkeypatch.setattr("headrace.node.process.loop.MOST_UNREAD_BYTES", 3_500_000)
 
     def handle(owner, request, call):
         topic = metadata.MetadataResponseTopic(0, "t" * 30_000)

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from headrace.server.folders.real_disk import RealDisk
+from headrace.node.process.folders.real_disk import RealDisk
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from headrace.server.folders.room_for_start import MEBIBYTE, room_for_start
+from headrace.node.process.folders.room_for_start import MEBIBYTE, room_for_start
 
 
 def test_room_for_a_node_and_for_each_of_its_partitions(tmp_path: Path) -> None:

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from headrace.host_names import is_loopback
-from headrace.metadata.config_definitions import BROKER_SETTINGS
-from headrace.metadata.config_definitions.definition import (
+from headrace.node.metadata.config_definitions import BROKER_SETTINGS
+from headrace.node.metadata.config_definitions.definition import (
     BadValue,
     ConfigType,
     Definition,
     Standing,
 )
-from headrace.server.listeners.addresses import Listener
-from headrace.server.settings.settings import CannotStart, load_settings
+from headrace.node.process.listeners.addresses import Listener
+from headrace.node.process.settings.settings import CannotStart, load_settings
 
 # As Apache Kafka 4.3 ships it, without comments: it must start as it is, but for /tmp.
 APACHES_SAMPLE = """
@@ -260,7 +260,7 @@ def test_an_unknown_name_in_a_file_is_warned_of(
     said = [
         one.getMessage()
         for one in caplog.records
-        if one.name == "headrace.server.settings.settings"
+        if one.name == "headrace.node.process.settings.settings"
     ]
     assert "zookeeper.connect" in said[0] and "control.plane" in said[1]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.server.local_cluster.supervision import (
+from headrace.node.process.local_cluster.supervision import (
     CANNOT_START,
     LONG_LIFE_MS,
     LONGEST_REST_MS,

@@ -1,4 +1,4 @@
-from headrace.server.timers import Timers
+from headrace.node.process.timers import Timers
 
 
 def test_each_timer_keeps_its_own_period():

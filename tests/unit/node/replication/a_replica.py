@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.metadata.image import BrokerImage, PartitionImage
-from headrace.protocol.messages.fetch import EpochEndOffset, PartitionData
-from headrace.protocol.record_batch import Record, build
-from headrace.replication.partition_follower import Position
-from headrace.replication.replica import Replica
-from headrace.replication.this_broker import ReplicationSettings, ThisBroker
-from headrace.storage.durability.open_files import OpenFiles
-from headrace.storage.durability.unwritten import Unwritten
-from headrace.storage.log_settings import LogSettings
-from headrace.storage.partition_log import PartitionLog
+from headrace.node.metadata.image import BrokerImage, PartitionImage
+from headrace.node.replication.partition_follower import Position
+from headrace.node.replication.replica import Replica
+from headrace.node.replication.this_broker import ReplicationSettings, ThisBroker
+from headrace.node.storage.durability.open_files import OpenFiles
+from headrace.node.storage.durability.unwritten import Unwritten
+from headrace.node.storage.log_settings import LogSettings
+from headrace.node.storage.partition_log import PartitionLog
+from headrace.wire.protocol.messages.fetch import EpochEndOffset, PartitionData
+from headrace.wire.protocol.record_batch import Record, build
 from tests.fuzz.memory_disk import MemoryDisk
-from tests.unit.replication.checkers import content
+from tests.unit.node.replication.checkers import content
 
 TOPIC_ID = b"orders".ljust(16)
 WALL_MS = 1_700_000_000_000

@@ -7,14 +7,18 @@ from typing import Any
 
 import pytest
 
-from headrace.controller.members import broker_registrations
-from headrace.controller.partitions import in_sync_changes, partition_changes, partition_elections
-from headrace.controller.partitions.partition_changes import Election
-from headrace.protocol.errors import ErrorCode
-from headrace.replication.follower_progress import FollowerProgress
-from headrace.replication.partition_leader import LeaderRole
-from headrace.replication.replica import Replica
-from headrace.replication.this_broker import ThisBroker
+from headrace.node.controller.members import broker_registrations
+from headrace.node.controller.partitions import (
+    in_sync_changes,
+    partition_changes,
+    partition_elections,
+)
+from headrace.node.controller.partitions.partition_changes import Election
+from headrace.node.replication.follower_progress import FollowerProgress
+from headrace.node.replication.partition_leader import LeaderRole
+from headrace.node.replication.replica import Replica
+from headrace.node.replication.this_broker import ThisBroker
+from headrace.wire.protocol.errors import ErrorCode
 
 Patch = pytest.MonkeyPatch
 Rule = Callable[[Patch], None]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.protocol.record_batch import headers_in, walk
-from headrace.replication.replica import Replica
+from headrace.node.replication.replica import Replica
+from headrace.wire.protocol.record_batch import headers_in, walk
 
 Partition = int
 CARELESS = b"careless"  # how the values begin of a producer for which repeated messages count twice

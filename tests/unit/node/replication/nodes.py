@@ -6,59 +6,59 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from headrace.controller.members import brokers
-from headrace.controller.members.broker_heartbeats import BrokerSessions
-from headrace.controller.members.broker_registrations import register
-from headrace.controller.partitions import leader_balance
-from headrace.controller.partitions.in_sync_changes import alter_partition
-from headrace.controller.partitions.placement import new_partitions, place
-from headrace.controller.partitions.reassignments import Rules, alter_reassignments
-from headrace.controller.partitions.replica_directories import assign_replicas
 from headrace.environment import Now
-from headrace.metadata.features import SUPPORTED_FEATURES
-from headrace.metadata.image import MetadataImage, PartitionImage
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages.alter_partition import AlterPartitionRequest
-from headrace.protocol.messages.alter_partition_reassignments import (
+from headrace.node.controller.members import brokers
+from headrace.node.controller.members.broker_heartbeats import BrokerSessions
+from headrace.node.controller.members.broker_registrations import register
+from headrace.node.controller.partitions import leader_balance
+from headrace.node.controller.partitions.in_sync_changes import alter_partition
+from headrace.node.controller.partitions.placement import new_partitions, place
+from headrace.node.controller.partitions.reassignments import Rules, alter_reassignments
+from headrace.node.controller.partitions.replica_directories import assign_replicas
+from headrace.node.metadata.features import SUPPORTED_FEATURES
+from headrace.node.metadata.image import MetadataImage, PartitionImage
+from headrace.node.replication.partition_follower import Position
+from headrace.node.replication.replica import Replica
+from headrace.node.replication.replica_fetcher import ReplicaFetcher
+from headrace.node.replication.this_broker import ReplicationSettings, ThisBroker
+from headrace.node.simulator.disk import VirtualDisk
+from headrace.node.storage.durability.open_files import OpenFiles
+from headrace.node.storage.durability.unwritten import Unwritten
+from headrace.node.storage.log_settings import LogSettings
+from headrace.node.storage.partition_log import PartitionLog
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages.alter_partition import AlterPartitionRequest
+from headrace.wire.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from headrace.protocol.messages.assign_replicas_to_dirs import (
+from headrace.wire.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     RequestDirectoryData,
     RequestPartitionData,
     RequestTopicData,
 )
-from headrace.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from headrace.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
-from headrace.protocol.messages.config_record import ConfigRecord
-from headrace.protocol.messages.feature_level_record import FeatureLevelRecord
-from headrace.protocol.messages.fetch import (
+from headrace.wire.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from headrace.wire.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
+from headrace.wire.protocol.messages.config_record import ConfigRecord
+from headrace.wire.protocol.messages.feature_level_record import FeatureLevelRecord
+from headrace.wire.protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     PartitionData,
 )
-from headrace.protocol.messages.list_offsets import (
+from headrace.wire.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from headrace.protocol.messages.topic_record import TopicRecord
-from headrace.replication.partition_follower import Position
-from headrace.replication.replica import Replica
-from headrace.replication.replica_fetcher import ReplicaFetcher
-from headrace.replication.this_broker import ReplicationSettings, ThisBroker
-from headrace.simulator.disk import VirtualDisk
-from headrace.storage.durability.open_files import OpenFiles
-from headrace.storage.durability.unwritten import Unwritten
-from headrace.storage.log_settings import LogSettings
-from headrace.storage.partition_log import PartitionLog
-from tests.unit.replication.checkers import Checkers, raw
-from tests.unit.replication.weather import CONTROLLER, Weather
+from headrace.wire.protocol.messages.topic_record import TopicRecord
+from tests.unit.node.replication.checkers import Checkers, raw
+from tests.unit.node.replication.weather import CONTROLLER, Weather
 
 TOPIC, TOPIC_ID = "orders", b"orders".ljust(16, b"-")
 CLUSTER = "world"

@@ -1,4 +1,4 @@
-"""`python -m tests.unit.replication.seeds_that_bite 60`: which seeds notice which broken rule.
+"""`python -m tests.unit.node.replication.seeds_that_bite 60`: which seeds notice which broken rule.
 
 For whoever changes the world or the rules and must choose the seeds of `test_seeds.py` anew.
 """
@@ -10,9 +10,9 @@ import sys
 
 import pytest
 
-from tests.unit.replication.broken_rules import BROKEN, Rule
-from tests.unit.replication.checkers import Violation
-from tests.unit.replication.world import World
+from tests.unit.node.replication.broken_rules import BROKEN, Rule
+from tests.unit.node.replication.checkers import Violation
+from tests.unit.node.replication.world import World
 
 
 def notices(seed: int, rule: Rule) -> bool:

@@ -6,23 +6,23 @@ from collections.abc import Callable
 
 import pytest
 
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages.fetch import (
+from headrace.node.replication.partition_follower import FollowerRole
+from headrace.node.replication.replica_fetcher import ReplicaFetcher
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     PartitionData,
 )
-from headrace.protocol.messages.list_offsets import (
+from headrace.wire.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from headrace.protocol.record_batch import Record, build
-from headrace.replication.partition_follower import FollowerRole
-from headrace.replication.replica_fetcher import ReplicaFetcher
-from tests.unit.replication.a_replica import TOPIC_ID, WALL_MS, Stage, a_partition
+from headrace.wire.protocol.record_batch import Record, build
+from tests.unit.node.replication.a_replica import TOPIC_ID, WALL_MS, Stage, a_partition
 
 
 def role(stage: Stage, broker_id: int) -> FollowerRole:

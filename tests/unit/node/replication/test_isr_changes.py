@@ -1,12 +1,17 @@
 """Proposals of many leaders on their way to the controller."""
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.alter_partition import (
+from headrace.node.replication.isr_changes import (
+    MOST_PER_REQUEST,
+    RETRY_MS,
+    IsrChanges,
+    IsrProposal,
+)
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages.alter_partition import (
     AlterPartitionResponse,
     ResponsePartitionData,
     ResponseTopicData,
 )
-from headrace.replication.isr_changes import MOST_PER_REQUEST, RETRY_MS, IsrChanges, IsrProposal
 
 TOPIC = bytes(range(16))
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages.alter_partition import (
+from headrace.node.replication.partition_follower import Position
+from headrace.node.replication.read_replica import preferred_read_replica
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
     ResponsePartitionData,
     ResponseTopicData,
 )
-from headrace.replication.partition_follower import Position
-from headrace.replication.read_replica import preferred_read_replica
-from tests.unit.replication.a_replica import LAG_MS, TOPIC_ID, Stage, a_broker, a_partition
+from tests.unit.node.replication.a_replica import LAG_MS, TOPIC_ID, Stage, a_broker, a_partition
 
 
 def proposed(stage: Stage, leader: int = 1) -> AlterPartitionRequest | None:

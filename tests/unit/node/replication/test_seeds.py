@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 
 from tests.effort import IS_FULL
-from tests.unit.replication.broken_rules import BROKEN, Rule
-from tests.unit.replication.checkers import Violation
-from tests.unit.replication.world import BROKERS, PARTITIONS, World
+from tests.unit.node.replication.broken_rules import BROKEN, Rule
+from tests.unit.node.replication.checkers import Violation
+from tests.unit.node.replication.world import BROKERS, PARTITIONS, World
 
 # Few, as they run with every change; together they notice every broken rule (`seeds_that_bite.py`).
 SEEDS = (1, 2, 8, 23, 286)

@@ -12,12 +12,12 @@ from collections import Counter
 from typing import NamedTuple
 
 from headrace.environment import Now
-from headrace.metadata.image import MetadataImage
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.record_batch import Record, build
-from headrace.simulator.disk import VirtualDisk
-from tests.unit.replication.checkers import CARELESS, Checkers, Violation, values_in
-from tests.unit.replication.nodes import (
+from headrace.node.metadata.image import MetadataImage
+from headrace.node.simulator.disk import VirtualDisk
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.record_batch import Record, build
+from tests.unit.node.replication.checkers import CARELESS, Checkers, Violation, values_in
+from tests.unit.node.replication.nodes import (
     CLUSTER,
     TOPIC,
     WALL_MS,
@@ -27,7 +27,7 @@ from tests.unit.replication.nodes import (
     Node,
     Store,
 )
-from tests.unit.replication.weather import CONTROLLER, Weather
+from tests.unit.node.replication.weather import CONTROLLER, Weather
 
 BROKERS = (1, 2, 3)
 PARTITIONS = 2

@@ -4,12 +4,12 @@ from struct import pack, unpack_from
 from typing import Any
 
 from headrace.environment import Now
-from headrace.protocol.messages import api_versions, find_coordinator, metadata
-from headrace.serving.api import Api
-from headrace.serving.dispatch import Dispatch
-from headrace.serving.purgatory import Purgatory
-from headrace.serving.route import Route
-from headrace.serving.session import Session
+from headrace.node.serving.api import Api
+from headrace.node.serving.dispatch import Dispatch
+from headrace.node.serving.purgatory import Purgatory
+from headrace.node.serving.route import Route
+from headrace.node.serving.session import Session
+from headrace.wire.protocol.messages import api_versions, find_coordinator, metadata
 
 
 def frame(api_key, version, body=b"", *, correlation_id=1, client_id=b"me", flexible=False):

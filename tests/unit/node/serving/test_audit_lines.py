@@ -5,13 +5,13 @@ import json
 import pytest
 
 from headrace.environment import Now
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import delete_topics
-from headrace.serving import audit_lines
-from headrace.serving.api import Api, Call, WaitingRequest
-from headrace.serving.audit_lines import DENIED, LOGIN_FAILED, Auditor, audited
-from headrace.serving.principal import Principal
-from headrace.serving.session import Session
+from headrace.node.serving import audit_lines
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.node.serving.audit_lines import DENIED, LOGIN_FAILED, Auditor, audited
+from headrace.node.serving.principal import Principal
+from headrace.node.serving.session import Session
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import delete_topics
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from headrace.protocol.acls import Operation, PatternType, Permission, ResourceType
-from headrace.protocol.messages.access_control_entry_record import AccessControlEntryRecord
-from headrace.serving import authorization
-from headrace.serving.authorization import EVERYTHING, Authorizer, one_form_of
-from headrace.serving.principal import Principal
+from headrace.node.serving import authorization
+from headrace.node.serving.authorization import EVERYTHING, Authorizer, one_form_of
+from headrace.node.serving.principal import Principal
+from headrace.wire.protocol.acls import Operation, PatternType, Permission, ResourceType
+from headrace.wire.protocol.messages.access_control_entry_record import AccessControlEntryRecord
 from tests.effort import examples
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP

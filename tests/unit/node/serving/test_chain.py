@@ -1,9 +1,9 @@
 """Requests that wait twice: the second wait may be refused, and then so is the request."""
 
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.serving.api import WaitingRequest
-from headrace.serving.chain import chain
-from headrace.serving.purgatory import Purgatory
+from headrace.node.serving.api import WaitingRequest
+from headrace.node.serving.chain import chain
+from headrace.node.serving.purgatory import Purgatory
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 
 class Thing:

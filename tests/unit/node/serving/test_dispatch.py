@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.serving.api import ClosesConnection, WaitingRequest
-from headrace.serving.dispatch import MOST_BYTES_OWED, MOST_REQUESTS_IN_LINE
-from tests.unit.serving.conversation import (
+from headrace.node.serving.api import ClosesConnection, WaitingRequest
+from headrace.node.serving.dispatch import MOST_BYTES_OWED, MOST_REQUESTS_IN_LINE
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from tests.unit.node.serving.conversation import (
     Conversation,
     api_versions,
     find_coordinator,

@@ -3,21 +3,21 @@
 import pytest
 
 from headrace.environment import Now
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.framing import REQUEST_HEAD, encode_request
-from headrace.protocol.messages import create_topics, envelope, metadata
-from headrace.protocol.messages.create_topics import (
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.node.serving.authorization import Authorizer
+from headrace.node.serving.envelopes import API, Envelopes, disclose, enclose
+from headrace.node.serving.principal import Principal
+from headrace.node.serving.route import Route
+from headrace.node.serving.session import Session
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.framing import REQUEST_HEAD, encode_request
+from headrace.wire.protocol.messages import create_topics, envelope, metadata
+from headrace.wire.protocol.messages.create_topics import (
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from headrace.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
-from headrace.serving.api import Api, Call, WaitingRequest
-from headrace.serving.authorization import Authorizer
-from headrace.serving.envelopes import API, Envelopes, disclose, enclose
-from headrace.serving.principal import Principal
-from headrace.serving.route import Route
-from headrace.serving.session import Session
+from headrace.wire.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
 ALICE = Principal("User", "alice")
 VERSION = 7

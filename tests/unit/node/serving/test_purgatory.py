@@ -1,7 +1,7 @@
 """Requests that wait: woken by what they hang on, or by their deadline, once."""
 
-from headrace.serving.api import WaitingRequest
-from headrace.serving.purgatory import SWEEP_ABOVE, Purgatory
+from headrace.node.serving.api import WaitingRequest
+from headrace.node.serving.purgatory import SWEEP_ABOVE, Purgatory
 
 
 class Thing:

@@ -3,9 +3,9 @@
 import pytest
 
 from headrace.environment import Now
-from headrace.serving import quotas as module
-from headrace.serving.quotas import ClientQuotas, QuotaLimits
-from headrace.serving.session import Session
+from headrace.node.serving import quotas as module
+from headrace.node.serving.quotas import ClientQuotas, QuotaLimits
+from headrace.node.serving.session import Session
 
 KEY = "producer_byte_rate"
 

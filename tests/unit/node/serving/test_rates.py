@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.serving.rates import LONGEST_THROTTLE_MS, Rate, TokenBucket
+from headrace.node.serving.rates import LONGEST_THROTTLE_MS, Rate, TokenBucket
 
 
 def test_a_burst_is_measured_over_all_samples_but_the_current_one():

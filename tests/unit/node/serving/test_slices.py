@@ -1,7 +1,7 @@
 """Works of many clients in one lane: each has its turn, and none waits for another's memory."""
 
-from headrace.serving import slices
-from headrace.serving.slices import MOST_UNDER_WAY, NO_ROOM, STEPS_IN_TURN, FairLane
+from headrace.node.serving import slices
+from headrace.node.serving.slices import MOST_UNDER_WAY, NO_ROOM, STEPS_IN_TURN, FairLane
 
 
 def work(log, name, steps):

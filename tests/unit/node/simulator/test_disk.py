@@ -6,8 +6,8 @@ from pathlib import Path
 from random import Random
 
 from headrace.environment import Disk, Now
-from headrace.server.folders.real_disk import RealDisk
-from headrace.simulator.disk import PAGE, Names, VirtualDisk
+from headrace.node.process.folders.real_disk import RealDisk
+from headrace.node.simulator.disk import PAGE, Names, VirtualDisk
 
 
 def new_disk() -> VirtualDisk:

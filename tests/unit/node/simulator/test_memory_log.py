@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from headrace.consensus.batches import metadata_batch
-from headrace.protocol.messages.no_op_record import NoOpRecord
-from headrace.simulator.memory_log import MemoryLog
+from headrace.node.consensus.batches import metadata_batch
+from headrace.node.simulator.memory_log import MemoryLog
+from headrace.wire.protocol.messages.no_op_record import NoOpRecord
 
 
 def append(log: MemoryLog, epoch: int, count: int = 1) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from headrace.simulator.counters import Counters
-from headrace.simulator.network import Network
-from headrace.simulator.world import World
+from headrace.node.simulator.counters import Counters
+from headrace.node.simulator.network import Network
+from headrace.node.simulator.world import World
 
 
 def network(seed: int = 1) -> tuple[World, Network, Counters]:

@@ -6,10 +6,10 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from headrace.protocol.record_batch import Record, build, headers_in, walk
-from headrace.storage.compaction.compaction import CleanedGroup, CleaningJob, clean, job_for
-from headrace.storage.compaction.compaction_plan import Cleanable, measure
-from tests.unit.storage.a_log import NOW, ALog
+from headrace.node.storage.compaction.compaction import CleanedGroup, CleaningJob, clean, job_for
+from headrace.node.storage.compaction.compaction_plan import Cleanable, measure
+from headrace.wire.protocol.record_batch import Record, build, headers_in, walk
+from tests.unit.node.storage.a_log import NOW, ALog
 
 DAY = 24 * 3600 * 1000
 PLENTY = 1 << 20

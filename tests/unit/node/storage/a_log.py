@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.environment import File
-from headrace.protocol.record_batch import Record, build, headers_in, walk
-from headrace.server.folders.real_disk import RealDisk, RealFile
-from headrace.storage.durability.open_files import OpenFiles
-from headrace.storage.durability.unwritten import Unwritten
-from headrace.storage.log_settings import LogSettings
-from headrace.storage.partition_log import PartitionLog
+from headrace.node.process.folders.real_disk import RealDisk, RealFile
+from headrace.node.storage.durability.open_files import OpenFiles
+from headrace.node.storage.durability.unwritten import Unwritten
+from headrace.node.storage.log_settings import LogSettings
+from headrace.node.storage.partition_log import PartitionLog
+from headrace.wire.protocol.record_batch import Record, build, headers_in, walk
 
 NOW = 1_700_000_000_000
 

@@ -3,21 +3,21 @@
 import pytest
 from crc32c import crc32c
 
-from headrace.protocol import compression
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.record_batch import (
+from headrace.node.replication.replica import PartitionLeader
+from headrace.node.storage import append_rules
+from headrace.node.storage.append_rules import RecordsRefused
+from headrace.node.storage.leader_epochs import LeaderEpochs
+from headrace.node.storage.partition_log import PartitionLog
+from headrace.wire.protocol import compression
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.record_batch import (
     MOST_RECORDS_NAMED,
     Record,
     build,
     crc_is_right,
     read_header,
 )
-from headrace.replication.replica import PartitionLeader
-from headrace.storage import append_rules
-from headrace.storage.append_rules import RecordsRefused
-from headrace.storage.leader_epochs import LeaderEpochs
-from headrace.storage.partition_log import PartitionLog
-from tests.unit.storage.a_log import NOW, ALog, FullDisk, batch, records_of
+from tests.unit.node.storage.a_log import NOW, ALog, FullDisk, batch, records_of
 
 
 def refused(log, data, **how):

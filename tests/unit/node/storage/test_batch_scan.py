@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.protocol.record_batch import BatchHeader, Record, build
-from headrace.server.folders.real_disk import RealDisk
-from headrace.storage.segments.batch_scan import CHUNK, BatchScan, DamagedRange
+from headrace.node.process.folders.real_disk import RealDisk
+from headrace.node.storage.segments.batch_scan import CHUNK, BatchScan, DamagedRange
+from headrace.wire.protocol.record_batch import BatchHeader, Record, build
 
 
 def batch(base_offset: int, records: int = 2, value: bytes = b"value") -> bytes:

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.protocol import uuids
-from headrace.storage import checkpoints
-from headrace.storage.checkpoints import MalformedCheckpoint
+from headrace.node.storage import checkpoints
+from headrace.node.storage.checkpoints import MalformedCheckpoint
+from headrace.wire.protocol import uuids
 
 OFFSETS = {("orders", 0): 17, ("orders", 1): 0, ("a.b_c-d", 12): 2**40}
 

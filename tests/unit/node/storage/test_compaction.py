@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
-from headrace.protocol import compression
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.record_batch import (
+from headrace.node.storage.compaction.compaction import clean
+from headrace.node.storage.log_settings import LogSettings
+from headrace.wire.protocol import compression
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.record_batch import (
     ATTRIBUTES_AT,
     DELETE_HORIZON,
     HEADER_SIZE,
@@ -16,10 +18,8 @@ from headrace.protocol.record_batch import (
     build,
     seal,
 )
-from headrace.storage.compaction.compaction import clean
-from headrace.storage.log_settings import LogSettings
-from tests.unit.storage.a_compacted_log import DAY, ACompactedLog
-from tests.unit.storage.a_log import NOW, Writer, records_of
+from tests.unit.node.storage.a_compacted_log import DAY, ACompactedLog
+from tests.unit.node.storage.a_log import NOW, Writer, records_of
 
 
 @pytest.fixture

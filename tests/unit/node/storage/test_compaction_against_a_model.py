@@ -6,11 +6,11 @@ import shutil
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headrace.server.folders.real_disk import RealDisk, RealFile
-from headrace.storage.compaction.compaction import clean
+from headrace.node.process.folders.real_disk import RealDisk, RealFile
+from headrace.node.storage.compaction.compaction import clean
 from tests.effort import examples
-from tests.unit.storage.a_compacted_log import ACompactedLog
-from tests.unit.storage.a_log import NOW
+from tests.unit.node.storage.a_compacted_log import ACompactedLog
+from tests.unit.node.storage.a_log import NOW
 
 RETENTION = 1000
 QUICK_TO_COPY = {"segment_index_bytes": 1200}

@@ -2,10 +2,10 @@
 
 import pytest
 
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.record_batch import headers_in
-from headrace.server.folders.real_disk import RealDisk
-from tests.unit.storage.a_log import NOW, ALog, records_of
+from headrace.node.process.folders.real_disk import RealDisk
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.record_batch import headers_in
+from tests.unit.node.storage.a_log import NOW, ALog, records_of
 
 PAYLOAD = 65  # of a batch: behind its header
 
@@ -192,7 +192,7 @@ class Counting:
 
 
 def test_a_long_read_is_checked_in_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr("headrace.storage.segments.batch_chain.MOST_CHECKED", 500)
+    monkeypatch.setattr("headrace.node.storage.segments.batch_chain.MOST_CHECKED", 500)
     log = filled(tmp_path, count=30, segment_bytes=20_000)
     log.restart()
     found = log.log.read(0, 1 << 20, up_to=30, at_least_one=True)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from headrace.server.folders.real_disk import RealDisk
-from headrace.storage.checkpoints import LEADER_EPOCHS, epochs_from_bytes, epochs_to_bytes
-from tests.unit.storage.a_log import ALog
+from headrace.node.process.folders.real_disk import RealDisk
+from headrace.node.storage.checkpoints import LEADER_EPOCHS, epochs_from_bytes, epochs_to_bytes
+from tests.unit.node.storage.a_log import ALog
 
 RIGHT = [(1, 0), (4, 2), (5, 6)]
 

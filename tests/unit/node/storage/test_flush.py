@@ -5,9 +5,9 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
 
-from headrace.replication.replica import PartitionLeader
-from headrace.server.folders.real_disk import RealDisk, RealFile
-from tests.unit.storage.a_log import NOW, ALog
+from headrace.node.process.folders.real_disk import RealDisk, RealFile
+from headrace.node.replication.replica import PartitionLeader
+from tests.unit.node.storage.a_log import NOW, ALog
 
 
 def names(flush):

@@ -2,12 +2,12 @@
 
 import pytest
 
-from headrace.server.folders.real_disk import RealDisk
-from headrace.storage.durability.flush import write_and_flush_again
-from headrace.storage.recovery.damage import DAMAGED_RANGES
-from tests.unit.storage.a_compacted_log import ACompactedLog
-from tests.unit.storage.a_log import NOW, ALog, batch
-from tests.unit.storage.test_damage import filled, read_all
+from headrace.node.process.folders.real_disk import RealDisk
+from headrace.node.storage.durability.flush import write_and_flush_again
+from headrace.node.storage.recovery.damage import DAMAGED_RANGES
+from tests.unit.node.storage.a_compacted_log import ACompactedLog
+from tests.unit.node.storage.a_log import NOW, ALog, batch
+from tests.unit.node.storage.test_damage import filled, read_all
 
 
 def remove_segment(log, base):

@@ -2,10 +2,10 @@
 
 import pytest
 
-from headrace.protocol.control_records import end_txn_batch
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.storage.producer_state import MAX_SEQUENCE
-from tests.unit.storage.a_log import NOW, ALog, batch
+from headrace.node.storage.producer_state import MAX_SEQUENCE
+from headrace.wire.protocol.control_records import end_txn_batch
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from tests.unit.node.storage.a_log import NOW, ALog, batch
 
 
 class Producer:

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.server.folders.real_disk import RealDisk
-from headrace.storage.durability.open_files import OpenFiles
-from headrace.storage.segments.offset_index import OffsetIndex
-from headrace.storage.segments.time_index import TimeIndex
+from headrace.node.process.folders.real_disk import RealDisk
+from headrace.node.storage.durability.open_files import OpenFiles
+from headrace.node.storage.segments.offset_index import OffsetIndex
+from headrace.node.storage.segments.time_index import TimeIndex
 from tests.effort import examples
 
 BASE = 1000

@@ -4,9 +4,9 @@ from struct import pack, unpack
 
 from crc32c import crc32c
 
-from headrace.protocol.record_batch import headers_in
-from headrace.server.folders.real_disk import RealDisk
-from tests.unit.storage.a_log import NOW, ALog, batch
+from headrace.node.process.folders.real_disk import RealDisk
+from headrace.wire.protocol.record_batch import headers_in
+from tests.unit.node.storage.a_log import NOW, ALog, batch
 
 
 def names(log):

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from headrace.server.folders.real_disk import RealDisk
-from headrace.storage.leader_epochs import UNDEFINED, LeaderEpochs
+from headrace.node.process.folders.real_disk import RealDisk
+from headrace.node.storage.leader_epochs import UNDEFINED, LeaderEpochs
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from headrace.protocol.errors import KafkaError
-from headrace.protocol.record_batch import headers_in
-from headrace.server.folders.real_disk import RealDisk
+from headrace.node.process.folders.real_disk import RealDisk
+from headrace.wire.protocol.errors import KafkaError
+from headrace.wire.protocol.record_batch import headers_in
 from tests.effort import examples
-from tests.unit.storage.a_log import NOW, ALog, batch, records_of
+from tests.unit.node.storage.a_log import NOW, ALog, batch, records_of
 
 COUNTS = st.integers(1, 4)
 SIZES = st.one_of(st.integers(0, 300), st.integers(1500, 2500), st.just(6000))

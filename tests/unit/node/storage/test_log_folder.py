@@ -2,13 +2,13 @@
 
 import pytest
 
-from headrace.protocol.errors import KafkaError
-from headrace.server.folders.real_disk import RealDisk
-from headrace.storage.durability.open_files import OpenFiles
-from headrace.storage.durability.unwritten import Unwritten
-from headrace.storage.log_folder import LogFolder, partition_of
-from headrace.storage.log_settings import LogSettings
-from tests.unit.storage.a_log import NOW, WatchedDisk, batch
+from headrace.node.process.folders.real_disk import RealDisk
+from headrace.node.storage.durability.open_files import OpenFiles
+from headrace.node.storage.durability.unwritten import Unwritten
+from headrace.node.storage.log_folder import LogFolder, partition_of
+from headrace.node.storage.log_settings import LogSettings
+from headrace.wire.protocol.errors import KafkaError
+from tests.unit.node.storage.a_log import NOW, WatchedDisk, batch
 
 TOPIC_ID = bytes(range(16))
 UNIQUE = "0123456789abcdef" * 2

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 from tests.effort import examples
-from tests.unit.storage.a_log import ALog, WatchedDisk, batch, records_of
+from tests.unit.node.storage.a_log import ALog, WatchedDisk, batch, records_of
 
 
 def read(log, offset, max_bytes=1 << 20, up_to=None, at_least_one=True):

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.protocol.record_batch import headers_in
-from headrace.server.folders.real_disk import RealDisk, RealFile
-from headrace.storage.durability.open_files import OpenFiles
-from headrace.storage.segments.segment import Segment
-from headrace.storage.segments.segment_scan import UnsupportedLog
+from headrace.node.process.folders.real_disk import RealDisk, RealFile
+from headrace.node.storage.durability.open_files import OpenFiles
+from headrace.node.storage.segments.segment import Segment
+from headrace.node.storage.segments.segment_scan import UnsupportedLog
+from headrace.wire.protocol.record_batch import headers_in
 from tests.effort import examples
-from tests.unit.storage.a_log import NOW, ALog, WatchedDisk, batch, records_of
+from tests.unit.node.storage.a_log import NOW, ALog, WatchedDisk, batch, records_of
 
 
 def damage(log, base, suffix, change):

@@ -2,9 +2,9 @@
 
 import pytest
 
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.server.folders.real_disk import RealDisk
-from tests.unit.storage.a_log import NOW, ALog, FullDisk, batch
+from headrace.node.process.folders.real_disk import RealDisk
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from tests.unit.node.storage.a_log import NOW, ALog, FullDisk, batch
 
 DAY = 24 * 3600 * 1000
 

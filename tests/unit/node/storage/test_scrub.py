@@ -2,9 +2,9 @@
 
 import os
 
-from headrace.server.folders.real_disk import RealDisk, RealFile
-from headrace.storage.recovery.scrub import ClosedSegment, damage_in
-from tests.unit.storage.a_compacted_log import ACompactedLog
+from headrace.node.process.folders.real_disk import RealDisk, RealFile
+from headrace.node.storage.recovery.scrub import ClosedSegment, damage_in
+from tests.unit.node.storage.a_compacted_log import ACompactedLog
 
 
 class ForgetfulFile(RealFile):

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.storage.partition_log import PartitionLog
+from headrace.node.storage.partition_log import PartitionLog
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 from tests.effort import examples
-from tests.unit.storage.a_log import NOW, ALog, FullDisk, batch
+from tests.unit.node.storage.a_log import NOW, ALog, FullDisk, batch
 
 
 class Refusals(ALog):

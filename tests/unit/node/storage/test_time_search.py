@@ -3,10 +3,10 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.protocol.record_batch import Record, build, seal
-from headrace.storage.segments.time_search import RECORDS_PER_REQUEST, Budget
+from headrace.node.storage.segments.time_search import RECORDS_PER_REQUEST, Budget
+from headrace.wire.protocol.record_batch import Record, build, seal
 from tests.effort import examples
-from tests.unit.storage.a_log import NOW, ALog, batch
+from tests.unit.node.storage.a_log import NOW, ALog, batch
 
 
 def test_the_first_record_that_is_not_older(tmp_path):

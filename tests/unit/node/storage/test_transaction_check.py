@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.storage.segments.transaction_index import ENTRY
-from tests.unit.storage.a_log import ALog, Writer
-from tests.unit.storage.test_transactions import aborted_for
+from headrace.node.storage.segments.transaction_index import ENTRY
+from tests.unit.node.storage.a_log import ALog, Writer
+from tests.unit.node.storage.test_transactions import aborted_for
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.replication.replica import PartitionLeader
+from headrace.node.replication.replica import PartitionLeader
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 from tests.effort import examples
-from tests.unit.storage.a_log import NOW, ALog, FullDisk, Writer
+from tests.unit.node.storage.a_log import NOW, ALog, FullDisk, Writer
 
 
 @pytest.fixture
@@ -324,8 +324,8 @@ def test_any_order_of_transactions_is_told_right(tmp_path_factory, steps, kill_a
 
 
 def kept_by_a_client(log):
-    from headrace.protocol.control_records import ControlKind, kind_of
-    from headrace.protocol.record_batch import headers_in, walk
+    from headrace.wire.protocol.control_records import ControlKind, kind_of
+    from headrace.wire.protocol.record_batch import headers_in, walk
 
     kept, offset, end = set(), log.log.start_offset, stable(log)
     while offset < end:

@@ -9,17 +9,17 @@ import pytest
 
 from headrace.cli.failure import Failure
 from headrace.cli.node.segment import dump
-from headrace.consensus.recovery_point import encode_recovery_point
-from headrace.coordination.group.records import CODEC as GROUPS
-from headrace.coordination.group.records import committed_offset
+from headrace.node.consensus.recovery_point import encode_recovery_point
+from headrace.node.coordination.group.records import CODEC as GROUPS
+from headrace.node.coordination.group.records import committed_offset
+from headrace.node.storage import checkpoints
+from headrace.node.storage.segments import offset_index, time_index, transaction_index
 from headrace.operations.files.dump.files_by_name import CannotRead, rows_of
 from headrace.operations.files.dump.rows import Row
-from headrace.protocol.compression import NAMES
-from headrace.protocol.control_records import end_txn_batch
-from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
-from headrace.protocol.record_batch import Record, RecordHeader, build
-from headrace.storage import checkpoints
-from headrace.storage.segments import offset_index, time_index, transaction_index
+from headrace.wire.protocol.compression import NAMES
+from headrace.wire.protocol.control_records import end_txn_batch
+from headrace.wire.protocol.messages.offset_commit_value import OffsetCommitValue
+from headrace.wire.protocol.record_batch import Record, RecordHeader, build
 
 NOON_MS = 1769860800000
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headrace.contract import headers as names
-from headrace.contract.delay_instructions import IntakeRecord
 from headrace.services.delay.timeline.limits import DelayLimits
 from headrace.services.delay.timeline.pending import Pending
 from headrace.services.delay.timeline.progress import (
@@ -22,6 +20,8 @@ from headrace.services.delay.timeline.progress import (
 from headrace.services.delay.timeline.store import KEEP_IDS_MS
 from headrace.services.delay.timeline.timeline import Timeline, resume
 from headrace.services.delay.timeline.transaction_plan import FarRecord, TransactionPlan
+from headrace.wire.contract import headers as names
+from headrace.wire.contract.delay_instructions import IntakeRecord
 
 MINUTE_MS = 60_000
 TOPIC, PARTITION = "orders.delay", 3

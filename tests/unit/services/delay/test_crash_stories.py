@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.contract import headers as names
 from headrace.services.delay.timeline.limits import DelayLimits
+from headrace.wire.contract import headers as names
 from tests.unit.services.delay.a_world import MINUTE_MS, World
 from tests.unit.services.delay.in_memory import InMemoryPending
 

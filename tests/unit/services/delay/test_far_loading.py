@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.contract import headers as names
-from headrace.contract.delay_instructions import Schedule, read_instruction
 from headrace.services.delay.timeline import far_records
 from headrace.services.delay.timeline.limits import DelayLimits
 from headrace.services.delay.timeline.pending import Pending
@@ -19,6 +17,8 @@ from headrace.services.delay.timeline.rows import Row, row_of
 from headrace.services.delay.timeline.store import Store
 from headrace.services.delay.timeline.timeline import Timeline, resume
 from headrace.services.delay.timeline.transaction_plan import FarRecord
+from headrace.wire.contract import headers as names
+from headrace.wire.contract.delay_instructions import Schedule, read_instruction
 from tests.effort import examples
 from tests.unit.services.delay.in_memory import InMemoryPending
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.contract import headers as names
-from headrace.contract.delay_instructions import Schedule, read_instruction
 from headrace.services.delay.timeline import far_records
 from headrace.services.delay.timeline.progress import IntakeProgress, from_commit, to_metadata
 from headrace.services.delay.timeline.rows import row_of
+from headrace.wire.contract import headers as names
+from headrace.wire.contract.delay_instructions import Schedule, read_instruction
 
 OFFSETS = st.integers(0, 2**62)
 

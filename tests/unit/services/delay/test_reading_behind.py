@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from headrace.contract import headers as names
-from headrace.contract.delay_instructions import RecordFields
 from headrace.services.delay.partitions.owned import FRESH_MS, PATIENCE_S, Owned
 from headrace.services.delay.timeline.limits import DelayLimits
 from headrace.services.delay.timeline.progress import IntakeProgress
 from headrace.services.delay.timeline.timeline import Timeline
+from headrace.wire.contract import headers as names
+from headrace.wire.contract.delay_instructions import RecordFields
 from tests.unit.services.delay.in_memory import InMemoryPending
 
 NOW_MS = 1_800_000_000_000

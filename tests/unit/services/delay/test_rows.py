@@ -1,7 +1,7 @@
 """What is delivered, and how late that is."""
 
-from headrace.contract.delay_instructions import Schedule
 from headrace.services.delay.timeline.rows import deliveries, row_of
+from headrace.wire.contract.delay_instructions import Schedule
 
 SENT_MS = 1_700_000_000_000
 AN_HOUR = 3_600_000

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from headrace.contract import headers as names
-from headrace.contract.delay_instructions import Schedule, read_instruction
 from headrace.services.delay.timeline import store as stores
 from headrace.services.delay.timeline.limits import DelayLimits
 from headrace.services.delay.timeline.pending import Changes
@@ -16,6 +14,8 @@ from headrace.services.delay.timeline.progress import IntakeProgress
 from headrace.services.delay.timeline.rows import Row, row_of
 from headrace.services.delay.timeline.store import RocksPending, Store, StoreInUse
 from headrace.services.delay.timeline.timeline import Timeline, resume
+from headrace.wire.contract import headers as names
+from headrace.wire.contract.delay_instructions import Schedule, read_instruction
 
 APPENDED_MS = 1_800_000_000_000
 

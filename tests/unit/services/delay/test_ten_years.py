@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.contract import headers as names
-from headrace.contract.durations import LONGEST_DELAY_MS
 from headrace.services.delay.timeline.limits import DelayLimits
+from headrace.wire.contract import headers as names
+from headrace.wire.contract.durations import LONGEST_DELAY_MS
 from tests.unit.services.delay.a_world import START_MS, World
 from tests.unit.services.delay.in_memory import InMemoryPending
 

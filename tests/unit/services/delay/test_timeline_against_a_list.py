@@ -22,9 +22,9 @@ from hypothesis.stateful import (
     rule,
 )
 
-from headrace.contract import headers as names
 from headrace.services.delay.timeline.limits import DelayLimits
 from headrace.services.delay.timeline.store import RocksPending, Store
+from headrace.wire.contract import headers as names
 from tests.effort import examples
 from tests.unit.services.delay.a_world import MINUTE_MS, TOPIC, World
 from tests.unit.services.delay.in_memory import InMemoryPending

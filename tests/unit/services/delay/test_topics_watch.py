@@ -7,10 +7,10 @@ import threading
 
 import pytest
 
-from headrace.contract import delay_topics
-from headrace.contract.own_records import OwnRecords
 from headrace.services.delay import topics as watched
 from headrace.services.delay.topics import Topics
+from headrace.wire.contract import delay_topics
+from headrace.wire.contract.own_records import OwnRecords
 
 
 def a_watch() -> Topics:

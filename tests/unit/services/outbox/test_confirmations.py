@@ -16,12 +16,12 @@ import pytest
 from sqlalchemy import Engine, text
 
 from headrace import Outbox
-from headrace.contract import confirmations as contract
 from headrace.services.outbox import schema
 from headrace.services.outbox.confirmations import Confirmations, Due
 from headrace.services.outbox.engines import engine_for
 from headrace.services.outbox.rows import Asked, NotARecord, Row, record_of
 from headrace.services.outbox.store import COLUMNS, Store, row_of
+from headrace.wire.contract import confirmations as contract
 
 WITHIN_MS = 10_000
 RESENDS = 2

@@ -7,9 +7,9 @@ import pytest
 from headrace.app.names import dead_topic, retry_topic, wide_topic
 from headrace.app.retries.dead_letters import why_headers
 from headrace.client.records import Record
-from headrace.contract.headers import DEAD_CUT
 from headrace.services.redrive.letters import DeadLetter, dead_letter
 from headrace.services.redrive.redriven_letter import NotRedrivable, again
+from headrace.wire.contract.headers import DEAD_CUT
 
 
 def letter(lies_in: str, *, topic: str, group: str) -> DeadLetter:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.contract.own_records import FAULTS
 from headrace.services.replay.journal import (
     MOVED,
     CopyEntry,
@@ -13,6 +12,7 @@ from headrace.services.replay.journal import (
     parsed,
     written,
 )
+from headrace.wire.contract.own_records import FAULTS
 
 COPY = CopyEntry(
     "n/1", "orders", "ID", "again", {"selection": {}}, {0: 3, 1: 9}, {0: 5, 1: 9}, "me", 7, 8

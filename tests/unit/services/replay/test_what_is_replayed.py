@@ -7,12 +7,12 @@ import pytest
 from headrace.app import headers as names
 from headrace.app.triggers.filters import FilterRefused
 from headrace.client.records import HeaderList, Record
-from headrace.contract.headers import REPLAYED_FROM
 from headrace.services.replay import selection
 from headrace.services.replay.pace import Pace
 from headrace.services.replay.retried import retried
 from headrace.services.replay.selection import Selection
 from headrace.services.replay.trail import MOST_REPLAYS, with_trail, would_loop
+from headrace.wire.contract.headers import REPLAYED_FROM
 
 
 def record(

@@ -9,7 +9,6 @@ import json
 import re
 from datetime import UTC, datetime, timedelta, timezone
 
-from headrace.contract.logs import ERROR, INFO, LONGEST_SERVICE, WARN, level_of
 from headrace.services.shipping.formats import (
     LEVELS,
     MESSAGES,
@@ -22,6 +21,7 @@ from headrace.services.shipping.formats import (
 from headrace.services.shipping.line_groups import Joiner
 from headrace.services.shipping.lines import Splitter
 from headrace.services.shipping.records import AHEAD, AHEAD_MS
+from headrace.wire.contract.logs import ERROR, INFO, LONGEST_SERVICE, WARN, level_of
 
 PAIR = re.compile(r"""([A-Za-z_@][\w.@/-]*)=("(?:[^"\\]|\\.)*"|[^\s"]*)(?:\s+|$)""")
 ACCESS = re.compile(

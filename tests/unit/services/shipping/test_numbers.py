@@ -1,9 +1,9 @@
 """Numbers of a host: rates of counters, shares of processors, and what endpoints answer."""
 
-from headrace.contract.metrics import series
 from headrace.services.shipping.agent import IN_ONE_RECORD, parted
 from headrace.services.shipping.exposition import MOST_SERIES, scraped
 from headrace.services.shipping.numbers import Reading, numbers
+from headrace.wire.contract.metrics import series
 
 
 def test_rates_are_over_the_time_between_two_readings():

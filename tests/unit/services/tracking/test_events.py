@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.contract.tracking import KINDS, time_text
 from headrace.services.tracking.events import OLDEST_MS, TooMany, Unreadable, read
+from headrace.wire.contract.tracking import KINDS, time_text
 from tests.effort import examples
 
 NOW_MS = 1_800_000_000_000  # 2027-01-15T08:00:00Z

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.contract.companions import with_companions
+from headrace.wire.contract.companions import with_companions
 
 
 def test_companions_of_companions_are_the_topics_own() -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from headrace.contract.cron import Run, first_run, last_run_by, read, run_after
+from headrace.wire.contract.cron import Run, first_run, last_run_by, read, run_after
 
 
 def ms(text: str) -> int:

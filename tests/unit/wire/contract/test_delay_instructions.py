@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.contract import headers as names
-from headrace.contract.delay_instructions import (
+from headrace.wire.contract import headers as names
+from headrace.wire.contract.delay_instructions import (
     LEVELS_MS,
     Cancel,
     IntakeRecord,
@@ -17,7 +17,7 @@ from headrace.contract.delay_instructions import (
     Schedule,
     read_instruction,
 )
-from headrace.contract.durations import LONGEST_DELAY_MS
+from headrace.wire.contract.durations import LONGEST_DELAY_MS
 
 APPENDED_MS = 1_800_000_000_000
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from headrace.contract import delay_topics
+from headrace.wire.contract import delay_topics
 
 
 def test_companions_and_back() -> None:

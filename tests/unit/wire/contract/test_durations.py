@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.contract import durations
+from headrace.wire.contract import durations
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The `headrace-` headers have one owner and one page, and the code uses no other.
 
 What the code says is found in its syntax: a text that looks like a header and is no name of a
-thread, a group, a folder and the like must be in `contract/headers.py`.
+thread, a group, a folder and the like must be in `wire/contract/headers.py`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from headrace.contract import headers
+from headrace.wire.contract import headers
 
-PROJECT = Path(__file__).resolve().parents[3]
+PROJECT = Path(__file__).resolve().parents[4]
 PACKAGE = PROJECT / "src" / "headrace"
-OWNER = PACKAGE / "contract" / "headers.py"
+OWNER = PACKAGE / "wire" / "contract" / "headers.py"
 PAGE = PROJECT / "docs" / "guide" / "headers.md"
 LOOKS_LIKE_ONE = re.compile(r"headrace(-[a-z]+)+-?")
 ROW = re.compile(r"^\| `(headrace-[a-z-]+)` \|(.*)\|$", re.M)
@@ -105,7 +105,7 @@ def test_no_other_file_writes_the_name_of_a_header() -> None:
         name = path.relative_to(PACKAGE).as_posix()
         found = set(texts_of(ast.parse(path.read_text("utf-8"))))
         strange = found - OTHERS - ALSO_SOMETHING_ELSE - BEGINNINGS.get(name, set())
-        assert not strange, f"{name}: a header belongs into contract/headers.py: {strange}"
+        assert not strange, f"{name}: a header belongs into wire/contract/headers.py: {strange}"
 
 
 def test_the_page_has_every_header_once_with_all_that_is_to_say() -> None:

@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace.contract import confirmations, delay_topics, headers, own_records
-from headrace.contract.own_records import FAULTS, OwnRecords, UnreadableRecord, json_object
 from headrace.prometheus_text import render
 from headrace.services.delay.timeline import far_records
 from headrace.services.delay.timeline.progress import (
@@ -26,7 +24,9 @@ from headrace.services.outbox import positions
 from headrace.services.outbox.shard import Position
 from headrace.services.redrive.settled import REDRIVEN, Settled, read_settled
 from headrace.services.replay import journal
-from tests.unit.contract.poison import changed, keys, unreadable
+from headrace.wire.contract import confirmations, delay_topics, headers, own_records
+from headrace.wire.contract.own_records import FAULTS, OwnRecords, UnreadableRecord, json_object
+from tests.unit.wire.contract.poison import changed, keys, unreadable
 
 log = logging.getLogger("tests.own")
 COPY = journal.CopyEntry("n/1", "t", "ID", "u", {"x": 1}, {0: 3}, {0: 5}, "me", 7, 8)
@@ -156,7 +156,7 @@ DECODES_OTHERS = {
     "services/shipping/positions.py",
     "services/outbox/rows.py",
     "services/tracking/events.py",
-    "contract/own_records.py",
+    "wire/contract/own_records.py",
     "client/serializers.py",
     "client/delay/instances.py",
     "client/login/bearer.py",
@@ -168,7 +168,7 @@ def test_no_other_module_decodes_records_of_ours_by_itself() -> None:
     root = Path(headrace.__file__).parent
     found = {
         str(path.relative_to(root))
-        for folder in ("services", "contract", "client")
+        for folder in ("services", "wire/contract", "client")
         for path in (root / folder).rglob("*.py")
         if re.search(r"\bloads\(", path.read_text())
     }

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.protocol import record_batch
+from headrace.wire.protocol import record_batch
 
 
 @given(

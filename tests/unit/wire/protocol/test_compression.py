@@ -12,9 +12,9 @@ from aiokafka import codec as other
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.protocol import compression
-from headrace.protocol.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, compress, decompress
-from headrace.protocol.errors import MalformedMessage
+from headrace.wire.protocol import compression
+from headrace.wire.protocol.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, compress, decompress
+from headrace.wire.protocol.errors import MalformedMessage
 from tests.effort import examples
 
 CODECS = [NONE, GZIP, SNAPPY, LZ4, ZSTD]

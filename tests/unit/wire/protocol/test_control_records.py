@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 from aiokafka.record.control_record import ABORT_MARKER, COMMIT_MARKER, ControlRecord
 
-from headrace.protocol import control_records
-from headrace.protocol.control_records import ControlKind, control_record, read_control_record
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.messages import (
+from headrace.wire.protocol import control_records
+from headrace.wire.protocol.control_records import ControlKind, control_record, read_control_record
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.messages import (
     kraft_version_record,
     leader_change_message,
     snapshot_footer_record,
     snapshot_header_record,
     voters_record,
 )
-from headrace.protocol.record_batch import Record, read_header, walk
+from headrace.wire.protocol.record_batch import Record, read_header, walk
 
 
 @pytest.mark.parametrize("commit", [True, False])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kio.schema.errors import ErrorCode as KioErrorCode
 
-from headrace.protocol.errors import NONE, ErrorCode, KafkaError
+from headrace.wire.protocol.errors import NONE, ErrorCode, KafkaError
 
 
 def test_codes_are_those_of_kafka() -> None:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.primitives import zigzag
-from headrace.protocol.record_batch import (
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.primitives import zigzag
+from headrace.wire.protocol.record_batch import (
     HEADER,
     HEADER_SIZE,
     MAGIC,
@@ -21,14 +21,14 @@ from headrace.protocol.record_batch import (
     keys_and_values,
     walk,
 )
-from headrace.protocol.record_batch.keys import (
+from headrace.wire.protocol.record_batch.keys import (
     LONGEST_KEY,
     digest,
     keys_of_batch,
     offset_deltas,
     values_of_batch,
 )
-from headrace.protocol.record_batch.retained import records_at
+from headrace.wire.protocol.record_batch.retained import records_at
 from tests.effort import examples
 
 LIMIT = 1 << 24

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from headrace.protocol import framing, messages
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.messages import api_versions, heartbeat, request_header, response_header
+from headrace.wire.protocol import framing, messages
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.messages import api_versions, heartbeat, request_header, response_header
 
 PLAIN, FLEXIBLE = 3, 4  # versions of Heartbeat
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.protocol import generator, messages
-from headrace.protocol.primitives import ZERO_ID
+from headrace.wire.protocol import generator, messages
+from headrace.wire.protocol.primitives import ZERO_ID
 
 
 @functools.cache
@@ -36,7 +36,7 @@ def test_check_exits_with_1_and_one_sentence_when_a_file_is_stale(
     assert said.startswith(
         "3 of the generated messages are stale (fetch.py, left_over.py, produce.py)"
     )
-    assert "python -m headrace.protocol.generator" in said
+    assert "python -m headrace.wire.protocol.generator" in said
     assert generator.main([], tmp_path) == 0
     assert generator.stale_files(files(), tmp_path) == []
 
@@ -121,6 +121,6 @@ def test_a_module_imports_only_what_it_needs(name: str) -> None:
         "collections.abc",
         "struct",
         "typing",
-        "headrace.protocol.errors",
-        "headrace.protocol.primitives",
+        "headrace.wire.protocol.errors",
+        "headrace.wire.protocol.primitives",
     }

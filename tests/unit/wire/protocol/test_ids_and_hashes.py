@@ -7,8 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as other_murmur2
 
-from headrace.protocol.java_hash import murmur2, partition_for_group, partition_for_key, string_hash
-from headrace.protocol.uuids import (
+from headrace.wire.protocol.java_hash import (
+    murmur2,
+    partition_for_group,
+    partition_for_key,
+    string_hash,
+)
+from headrace.wire.protocol.uuids import (
     LOST_DIRECTORY,
     METADATA_TOPIC_ID,
     ZERO_ID,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.protocol.logins import Distrusted, Senseless, bearer, plain, scram
+from headrace.wire.protocol.logins import Distrusted, Senseless, bearer, plain, scram
 
 # RFC 7677, section 3.
 NONCE = "rOprNGfwEbeRWgbNEkqO"

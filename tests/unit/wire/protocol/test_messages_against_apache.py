@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from headrace.protocol.uuids import from_text
-from tests.unit.protocol.wire_interpreter import (
+from headrace.wire.protocol.uuids import from_text
+from tests.unit.wire.protocol.wire_interpreter import (
     Shape,
     all_shapes,
     default_of,

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from headrace.protocol.errors import MalformedMessage
+from headrace.wire.protocol.errors import MalformedMessage
 from tests.effort import IS_FULL
-from tests.unit.protocol.wire_interpreter import (
+from tests.unit.wire.protocol.wire_interpreter import (
     Inventor,
     Shape,
     Writer,

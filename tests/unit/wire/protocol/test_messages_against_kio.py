@@ -20,7 +20,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
 from tests.effort import IS_FULL
-from tests.unit.protocol.wire_interpreter import (
+from tests.unit.wire.protocol.wire_interpreter import (
     Inventor,
     Shape,
     all_shapes,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.protocol import primitives
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.primitives import (
+from headrace.wire.protocol import primitives
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.primitives import (
     RunWriter,
     TextReader,
     read_uvarint,

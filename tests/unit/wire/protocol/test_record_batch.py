@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 
-from headrace.protocol import record_batch
-from headrace.protocol.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.record_batch import (
+from headrace.wire.protocol import record_batch
+from headrace.wire.protocol.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.record_batch import (
     HEADER_SIZE,
     Record,
     RecordHeader,

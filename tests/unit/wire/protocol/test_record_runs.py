@@ -4,19 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.primitives import read_zigzag
-from headrace.protocol.record_batch import HEADER_SIZE, Record, build, walk
-from headrace.protocol.record_batch import runs as record_runs
-from headrace.protocol.record_batch.keys import (
+from headrace.node.storage.compaction.last_of_keys import LastOfKeys
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.primitives import read_zigzag
+from headrace.wire.protocol.record_batch import HEADER_SIZE, Record, build, walk
+from headrace.wire.protocol.record_batch import runs as record_runs
+from headrace.wire.protocol.record_batch.keys import (
     LONGEST_KEY,
     digest,
     keys_of_batch,
     offset_deltas,
     values_of_batch,
 )
-from headrace.protocol.record_batch.retained import records_at
-from headrace.storage.compaction.last_of_keys import LastOfKeys
+from headrace.wire.protocol.record_batch.retained import records_at
 
 BASE = 1_000
 

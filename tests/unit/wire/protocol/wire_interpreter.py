@@ -19,9 +19,9 @@ from random import Random
 from types import ModuleType
 from typing import Any
 
-import headrace.protocol
+import headrace.wire.protocol
 
-FOLDER = Path(headrace.protocol.__file__).parent / "definitions"
+FOLDER = Path(headrace.wire.protocol.__file__).parent / "definitions"
 
 INTEGERS = {
     "int8": (1, True),
@@ -98,7 +98,7 @@ class Shape:
         name = self.name
         if self.kind in ("request", "response"):
             name = re.sub("(Request|Response)$", "", name)
-        return importlib.import_module(f"headrace.protocol.messages.{snake(name)}")
+        return importlib.import_module(f"headrace.wire.protocol.messages.{snake(name)}")
 
     def codecs(self) -> tuple[dict[int, Any], dict[int, Any]]:
         """Our decoders and encoders, by version."""

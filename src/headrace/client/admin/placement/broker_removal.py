@@ -17,8 +17,8 @@ from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
 from headrace.client.records import TopicPartition
 from headrace.client.wire import require_no_error
-from headrace.protocol import uuids
-from headrace.protocol.messages import remove_raft_voter, unregister_broker
+from headrace.wire.protocol import uuids
+from headrace.wire.protocol.messages import remove_raft_voter, unregister_broker
 
 
 def replicas_without(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
 from headrace.client.wire import Wire
-from headrace.protocol.messages import describe_log_dirs as messages
+from headrace.wire.protocol.messages import describe_log_dirs as messages
 
 Sizes = dict[tuple[str, int], int]  # bytes by topic and partition
 

@@ -13,8 +13,8 @@ from headrace.client.connection import ClientSettings
 from headrace.client.errors import explain, kafka_error
 from headrace.client.records import TopicPartition
 from headrace.client.wire import require_no_error
-from headrace.protocol.messages import alter_partition_reassignments as altering
-from headrace.protocol.messages import list_partition_reassignments as listing
+from headrace.wire.protocol.messages import alter_partition_reassignments as altering
+from headrace.wire.protocol.messages import list_partition_reassignments as listing
 
 
 @dataclass(slots=True)

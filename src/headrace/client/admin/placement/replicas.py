@@ -14,7 +14,7 @@ from headrace.client.connection import ClientSettings, reach
 from headrace.client.errors import ClientError
 from headrace.client.records import TopicPartition
 from headrace.client.wire import Wire, require_no_error
-from headrace.protocol.messages import describe_topic_partitions as describing
+from headrace.wire.protocol.messages import describe_topic_partitions as describing
 
 PARTITIONS_PER_PAGE = 2_000
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headrace.environment import Address
-from headrace.protocol.errors import ErrorCode
+from headrace.wire.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.node.broker.broker import Broker
 
 Item = TypeVar("Item")
 CODES: dict[int, ErrorCode] = {int(code): code for code in ErrorCode}

@@ -7,15 +7,15 @@ listeners that no other has (its delay service's).
 
 from __future__ import annotations
 
-from headrace.broker.broker import Broker
-from headrace.broker.cluster.endpoint import Endpoint
-from headrace.metadata.image import (
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.cluster.endpoint import Endpoint
+from headrace.node.metadata.image import (
     MIGRATING_DIRECTORY,
     NO_LEADER,
     UNASSIGNED_DIRECTORY,
     PartitionImage,
 )
-from headrace.protocol.errors import ErrorCode
+from headrace.wire.protocol.errors import ErrorCode
 
 
 def endpoint_of(broker: Broker, node_id: int, listener: str) -> Endpoint | None:

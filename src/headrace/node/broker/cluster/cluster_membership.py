@@ -12,8 +12,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from headrace.broker.cluster.controller_port import ControllerPort
-from headrace.broker.cluster.lifecycle import (
+from headrace.environment import Now
+from headrace.node.broker.cluster.controller_port import ControllerPort
+from headrace.node.broker.cluster.lifecycle import (
     Admitted,
     Answered,
     Applied,
@@ -31,8 +32,7 @@ from headrace.broker.cluster.lifecycle import (
     Tick,
     Unfenced,
 )
-from headrace.environment import Now
-from headrace.protocol.messages.broker_registration import BrokerRegistrationRequest
+from headrace.wire.protocol.messages.broker_registration import BrokerRegistrationRequest
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.environment import Address, Now, Peers
-from headrace.serving.api import WaitingRequest
-from headrace.serving.purgatory import Purgatory
+from headrace.node.serving.api import WaitingRequest
+from headrace.node.serving.purgatory import Purgatory
 
 REST_MS = 100
 

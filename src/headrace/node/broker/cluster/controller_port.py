@@ -1,7 +1,7 @@
 """The broker's interface to the controller, wherever that is.
 
-The controller may be in the same process (`node/controller_at_hand.py`) or in another
-(`node/controller_elsewhere.py`); `node/active_controller.py` chooses at each call.
+The controller may be in the same process (`assembly/controller_at_hand.py`) or in another
+(`assembly/controller_elsewhere.py`); `assembly/active_controller.py` chooses at each call.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from headrace.environment import Now
-from headrace.protocol.messages.alter_partition import (
+from headrace.wire.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
 )
-from headrace.protocol.messages.broker_heartbeat import (
+from headrace.wire.protocol.messages.broker_heartbeat import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
 )
-from headrace.protocol.messages.broker_registration import (
+from headrace.wire.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
 )
-from headrace.protocol.steps import Steps
+from headrace.wire.protocol.steps import Steps
 
 
 class ControllerPort(Protocol):

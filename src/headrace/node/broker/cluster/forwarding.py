@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.broker.cluster.controller_channel import ControllerChannel
 from headrace.environment import Now
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import envelope
-from headrace.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
-from headrace.serving.api import Api, Call, WaitingRequest
-from headrace.serving.envelopes import disclose, enclose
-from headrace.serving.purgatory import Purgatory
+from headrace.node.broker.cluster.controller_channel import ControllerChannel
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.node.serving.envelopes import disclose, enclose
+from headrace.node.serving.purgatory import Purgatory
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import envelope
+from headrace.wire.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
 LANE = "forwarding"
 # For requests without a timeout field; the default of Kafka's request.timeout.ms.

@@ -24,12 +24,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.broker_heartbeat import (
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages.broker_heartbeat import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
 )
-from headrace.protocol.messages.broker_registration import (
+from headrace.wire.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
 )

@@ -12,21 +12,21 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.coordinators.admission_ahead import FIRST_PRODUCE_THAT_ADDS, Admitted
-from headrace.broker.coordinators.partition_journal import journal_of
-from headrace.coordination.transaction.machine import Producer
-from headrace.coordination.transaction.transaction import BUMPS_EPOCH, Partition
 from headrace.environment import Now
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.java_hash import partition_for_group
-from headrace.protocol.record_batch import HEADER_SIZE, PRODUCER_ID_AT
-from headrace.replication.replica import PartitionLeader
-from headrace.serving.api import WaitingRequest
-from headrace.serving.chain import chain
-from headrace.storage.append_rules import RecordsRefused
+from headrace.node.broker.coordinators.admission_ahead import FIRST_PRODUCE_THAT_ADDS, Admitted
+from headrace.node.broker.coordinators.partition_journal import journal_of
+from headrace.node.coordination.transaction.machine import Producer
+from headrace.node.coordination.transaction.transaction import BUMPS_EPOCH, Partition
+from headrace.node.replication.replica import PartitionLeader
+from headrace.node.serving.api import WaitingRequest
+from headrace.node.serving.chain import chain
+from headrace.node.storage.append_rules import RecordsRefused
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.java_hash import partition_for_group
+from headrace.wire.protocol.record_batch import HEADER_SIZE, PRODUCER_ID_AT
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.node.broker.broker import Broker
 
 # Produce: from which version a client knows TRANSACTION_ABORTABLE.
 FIRST_PRODUCE_WITH_ABORTABLE = 11

@@ -19,33 +19,33 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.cluster.broker_requests import BrokerRequests, code_of
-from headrace.coordination.transaction.machine import Producer
-from headrace.coordination.transaction.transaction import Partition, by_topic
 from headrace.environment import Now
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import add_partitions_to_txn as messages
-from headrace.protocol.messages.add_partitions_to_txn import (
+from headrace.node.broker.cluster.broker_requests import BrokerRequests, code_of
+from headrace.node.coordination.transaction.machine import Producer
+from headrace.node.coordination.transaction.transaction import Partition, by_topic
+from headrace.node.replication.replica import PartitionLeader
+from headrace.node.serving.api import Call, WaitingRequest
+from headrace.node.serving.chain import chain
+from headrace.node.serving.rights import TOPIC, may
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import add_partitions_to_txn as messages
+from headrace.wire.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from headrace.protocol.messages.produce import ProduceRequest
-from headrace.protocol.record_batch import (
+from headrace.wire.protocol.messages.produce import ProduceRequest
+from headrace.wire.protocol.record_batch import (
     ATTRIBUTES_AT,
     HEADER_SIZE,
     PRODUCER_ID_AT,
     TRANSACTIONAL,
 )
-from headrace.replication.replica import PartitionLeader
-from headrace.serving.api import Call, WaitingRequest
-from headrace.serving.chain import chain
-from headrace.serving.rights import TOPIC, may
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.node.broker.broker import Broker
 
 LANE = "transaction-verification"
 LOW_ATTRIBUTES_AT = ATTRIBUTES_AT + 1

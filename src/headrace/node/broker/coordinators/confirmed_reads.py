@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from headrace.broker.records.fetch_sessions import FetchSession
-from headrace.replication.replica import PartitionLeader
-from headrace.serving.purgatory import Purgatory
+from headrace.node.broker.records.fetch_sessions import FetchSession
+from headrace.node.replication.replica import PartitionLeader
+from headrace.node.serving.purgatory import Purgatory
 
 NEVER = -1
 

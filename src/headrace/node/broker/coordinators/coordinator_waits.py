@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headrace.broker.coordinators.confirmed_reads import Read
-from headrace.coordination.shard import Later
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.replication.replica import PartitionLeader
-from headrace.serving.api import WaitingRequest
-from headrace.serving.chain import or_refused
+from headrace.node.broker.coordinators.confirmed_reads import Read
+from headrace.node.coordination.shard import Later
+from headrace.node.replication.replica import PartitionLeader
+from headrace.node.serving.api import WaitingRequest
+from headrace.node.serving.chain import or_refused
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 # A request that waits for others has no deadline of its own: the machine's timers end the wait.
 NO_DEADLINE_MS = 1 << 62

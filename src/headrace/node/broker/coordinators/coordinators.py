@@ -17,23 +17,23 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
-from headrace.broker.coordinators.confirmed_reads import ConfirmedReads
-from headrace.broker.coordinators.coordinator_waits import (
+from headrace.environment import Now
+from headrace.node.broker.coordinators.confirmed_reads import ConfirmedReads
+from headrace.node.broker.coordinators.coordinator_waits import (
     wait_for_commit,
     wait_for_confirmation,
     wait_for_later,
 )
-from headrace.broker.coordinators.partition_journal import PartitionJournal, journal_of
-from headrace.broker.replicas.topics import Topic
-from headrace.coordination.deadlines import NEVER_MS
-from headrace.coordination.shard import UNKNOWN, Decision, Later, Machine, Shard
-from headrace.environment import Now
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.java_hash import partition_for_group
-from headrace.replication.replica import PartitionLeader
-from headrace.serving.api import WaitingRequest
-from headrace.serving.purgatory import Purgatory
-from headrace.serving.slices import FairLane, Lane
+from headrace.node.broker.coordinators.partition_journal import PartitionJournal, journal_of
+from headrace.node.broker.replicas.topics import Topic
+from headrace.node.coordination.deadlines import NEVER_MS
+from headrace.node.coordination.shard import UNKNOWN, Decision, Later, Machine, Shard
+from headrace.node.replication.replica import PartitionLeader
+from headrace.node.serving.api import WaitingRequest
+from headrace.node.serving.purgatory import Purgatory
+from headrace.node.serving.slices import FairLane, Lane
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.java_hash import partition_for_group
 
 log = logging.getLogger(__name__)
 

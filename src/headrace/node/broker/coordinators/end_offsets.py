@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.cluster.broker_requests import address_of
-from headrace.broker.coordinators.replies import ask_each
-from headrace.protocol.errors import KafkaError
-from headrace.protocol.messages import list_offsets
-from headrace.protocol.messages.list_offsets import (
+from headrace.node.broker.cluster.broker_requests import address_of
+from headrace.node.broker.coordinators.replies import ask_each
+from headrace.node.serving.api import WaitingRequest
+from headrace.node.serving.chain import chain
+from headrace.wire.protocol.errors import KafkaError
+from headrace.wire.protocol.messages import list_offsets
+from headrace.wire.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from headrace.serving.api import WaitingRequest
-from headrace.serving.chain import chain
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.node.broker.broker import Broker
 
 Place = tuple[str, int]  # topic and partition
 LANE = "end-offsets"

@@ -6,27 +6,27 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.coordinators.coordinators import Coordinator, replicas_of_topic
-from headrace.broker.coordinators.partition_journal import journal_of
-from headrace.broker.coordinators.share_group_states import begin_states
-from headrace.coordination.group import offset_rules
-from headrace.coordination.group.classic_answers import Client
-from headrace.coordination.group.consumer_group import ConsumerGroup
-from headrace.coordination.group.machine import GroupMachine
-from headrace.coordination.group.offsets import OffsetCopies
-from headrace.coordination.group.settings import GroupSettings, ShareGroupSettings
-from headrace.coordination.group.subscriptions import EVERYTHING, Sight, long_trials
-from headrace.coordination.shard import UNKNOWN, Decision, Later, Shard
 from headrace.environment import Now
-from headrace.metadata import configs
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.steps import Steps, at_once
-from headrace.serving.api import Call, WaitingRequest
-from headrace.serving.rights import GROUP, TOPIC, require
+from headrace.node.broker.coordinators.coordinators import Coordinator, replicas_of_topic
+from headrace.node.broker.coordinators.partition_journal import journal_of
+from headrace.node.broker.coordinators.share_group_states import begin_states
+from headrace.node.coordination.group import offset_rules
+from headrace.node.coordination.group.classic_answers import Client
+from headrace.node.coordination.group.consumer_group import ConsumerGroup
+from headrace.node.coordination.group.machine import GroupMachine
+from headrace.node.coordination.group.offsets import OffsetCopies
+from headrace.node.coordination.group.settings import GroupSettings, ShareGroupSettings
+from headrace.node.coordination.group.subscriptions import EVERYTHING, Sight, long_trials
+from headrace.node.coordination.shard import UNKNOWN, Decision, Later, Shard
+from headrace.node.metadata import configs
+from headrace.node.serving.api import Call, WaitingRequest
+from headrace.node.serving.rights import GROUP, TOPIC, require
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.steps import Steps, at_once
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.node.broker.broker import Broker
 
 OFFSETS_TOPIC = "__consumer_offsets"
 NOTHING_OF_ITS_OWN: Mapping[str, Any] = {}

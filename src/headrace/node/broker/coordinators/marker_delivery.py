@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.broker.cluster.broker_requests import BrokerRequests, code_of
-from headrace.coordination.transaction.transaction import Partition
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import write_txn_markers as messages
-from headrace.protocol.messages.write_txn_markers import (
+from headrace.node.broker.cluster.broker_requests import BrokerRequests, code_of
+from headrace.node.coordination.transaction.transaction import Partition
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import write_txn_markers as messages
+from headrace.wire.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
@@ -24,7 +24,7 @@ from headrace.protocol.messages.write_txn_markers import (
 )
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.node.broker.broker import Broker
 
 LANE = "transaction-markers"
 

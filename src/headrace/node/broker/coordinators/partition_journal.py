@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headrace.coordination.shard import Shard
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.replication.replica import PartitionLeader
+from headrace.node.coordination.shard import Shard
+from headrace.node.replication.replica import PartitionLeader
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 READ_BYTES = 4 << 20
 # Kafka's refusals of an append, as a client of a coordinator is to see them: all ask it to come

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from headrace.coordination.transaction.machine import Producer
-from headrace.coordination.transaction.transaction import Partition
-from headrace.protocol.errors import ErrorCode
-from headrace.storage.append_rules import RecordsRefused
+from headrace.node.coordination.transaction.machine import Producer
+from headrace.node.coordination.transaction.transaction import Partition
+from headrace.node.storage.append_rules import RecordsRefused
+from headrace.wire.protocol.errors import ErrorCode
 
 MOST_REFUSED = 10_000
 

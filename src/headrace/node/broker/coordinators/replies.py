@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headrace.protocol.errors import KafkaError
-from headrace.serving.api import WaitingRequest
+from headrace.node.serving.api import WaitingRequest
+from headrace.wire.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.node.broker.broker import Broker
 
 Key = TypeVar("Key")
 Reply = Callable[[Any], None]

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.coordinators.replies import answered_once, ask_each, go_on_without_client
-from headrace.coordination.group.machine import GroupMachine
-from headrace.coordination.group.share import NO_OFFSET, Initialization
-from headrace.coordination.group.share_group import SharedTopic
-from headrace.coordination.shard import Decision
-from headrace.coordination.share.state_key import SharePartitionKey
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.serving.api import WaitingRequest
-from headrace.serving.chain import chain
+from headrace.node.broker.coordinators.replies import answered_once, ask_each, go_on_without_client
+from headrace.node.coordination.group.machine import GroupMachine
+from headrace.node.coordination.group.share import NO_OFFSET, Initialization
+from headrace.node.coordination.group.share_group import SharedTopic
+from headrace.node.coordination.shard import Decision
+from headrace.node.coordination.share.state_key import SharePartitionKey
+from headrace.node.serving.api import WaitingRequest
+from headrace.node.serving.chain import chain
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.node.broker.broker import Broker
 
 
 def begin_states(broker: Broker, initialization: Initialization) -> None:

@@ -18,25 +18,25 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.cluster.broker_requests import BrokerRequests, code_of
-from headrace.broker.coordinators.share_states import SHARE_STATE_TOPIC, ShareCoordinator
-from headrace.coordination.share.state_key import SharePartitionKey
-from headrace.coordination.share.state_machine import ShareStateMachine
 from headrace.environment import Now
-from headrace.metadata.image import NO_LEADER
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.java_hash import partition_for_group
-from headrace.protocol.messages import (
+from headrace.node.broker.cluster.broker_requests import BrokerRequests, code_of
+from headrace.node.broker.coordinators.share_states import SHARE_STATE_TOPIC, ShareCoordinator
+from headrace.node.coordination.share.state_key import SharePartitionKey
+from headrace.node.coordination.share.state_machine import ShareStateMachine
+from headrace.node.metadata.image import NO_LEADER
+from headrace.node.serving.api import WaitingRequest
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.java_hash import partition_for_group
+from headrace.wire.protocol.messages import (
     delete_share_group_state,
     initialize_share_group_state,
     read_share_group_state,
     read_share_group_state_summary,
     write_share_group_state,
 )
-from headrace.serving.api import WaitingRequest
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.node.broker.broker import Broker
 
 LANE = "share-state"
 REST_MS = 100  # before a coordinator that is not ready is asked again

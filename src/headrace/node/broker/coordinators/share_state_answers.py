@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.coordinators.share_state_access import StateApi
-from headrace.coordination.share.state_key import SharePartitionKey
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.serving.api import Call, WaitingRequest, require_few_partitions
-from headrace.serving.chain import all_of, or_refused
-from headrace.serving.rights import may_on_cluster
+from headrace.node.broker.coordinators.share_state_access import StateApi
+from headrace.node.coordination.share.state_key import SharePartitionKey
+from headrace.node.serving.api import Call, WaitingRequest, require_few_partitions
+from headrace.node.serving.chain import all_of, or_refused
+from headrace.node.serving.rights import may_on_cluster
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.node.broker.broker import Broker
 
 
 def answer_state(broker: Broker, api: StateApi, request: Any, call: Call) -> Any | WaitingRequest:

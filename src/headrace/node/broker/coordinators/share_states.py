@@ -12,17 +12,17 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.coordinators.coordinators import Coordinator, replicas_of_topic
-from headrace.broker.coordinators.partition_journal import journal_of
-from headrace.coordination.shard import Decision, Later, Shard
-from headrace.coordination.share.state_key import SharePartitionKey
-from headrace.coordination.share.state_machine import ShareStateMachine
 from headrace.environment import Now
-from headrace.protocol.errors import KafkaError
-from headrace.serving.api import WaitingRequest
+from headrace.node.broker.coordinators.coordinators import Coordinator, replicas_of_topic
+from headrace.node.broker.coordinators.partition_journal import journal_of
+from headrace.node.coordination.shard import Decision, Later, Shard
+from headrace.node.coordination.share.state_key import SharePartitionKey
+from headrace.node.coordination.share.state_machine import ShareStateMachine
+from headrace.node.serving.api import WaitingRequest
+from headrace.wire.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.node.broker.broker import Broker
 
 SHARE_STATE_TOPIC = "__share_group_state"
 SHARE_KEY = 2  # FindCoordinator's type of a share partition

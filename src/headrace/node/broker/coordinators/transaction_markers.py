@@ -15,20 +15,20 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.coordinators.coordinator_waits import NO_DEADLINE_MS
-from headrace.broker.coordinators.marker_delivery import Marker, MarkerDelivery
-from headrace.broker.coordinators.partition_journal import journal_of
-from headrace.coordination.shard import Shard
-from headrace.coordination.transaction.machine import Producer, TransactionMachine
-from headrace.coordination.transaction.states import TransactionState
-from headrace.coordination.transaction.transaction import Partition, Transaction
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.steps import Steps, at_once
-from headrace.replication.replica import PartitionLeader
-from headrace.serving.api import WaitingRequest
+from headrace.node.broker.coordinators.coordinator_waits import NO_DEADLINE_MS
+from headrace.node.broker.coordinators.marker_delivery import Marker, MarkerDelivery
+from headrace.node.broker.coordinators.partition_journal import journal_of
+from headrace.node.coordination.shard import Shard
+from headrace.node.coordination.transaction.machine import Producer, TransactionMachine
+from headrace.node.coordination.transaction.states import TransactionState
+from headrace.node.coordination.transaction.transaction import Partition, Transaction
+from headrace.node.replication.replica import PartitionLeader
+from headrace.node.serving.api import WaitingRequest
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.steps import Steps, at_once
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.node.broker.broker import Broker
 
 log = logging.getLogger(__name__)
 

@@ -14,34 +14,38 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.coordinators.admission_ahead import CoordinatorsElsewhere, Guards, Question
-from headrace.broker.coordinators.coordinators import Coordinator, replicas_of_topic
-from headrace.broker.coordinators.partition_journal import journal_of
-from headrace.broker.coordinators.refused_sequences import RefusedSequences
-from headrace.broker.coordinators.transaction_markers import TransactionMarkers
-from headrace.broker.replicas.topics import Topic
-from headrace.coordination.shard import Decision, Later, Shard
-from headrace.coordination.transaction.machine import (
+from headrace.environment import Now
+from headrace.node.broker.coordinators.admission_ahead import (
+    CoordinatorsElsewhere,
+    Guards,
+    Question,
+)
+from headrace.node.broker.coordinators.coordinators import Coordinator, replicas_of_topic
+from headrace.node.broker.coordinators.partition_journal import journal_of
+from headrace.node.broker.coordinators.refused_sequences import RefusedSequences
+from headrace.node.broker.coordinators.transaction_markers import TransactionMarkers
+from headrace.node.broker.replicas.topics import Topic
+from headrace.node.coordination.shard import Decision, Later, Shard
+from headrace.node.coordination.transaction.machine import (
     Producer,
     TransactionMachine,
     TransactionSettings,
 )
-from headrace.coordination.transaction.transaction import (
+from headrace.node.coordination.transaction.transaction import (
     BUMPS_EPOCH,
     NO_ID,
     Partition,
     Transaction,
 )
-from headrace.environment import Now
-from headrace.metadata.image import NO_LEADER
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.java_hash import partition_for_group
-from headrace.replication.replica import PartitionLeader
-from headrace.serving.api import WaitingRequest
-from headrace.serving.chain import chain, or_refused
+from headrace.node.metadata.image import NO_LEADER
+from headrace.node.replication.replica import PartitionLeader
+from headrace.node.serving.api import WaitingRequest
+from headrace.node.serving.chain import chain, or_refused
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.java_hash import partition_for_group
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.node.broker.broker import Broker
 
 STATE_TOPIC = "__transaction_state"
 TRANSACTION_KEY = 1  # FindCoordinator's type of a transactional id

@@ -10,13 +10,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
-from headrace.broker.folders.folder_survey import RESERVED_DIRECTORIES, FolderSurvey
-from headrace.protocol import uuids
-from headrace.storage.checkpoints import Partition
-from headrace.storage.durability.open_files import OpenFiles
-from headrace.storage.durability.unwritten import Unwritten
-from headrace.storage.log_folder import LogFolder
-from headrace.storage.partition_log import LogList, PartitionLog
+from headrace.node.broker.folders.folder_survey import RESERVED_DIRECTORIES, FolderSurvey
+from headrace.node.storage.checkpoints import Partition
+from headrace.node.storage.durability.open_files import OpenFiles
+from headrace.node.storage.durability.unwritten import Unwritten
+from headrace.node.storage.log_folder import LogFolder
+from headrace.node.storage.partition_log import LogList, PartitionLog
+from headrace.wire.protocol import uuids
 
 log = logging.getLogger(__name__)
 

@@ -14,14 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.broker.broker import Broker
-from headrace.protocol.errors import KafkaError
-from headrace.replication.replica import PartitionReplica
-from headrace.storage.checkpoints import Partition
-from headrace.storage.durability.flush import FlushOfEverything
-from headrace.storage.durability.folder_failures import raised_in
-from headrace.storage.log_copy import LogCopy
-from headrace.storage.log_folder import LogFolder
+from headrace.node.broker.broker import Broker
+from headrace.node.replication.replica import PartitionReplica
+from headrace.node.storage.checkpoints import Partition
+from headrace.node.storage.durability.flush import FlushOfEverything
+from headrace.node.storage.durability.folder_failures import raised_in
+from headrace.node.storage.log_copy import LogCopy
+from headrace.node.storage.log_folder import LogFolder
+from headrace.wire.protocol.errors import KafkaError
 
 log = logging.getLogger(__name__)
 

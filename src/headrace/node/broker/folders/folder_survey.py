@@ -13,22 +13,22 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from headrace.broker.folders.identity import (
+from headrace.environment import Disk
+from headrace.node.broker.folders.identity import (
     Identity,
     UnusableFolder,
     identity_from_bytes,
     write_identity,
 )
-from headrace.consensus.first_files import METADATA_FOLDER
-from headrace.environment import Disk
-from headrace.metadata.image import (
+from headrace.node.consensus.first_files import METADATA_FOLDER
+from headrace.node.metadata.image import (
     LOST_DIRECTORY,
     MIGRATING_DIRECTORY,
     UNASSIGNED_DIRECTORY,
     MetadataImage,
 )
-from headrace.protocol import uuids
-from headrace.storage.checkpoints import META_PROPERTIES, MalformedCheckpoint
+from headrace.node.storage.checkpoints import META_PROPERTIES, MalformedCheckpoint
+from headrace.wire.protocol import uuids
 
 log = logging.getLogger(__name__)
 

@@ -16,15 +16,15 @@ from dataclasses import dataclass
 
 from crc32c import crc32c
 
-from headrace.consensus.first_files import METADATA_FOLDER
 from headrace.environment import Disk
-from headrace.protocol import uuids
-from headrace.storage.checkpoints import (
+from headrace.node.consensus.first_files import METADATA_FOLDER
+from headrace.node.storage.checkpoints import (
     META_PROPERTIES,
     MalformedCheckpoint,
     properties_from_bytes,
     properties_to_bytes,
 )
+from headrace.wire.protocol import uuids
 
 # As Kafka names the folder of a partition.
 _PARTITION = re.compile(r"[A-Za-z0-9._-]{1,249}-\d{1,10}", re.ASCII)

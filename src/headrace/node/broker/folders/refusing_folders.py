@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from headrace.environment import Disk, Now
-from headrace.replication.this_broker import ThisBroker
-from headrace.storage.durability.durability import Submit
-from headrace.storage.durability.open_files import is_shortage
+from headrace.node.replication.this_broker import ThisBroker
+from headrace.node.storage.durability.durability import Submit
+from headrace.node.storage.durability.open_files import is_shortage
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from crc32c import crc32c
 
 from headrace.environment import Disk
-from headrace.storage.log_folder import STRAY
+from headrace.node.storage.log_folder import STRAY
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """The table of contents: every API a broker answers. One line per API, one file per line."""
 
-from headrace.broker.handlers import (
+from headrace.node.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     alter_replica_log_dirs,

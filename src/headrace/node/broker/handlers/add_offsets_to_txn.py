@@ -7,19 +7,19 @@ TxnOffsetCommit v5 adds for them. Needs WRITE on the transactional id and READ o
 
 from __future__ import annotations
 
-from headrace.broker.broker import Broker
-from headrace.broker.coordinators.admission import offsets_partition
-from headrace.coordination.transaction.machine import Producer
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import add_offsets_to_txn as messages
-from headrace.protocol.messages.add_offsets_to_txn import (
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.coordinators.admission import offsets_partition
+from headrace.node.coordination.transaction.machine import Producer
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.node.serving.chain import chain
+from headrace.node.serving.rights import GROUP, TRANSACTIONAL_ID, require
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import add_offsets_to_txn as messages
+from headrace.wire.protocol.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
 )
-from headrace.serving.api import Api, Call, WaitingRequest
-from headrace.serving.chain import chain
-from headrace.serving.rights import GROUP, TRANSACTIONAL_ID, require
 
 FIRST_VERSION_WITH_FENCED = 2
 

@@ -11,15 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headrace.broker.broker import Broker
-from headrace.broker.coordinators.groups import OFFSETS_TOPIC
-from headrace.broker.coordinators.transactions import STATE_TOPIC
-from headrace.coordination.transaction.machine import Producer, TransactionMachine
-from headrace.coordination.transaction.transaction import BUMPS_EPOCH, Partition
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import add_partitions_to_txn as messages
-from headrace.protocol.messages.add_partitions_to_txn import (
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.coordinators.groups import OFFSETS_TOPIC
+from headrace.node.broker.coordinators.transactions import STATE_TOPIC
+from headrace.node.coordination.transaction.machine import Producer, TransactionMachine
+from headrace.node.coordination.transaction.transaction import BUMPS_EPOCH, Partition
+from headrace.node.serving.api import Api, Call, WaitingRequest, require_few_partitions
+from headrace.node.serving.chain import chain, one_after_the_other, or_refused
+from headrace.node.serving.rights import TOPIC, TRANSACTIONAL_ID, may, require, require_on_cluster
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import add_partitions_to_txn as messages
+from headrace.wire.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -27,9 +30,6 @@ from headrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from headrace.serving.api import Api, Call, WaitingRequest, require_few_partitions
-from headrace.serving.chain import chain, one_after_the_other, or_refused
-from headrace.serving.rights import TOPIC, TRANSACTIONAL_ID, may, require, require_on_cluster
 
 WRITE = Operation.WRITE
 FIRST_VERSION_WITH_FENCED = 2

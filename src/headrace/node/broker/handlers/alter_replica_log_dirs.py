@@ -8,18 +8,18 @@ will be made in the named folder, and is answered with REPLICA_NOT_AVAILABLE, as
 
 from __future__ import annotations
 
-from headrace.broker.broker import Broker
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import alter_replica_log_dirs as messages
-from headrace.protocol.messages.alter_replica_log_dirs import (
+from headrace.node.broker.broker import Broker
+from headrace.node.serving.api import Api, Call, require_few_partitions
+from headrace.node.serving.rights import may_on_cluster
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import alter_replica_log_dirs as messages
+from headrace.wire.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
-from headrace.serving.api import Api, Call, require_few_partitions
-from headrace.serving.rights import may_on_cluster
 
 
 def handle(

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import re
 
-from headrace.broker.broker import Broker
-from headrace.metadata.features import SUPPORTED_FEATURES
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import api_versions as messages
-from headrace.protocol.messages.api_versions import (
+from headrace.node.broker.broker import Broker
+from headrace.node.metadata.features import SUPPORTED_FEATURES
+from headrace.node.serving.api import Api, Call
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import api_versions as messages
+from headrace.wire.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
-from headrace.serving.api import Api, Call
 
 # Those of members and admins, and those between brokers that keep the state.
 APIS_OF_SHARE_GROUPS = frozenset({76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92})

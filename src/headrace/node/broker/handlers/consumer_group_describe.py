@@ -8,24 +8,24 @@ from __future__ import annotations
 
 from functools import partial
 
-from headrace.broker.authorized_operations import on_group
-from headrace.broker.broker import Broker
-from headrace.broker.coordinators.coordinator_waits import after_all, refused_alone
-from headrace.broker.coordinators.groups import require_group_id
-from headrace.coordination.group import views
-from headrace.coordination.group.machine import GroupMachine
-from headrace.coordination.shard import Decision
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import consumer_group_describe as messages
-from headrace.protocol.messages.consumer_group_describe import (
+from headrace.node.broker.authorized_operations import on_group
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.coordinators.coordinator_waits import after_all, refused_alone
+from headrace.node.broker.coordinators.groups import require_group_id
+from headrace.node.coordination.group import views
+from headrace.node.coordination.group.machine import GroupMachine
+from headrace.node.coordination.shard import Decision
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.node.serving.rights import GROUP, TOPIC, may, require
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import consumer_group_describe as messages
+from headrace.wire.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     DescribedGroup,
 )
-from headrace.protocol.steps import steps_of
-from headrace.serving.api import Api, Call, WaitingRequest
-from headrace.serving.rights import GROUP, TOPIC, may, require
+from headrace.wire.protocol.steps import steps_of
 
 HIDDEN_TOPICS = "The group has described topic(s) that the client is not authorized to describe."
 

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from headrace.broker.broker import Broker
-from headrace.broker.coordinators.groups import ask_group, long_trials_of, sight_of
-from headrace.coordination.group.machine import GroupMachine
-from headrace.coordination.group.subscriptions import Sight
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import consumer_group_heartbeat as messages
-from headrace.protocol.messages.consumer_group_heartbeat import (
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.coordinators.groups import ask_group, long_trials_of, sight_of
+from headrace.node.coordination.group.machine import GroupMachine
+from headrace.node.coordination.group.subscriptions import Sight
+from headrace.node.serving.api import Api, Call, WaitingRequest, require_few
+from headrace.node.serving.rights import GROUP, TOPIC, require
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import consumer_group_heartbeat as messages
+from headrace.wire.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from headrace.protocol.steps import Steps
-from headrace.serving.api import Api, Call, WaitingRequest, require_few
-from headrace.serving.rights import GROUP, TOPIC, require
+from headrace.wire.protocol.steps import Steps
 
 
 def handle(

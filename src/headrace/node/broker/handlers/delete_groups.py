@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from functools import partial
 
-from headrace.broker.broker import Broker
-from headrace.broker.coordinators.coordinator_waits import after_all, refused_alone
-from headrace.broker.coordinators.groups import count_of_offsets, is_share_group
-from headrace.broker.coordinators.share_group_states import delete_share_group
-from headrace.coordination.group import offset_rules
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import KafkaError
-from headrace.protocol.messages import delete_groups as messages
-from headrace.protocol.messages.delete_groups import (
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.coordinators.coordinator_waits import after_all, refused_alone
+from headrace.node.broker.coordinators.groups import count_of_offsets, is_share_group
+from headrace.node.broker.coordinators.share_group_states import delete_share_group
+from headrace.node.coordination.group import offset_rules
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.node.serving.rights import GROUP, require
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import KafkaError
+from headrace.wire.protocol.messages import delete_groups as messages
+from headrace.wire.protocol.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
-from headrace.protocol.steps import Steps, in_steps, steps_of
-from headrace.serving.api import Api, Call, WaitingRequest
-from headrace.serving.rights import GROUP, require
+from headrace.wire.protocol.steps import Steps, in_steps, steps_of
 
 OFFSETS_AT_ONCE = 500  # more are deleted between other requests, group by group
 

@@ -12,22 +12,22 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headrace.broker.broker import Broker
-from headrace.broker.replicas.start_offsets import StartOffsets
-from headrace.metadata.topic_names import INTERNAL_TOPICS
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import delete_records as messages
-from headrace.protocol.messages.delete_records import (
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.replicas.start_offsets import StartOffsets
+from headrace.node.metadata.topic_names import INTERNAL_TOPICS
+from headrace.node.replication.replica import PartitionLeader
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.node.serving.rights import TOPIC, require
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import delete_records as messages
+from headrace.wire.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from headrace.protocol.steps import Steps, in_steps
-from headrace.replication.replica import PartitionLeader
-from headrace.serving.api import Api, Call, WaitingRequest
-from headrace.serving.rights import TOPIC, require
+from headrace.wire.protocol.steps import Steps, in_steps
 
 TO_HIGH_WATERMARK = -1
 

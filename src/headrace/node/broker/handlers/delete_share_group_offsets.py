@@ -8,23 +8,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.broker.broker import Broker
-from headrace.broker.coordinators.groups import require_group_id
-from headrace.broker.coordinators.replies import ask_each
-from headrace.coordination.group.machine import GroupMachine
-from headrace.coordination.shard import Decision
-from headrace.coordination.share.state_key import SharePartitionKey
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import delete_share_group_offsets as messages
-from headrace.protocol.messages.delete_share_group_offsets import (
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.coordinators.groups import require_group_id
+from headrace.node.broker.coordinators.replies import ask_each
+from headrace.node.coordination.group.machine import GroupMachine
+from headrace.node.coordination.shard import Decision
+from headrace.node.coordination.share.state_key import SharePartitionKey
+from headrace.node.serving.api import Api, Call, WaitingRequest, require_few
+from headrace.node.serving.chain import chain
+from headrace.node.serving.rights import GROUP, TOPIC, may, require
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import delete_share_group_offsets as messages
+from headrace.wire.protocol.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,
     DeleteShareGroupOffsetsResponseTopic,
 )
-from headrace.serving.api import Api, Call, WaitingRequest, require_few
-from headrace.serving.chain import chain
-from headrace.serving.rights import GROUP, TOPIC, may, require
 
 Topic = DeleteShareGroupOffsetsResponseTopic
 Keys = dict[bytes, list[SharePartitionKey]]  # by topic id

@@ -6,15 +6,15 @@ State that is not there is no error. The answer leaves when it is committed
 
 from __future__ import annotations
 
-from headrace.broker.broker import Broker
-from headrace.broker.coordinators.share_state_access import DELETE
-from headrace.broker.coordinators.share_state_answers import answer_state
-from headrace.protocol.messages import delete_share_group_state as messages
-from headrace.protocol.messages.delete_share_group_state import (
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.coordinators.share_state_access import DELETE
+from headrace.node.broker.coordinators.share_state_answers import answer_state
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.wire.protocol.messages import delete_share_group_state as messages
+from headrace.wire.protocol.messages.delete_share_group_state import (
     DeleteShareGroupStateRequest,
     DeleteShareGroupStateResponse,
 )
-from headrace.serving.api import Api, Call, WaitingRequest
 
 
 def handle(

@@ -6,21 +6,21 @@ type USER.
 
 from __future__ import annotations
 
-from headrace.broker.broker import Broker
-from headrace.metadata.acls import Filter, found_by
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import describe_acls as messages
-from headrace.protocol.messages.access_control_entry_record import AccessControlEntryRecord
-from headrace.protocol.messages.describe_acls import (
+from headrace.node.broker.broker import Broker
+from headrace.node.metadata.acls import Filter, found_by
+from headrace.node.serving.api import Api, Call, ClosesConnection
+from headrace.node.serving.rights import require_on_cluster
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import describe_acls as messages
+from headrace.wire.protocol.messages.access_control_entry_record import AccessControlEntryRecord
+from headrace.wire.protocol.messages.describe_acls import (
     AclDescription,
     DescribeAclsRequest,
     DescribeAclsResource,
     DescribeAclsResponse,
 )
-from headrace.protocol.steps import Steps, at_once
-from headrace.serving.api import Api, Call, ClosesConnection
-from headrace.serving.rights import require_on_cluster
+from headrace.wire.protocol.steps import Steps, at_once
 
 ENTRIES_PER_STEP = 200  # an entry takes 3 us, and its answer as long again
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from headrace.metadata.image import MetadataImage
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import describe_client_quotas as messages
-from headrace.protocol.messages.describe_client_quotas import (
+from headrace.node.metadata.image import MetadataImage
+from headrace.node.serving.api import Api, Call
+from headrace.node.serving.rights import Guarded, require_on_cluster
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import describe_client_quotas as messages
+from headrace.wire.protocol.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
@@ -21,8 +23,6 @@ from headrace.protocol.messages.describe_client_quotas import (
     EntryData,
     ValueData,
 )
-from headrace.serving.api import Api, Call
-from headrace.serving.rights import Guarded, require_on_cluster
 
 EXACT, DEFAULT, ANY = 0, 1, 2
 TYPES = ("user", "client-id", "ip")

@@ -8,18 +8,18 @@ controller.
 
 from __future__ import annotations
 
-from headrace.broker.authorized_operations import on_cluster
-from headrace.broker.broker import Broker
-from headrace.broker.cluster.brokers_at_hand import brokers_at_hand, registered_endpoint
-from headrace.broker.cluster.endpoint import Endpoint
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import describe_cluster as messages
-from headrace.protocol.messages.describe_cluster import (
+from headrace.node.broker.authorized_operations import on_cluster
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.cluster.brokers_at_hand import brokers_at_hand, registered_endpoint
+from headrace.node.broker.cluster.endpoint import Endpoint
+from headrace.node.serving.api import Api, Call
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import describe_cluster as messages
+from headrace.wire.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from headrace.serving.api import Api, Call
 
 BROKERS = 1
 CONTROLLERS = 2

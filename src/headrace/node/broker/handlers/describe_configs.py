@@ -14,17 +14,19 @@ import re
 from collections.abc import Mapping
 from typing import Protocol
 
-from headrace.broker.replicas.topics import Topic, Topics
-from headrace.metadata import config_descriptions
-from headrace.metadata.config_definitions.definition import ConfigType
-from headrace.metadata.config_descriptions import Description, Wanted
-from headrace.metadata.configs import ALL_BROKERS, ResourceType, Source
-from headrace.metadata.image import MetadataImage
-from headrace.metadata.topic_names import require_legal
-from headrace.protocol.acls import CLUSTER_NAME, Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import describe_configs as messages
-from headrace.protocol.messages.describe_configs import (
+from headrace.node.broker.replicas.topics import Topic, Topics
+from headrace.node.metadata import config_descriptions
+from headrace.node.metadata.config_definitions.definition import ConfigType
+from headrace.node.metadata.config_descriptions import Description, Wanted
+from headrace.node.metadata.configs import ALL_BROKERS, ResourceType, Source
+from headrace.node.metadata.image import MetadataImage
+from headrace.node.metadata.topic_names import require_legal
+from headrace.node.serving.api import Api, Call
+from headrace.node.serving.rights import CLUSTER, GROUP, TOPIC, Guarded, require
+from headrace.wire.protocol.acls import CLUSTER_NAME, Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import describe_configs as messages
+from headrace.wire.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
@@ -32,9 +34,7 @@ from headrace.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from headrace.protocol.steps import steps_of
-from headrace.serving.api import Api, Call
-from headrace.serving.rights import CLUSTER, GROUP, TOPIC, Guarded, require
+from headrace.wire.protocol.steps import steps_of
 
 # The resources on which rights are checked; everything else is the cluster's.
 OF_THEIR_OWN = {int(ResourceType.TOPIC): TOPIC, int(ResourceType.GROUP): GROUP}

@@ -10,24 +10,24 @@ from __future__ import annotations
 
 from functools import partial
 
-from headrace.broker.authorized_operations import on_group
-from headrace.broker.broker import Broker
-from headrace.broker.coordinators.coordinator_waits import after_all, refused_alone
-from headrace.coordination.group import views
-from headrace.coordination.group.classic_group import ClassicGroupState
-from headrace.coordination.group.machine import GroupMachine
-from headrace.coordination.shard import Decision
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import describe_groups as messages
-from headrace.protocol.messages.describe_groups import (
+from headrace.node.broker.authorized_operations import on_group
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.coordinators.coordinator_waits import after_all, refused_alone
+from headrace.node.coordination.group import views
+from headrace.node.coordination.group.classic_group import ClassicGroupState
+from headrace.node.coordination.group.machine import GroupMachine
+from headrace.node.coordination.shard import Decision
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.node.serving.rights import GROUP, require
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import describe_groups as messages
+from headrace.wire.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from headrace.protocol.steps import steps_of
-from headrace.serving.api import Api, Call, WaitingRequest
-from headrace.serving.rights import GROUP, require
+from headrace.wire.protocol.steps import steps_of
 
 FIRST_VERSION_WITH_NOT_FOUND = 6
 

@@ -13,23 +13,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from headrace.broker.broker import Broker
-from headrace.broker.replicas.topics import Topic
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import describe_log_dirs as messages
-from headrace.protocol.messages.describe_log_dirs import (
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.replicas.topics import Topic
+from headrace.node.replication.replica import PartitionReplica
+from headrace.node.serving.api import Api, Call, require_few_partitions
+from headrace.node.serving.rights import require_on_cluster
+from headrace.node.storage.log_folder import LogFolder
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import describe_log_dirs as messages
+from headrace.wire.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from headrace.protocol.steps import Steps, at_once
-from headrace.replication.replica import PartitionReplica
-from headrace.serving.api import Api, Call, require_few_partitions
-from headrace.serving.rights import require_on_cluster
-from headrace.storage.log_folder import LogFolder
+from headrace.wire.protocol.steps import Steps, at_once
 
 UNKNOWN = -1  # the size of a volume that cannot be asked
 # A partition takes about 5 us; more than these are described in several turns, so many at a time.

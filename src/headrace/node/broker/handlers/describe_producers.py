@@ -5,22 +5,22 @@ Needs READ on each topic.
 
 from __future__ import annotations
 
-from headrace.broker.broker import Broker
-from headrace.metadata.topic_names import require_legal
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import describe_producers as messages
-from headrace.protocol.messages.describe_producers import (
+from headrace.node.broker.broker import Broker
+from headrace.node.metadata.topic_names import require_legal
+from headrace.node.replication.replica import PartitionLeader
+from headrace.node.serving.api import Api, Call
+from headrace.node.serving.rights import TOPIC, require
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import describe_producers as messages
+from headrace.wire.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     PartitionResponse,
     ProducerState,
     TopicResponse,
 )
-from headrace.protocol.steps import steps_of
-from headrace.replication.replica import PartitionLeader
-from headrace.serving.api import Api, Call
-from headrace.serving.rights import TOPIC, require
+from headrace.wire.protocol.steps import steps_of
 
 
 def handle(

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.broker.broker import Broker
-from headrace.broker.coordinators.end_offsets import Place, end_offsets
-from headrace.broker.coordinators.replies import ask_each
-from headrace.coordination.group.machine import GroupMachine
-from headrace.coordination.shard import Decision
-from headrace.coordination.share.state_key import SharePartitionKey
-from headrace.coordination.share.state_machine import NOT_KNOWN
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import describe_share_group_offsets as messages
-from headrace.protocol.messages.describe_share_group_offsets import (
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.coordinators.end_offsets import Place, end_offsets
+from headrace.node.broker.coordinators.replies import ask_each
+from headrace.node.coordination.group.machine import GroupMachine
+from headrace.node.coordination.shard import Decision
+from headrace.node.coordination.share.state_key import SharePartitionKey
+from headrace.node.coordination.share.state_machine import NOT_KNOWN
+from headrace.node.serving.api import Api, Call, WaitingRequest, require_few_partitions
+from headrace.node.serving.chain import all_of, chain, or_refused
+from headrace.node.serving.rights import GROUP, TOPIC, may, refusal, require
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import describe_share_group_offsets as messages
+from headrace.wire.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsResponse,
@@ -27,10 +30,7 @@ from headrace.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponsePartition,
     DescribeShareGroupOffsetsResponseTopic,
 )
-from headrace.protocol.uuids import ZERO_ID
-from headrace.serving.api import Api, Call, WaitingRequest, require_few_partitions
-from headrace.serving.chain import all_of, chain, or_refused
-from headrace.serving.rights import GROUP, TOPIC, may, refusal, require
+from headrace.wire.protocol.uuids import ZERO_ID
 
 Topic = DescribeShareGroupOffsetsResponseTopic
 Part = DescribeShareGroupOffsetsResponsePartition

@@ -7,26 +7,26 @@ not DESCRIBE are left out, or refused if they were named, whether or not they ex
 
 from __future__ import annotations
 
-from headrace.broker.authorized_operations import on_topic
-from headrace.broker.broker import Broker
-from headrace.broker.cluster.brokers_at_hand import BrokersAtHand, brokers_at_hand
-from headrace.broker.topic_auto_creation import is_legal
-from headrace.metadata.image import PartitionImage
-from headrace.metadata.topic_names import INTERNAL_TOPICS
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import describe_topic_partitions as messages
-from headrace.protocol.messages.describe_topic_partitions import (
+from headrace.node.broker.authorized_operations import on_topic
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.cluster.brokers_at_hand import BrokersAtHand, brokers_at_hand
+from headrace.node.broker.topic_auto_creation import is_legal
+from headrace.node.metadata.image import PartitionImage
+from headrace.node.metadata.topic_names import INTERNAL_TOPICS
+from headrace.node.serving.api import Api, Call, require_few
+from headrace.node.serving.rights import TOPIC, may
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import describe_topic_partitions as messages
+from headrace.wire.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from headrace.protocol.primitives import ZERO_ID
-from headrace.protocol.steps import Steps, at_once
-from headrace.serving.api import Api, Call, require_few
-from headrace.serving.rights import TOPIC, may
+from headrace.wire.protocol.primitives import ZERO_ID
+from headrace.wire.protocol.steps import Steps, at_once
 
 MOST_PARTITIONS = 2_000  # max.request.partition.size.limit
 # Topics and partitions: fewer are answered at once, and so many of a topic in each step. A

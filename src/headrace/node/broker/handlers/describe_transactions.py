@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from functools import partial
 
-from headrace.broker.broker import Broker
-from headrace.broker.coordinators.coordinator_waits import after_all, refused_alone
-from headrace.coordination.transaction.machine import TransactionMachine
-from headrace.coordination.transaction.transaction import Transaction, by_topic
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import describe_transactions as messages
-from headrace.protocol.messages.describe_transactions import (
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.coordinators.coordinator_waits import after_all, refused_alone
+from headrace.node.coordination.transaction.machine import TransactionMachine
+from headrace.node.coordination.transaction.transaction import Transaction, by_topic
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.node.serving.rights import TOPIC, TRANSACTIONAL_ID, may, require
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import describe_transactions as messages
+from headrace.wire.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     TopicData,
     TransactionState,
 )
-from headrace.protocol.steps import steps_of
-from headrace.serving.api import Api, Call, WaitingRequest
-from headrace.serving.rights import TOPIC, TRANSACTIONAL_ID, may, require
+from headrace.wire.protocol.steps import steps_of
 
 DESCRIBE = Operation.DESCRIBE
 

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections import Counter
 
-from headrace.broker.broker import Broker
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import describe_user_scram_credentials as messages
-from headrace.protocol.messages.describe_user_scram_credentials import (
+from headrace.node.broker.broker import Broker
+from headrace.node.serving.api import Api, Call
+from headrace.node.serving.rights import require_on_cluster
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import describe_user_scram_credentials as messages
+from headrace.wire.protocol.messages.describe_user_scram_credentials import (
     CredentialInfo,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
-from headrace.serving.api import Api, Call
-from headrace.serving.rights import require_on_cluster
 
 
 def handle(

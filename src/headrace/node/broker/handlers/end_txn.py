@@ -8,16 +8,16 @@ transactional id.
 
 from __future__ import annotations
 
-from headrace.broker.broker import Broker
-from headrace.coordination.transaction.machine import Producer, TransactionMachine
-from headrace.coordination.transaction.transaction import BUMPS_EPOCH
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import end_txn as messages
-from headrace.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from headrace.serving.api import Api, Call, WaitingRequest
-from headrace.serving.chain import chain
-from headrace.serving.rights import TRANSACTIONAL_ID, may
+from headrace.node.broker.broker import Broker
+from headrace.node.coordination.transaction.machine import Producer, TransactionMachine
+from headrace.node.coordination.transaction.transaction import BUMPS_EPOCH
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.node.serving.chain import chain
+from headrace.node.serving.rights import TRANSACTIONAL_ID, may
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import end_txn as messages
+from headrace.wire.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 FIRST_VERSION_WITH_FENCED = 2
 FIRST_VERSION_THAT_BUMPS = 5

@@ -16,8 +16,8 @@ sends them to the replica in their rack.
 
 from __future__ import annotations
 
-from headrace.broker.broker import Broker
-from headrace.broker.records.fetch_answers import (
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.records.fetch_answers import (
     NO_RECORDS,
     aborted_transactions,
     group_by_topic,
@@ -25,28 +25,28 @@ from headrace.broker.records.fetch_answers import (
     refused,
     without_records,
 )
-from headrace.broker.records.fetch_sessions import (
+from headrace.node.broker.records.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     Entry,
     FetchSession,
     Key,
 )
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import fetch as messages
-from headrace.protocol.messages.fetch import (
+from headrace.node.replication.partition_follower import Position
+from headrace.node.replication.read_replica import preferred_read_replica
+from headrace.node.replication.replica import PartitionLeader
+from headrace.node.serving.api import Api, Call, Peer, Waitable, WaitingRequest
+from headrace.node.serving.quotas import Meter
+from headrace.node.serving.rights import TOPIC, may_on_cluster
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import fetch as messages
+from headrace.wire.protocol.messages.fetch import (
     FetchRequest,
     FetchResponse,
     PartitionData,
 )
-from headrace.protocol.steps import Steps, in_steps
-from headrace.replication.partition_follower import Position
-from headrace.replication.read_replica import preferred_read_replica
-from headrace.replication.replica import PartitionLeader
-from headrace.serving.api import Api, Call, Peer, Waitable, WaitingRequest
-from headrace.serving.quotas import Meter
-from headrace.serving.rights import TOPIC, may_on_cluster
+from headrace.wire.protocol.steps import Steps, in_steps
 
 NONE = ErrorCode.NONE
 FIRST_VERSION_WITH_IDS = 13

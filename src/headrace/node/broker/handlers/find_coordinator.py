@@ -14,25 +14,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headrace.broker.broker import Broker
-from headrace.broker.cluster.brokers_at_hand import endpoint_of
-from headrace.broker.coordinators.coordinators import Coordinator as CoordinatorOfTopic
-from headrace.broker.coordinators.groups import GROUP_KEY
-from headrace.broker.coordinators.share_states import SHARE_KEY
-from headrace.broker.coordinators.transactions import TRANSACTION_KEY
-from headrace.coordination.share.state_key import is_valid_text
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.java_hash import partition_for_group
-from headrace.protocol.messages import find_coordinator as messages
-from headrace.protocol.messages.find_coordinator import (
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.cluster.brokers_at_hand import endpoint_of
+from headrace.node.broker.coordinators.coordinators import Coordinator as CoordinatorOfTopic
+from headrace.node.broker.coordinators.groups import GROUP_KEY
+from headrace.node.broker.coordinators.share_states import SHARE_KEY
+from headrace.node.broker.coordinators.transactions import TRANSACTION_KEY
+from headrace.node.coordination.share.state_key import is_valid_text
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.node.serving.rights import (
+    CLUSTER,
+    GROUP,
+    TRANSACTIONAL_ID,
+    may,
+    may_on_cluster,
+    refusal,
+)
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.java_hash import partition_for_group
+from headrace.wire.protocol.messages import find_coordinator as messages
+from headrace.wire.protocol.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from headrace.protocol.steps import Steps, in_steps
-from headrace.serving.api import Api, Call, WaitingRequest
-from headrace.serving.rights import CLUSTER, GROUP, TRANSACTIONAL_ID, may, may_on_cluster, refusal
+from headrace.wire.protocol.steps import Steps, in_steps
 
 FIRST_VERSION_WITH_MANY = 4
 FIRST_VERSION_WITH_SHARE = 6

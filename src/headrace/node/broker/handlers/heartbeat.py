@@ -5,12 +5,12 @@ v1 throttle time. v3 static members (KIP-345). v4 flexible.
 
 from __future__ import annotations
 
-from headrace.broker.broker import Broker
-from headrace.broker.coordinators.groups import ask_group
-from headrace.coordination.group.machine import GroupMachine
-from headrace.protocol.messages import heartbeat as messages
-from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from headrace.serving.api import Api, Call, WaitingRequest
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.coordinators.groups import ask_group
+from headrace.node.coordination.group.machine import GroupMachine
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.wire.protocol.messages import heartbeat as messages
+from headrace.wire.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
 def handle(

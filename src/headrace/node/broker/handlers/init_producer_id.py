@@ -11,24 +11,24 @@ Not done: two-phase commit (v6, KIP-939).
 
 from __future__ import annotations
 
-from headrace.broker.broker import Broker
-from headrace.coordination.transaction.machine import Producer, TransactionMachine
-from headrace.protocol.acls import CLUSTER_NAME, Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import init_producer_id as messages
-from headrace.protocol.messages.init_producer_id import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-)
-from headrace.serving.api import Api, Call, WaitingRequest
-from headrace.serving.chain import chain
-from headrace.serving.rights import (
+from headrace.node.broker.broker import Broker
+from headrace.node.coordination.transaction.machine import Producer, TransactionMachine
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.node.serving.chain import chain
+from headrace.node.serving.rights import (
     CLUSTER,
     TOPIC,
     TRANSACTIONAL_ID,
     may_on_cluster,
     may_somewhere,
     require,
+)
+from headrace.wire.protocol.acls import CLUSTER_NAME, Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import init_producer_id as messages
+from headrace.wire.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
 )
 
 FIRST_VERSION_WITH_FENCED = 4

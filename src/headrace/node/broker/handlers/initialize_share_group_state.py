@@ -7,15 +7,15 @@ reset. A lower state epoch than the known one is refused. The answer leaves when
 
 from __future__ import annotations
 
-from headrace.broker.broker import Broker
-from headrace.broker.coordinators.share_state_access import INITIALIZE
-from headrace.broker.coordinators.share_state_answers import answer_state
-from headrace.protocol.messages import initialize_share_group_state as messages
-from headrace.protocol.messages.initialize_share_group_state import (
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.coordinators.share_state_access import INITIALIZE
+from headrace.node.broker.coordinators.share_state_answers import answer_state
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.wire.protocol.messages import initialize_share_group_state as messages
+from headrace.wire.protocol.messages.initialize_share_group_state import (
     InitializeShareGroupStateRequest,
     InitializeShareGroupStateResponse,
 )
-from headrace.serving.api import Api, Call, WaitingRequest
 
 
 def handle(

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from headrace.broker.broker import Broker
-from headrace.broker.coordinators.groups import ask_group, long_trials_of, sight_of
-from headrace.coordination.group.machine import GroupMachine
-from headrace.coordination.group.subscriptions import Sight
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import join_group as messages
-from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from headrace.protocol.steps import Steps
-from headrace.serving.api import Api, Call, WaitingRequest
-from headrace.serving.chain import chain
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.coordinators.groups import ask_group, long_trials_of, sight_of
+from headrace.node.coordination.group.machine import GroupMachine
+from headrace.node.coordination.group.subscriptions import Sight
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.node.serving.chain import chain
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import join_group as messages
+from headrace.wire.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from headrace.wire.protocol.steps import Steps
 
 FIRST_VERSION_WITH_NULL = 7
 # Refusals that were not decided by the group: they name nobody.

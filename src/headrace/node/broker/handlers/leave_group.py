@@ -6,19 +6,19 @@ answer's. v4 flexible. v5 reason (KIP-800).
 
 from __future__ import annotations
 
-from headrace.broker.broker import Broker
-from headrace.broker.coordinators.groups import ask_group
-from headrace.coordination.group.machine import GroupMachine
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import leave_group as messages
-from headrace.protocol.messages.leave_group import (
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.coordinators.groups import ask_group
+from headrace.node.coordination.group.machine import GroupMachine
+from headrace.node.serving.api import Api, Call, WaitingRequest, require_few
+from headrace.node.serving.chain import chain
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import leave_group as messages
+from headrace.wire.protocol.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
     MemberIdentity,
     MemberResponse,
 )
-from headrace.serving.api import Api, Call, WaitingRequest, require_few
-from headrace.serving.chain import chain
 
 FIRST_VERSION_WITH_MANY = 3
 

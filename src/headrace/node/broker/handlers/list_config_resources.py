@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from headrace.metadata.configs import ResourceType
-from headrace.metadata.image import MetadataImage
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import list_config_resources as messages
-from headrace.protocol.messages.list_config_resources import (
+from headrace.node.metadata.configs import ResourceType
+from headrace.node.metadata.image import MetadataImage
+from headrace.node.serving.api import Api, Call
+from headrace.node.serving.rights import Guarded, require_on_cluster
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import list_config_resources as messages
+from headrace.wire.protocol.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from headrace.serving.api import Api, Call
-from headrace.serving.rights import Guarded, require_on_cluster
 
 # The order in which Apache lists them.
 ORDER = (

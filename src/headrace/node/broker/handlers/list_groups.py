@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.broker.broker import Broker
-from headrace.broker.coordinators.coordinator_waits import after_all
-from headrace.coordination.group import views
-from headrace.coordination.group.machine import GroupMachine
-from headrace.protocol.acls import Operation
-from headrace.protocol.messages import list_groups as messages
-from headrace.protocol.messages.list_groups import (
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.coordinators.coordinator_waits import after_all
+from headrace.node.coordination.group import views
+from headrace.node.coordination.group.machine import GroupMachine
+from headrace.node.serving.api import Api, Call
+from headrace.node.serving.rights import GROUP, may, may_on_cluster
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.messages import list_groups as messages
+from headrace.wire.protocol.messages.list_groups import (
     ListedGroup,
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from headrace.protocol.steps import Steps, at_once
-from headrace.serving.api import Api, Call
-from headrace.serving.rights import GROUP, may, may_on_cluster
+from headrace.wire.protocol.steps import Steps, at_once
 
 DESCRIBE = Operation.DESCRIBE
 GROUPS_PER_STEP = 200  # a group takes 2 to 5 us

@@ -13,22 +13,22 @@ from __future__ import annotations
 import logging
 from collections import Counter
 
-from headrace.broker.broker import Broker
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from headrace.protocol.messages import list_offsets as messages
-from headrace.protocol.messages.list_offsets import (
+from headrace.node.broker.broker import Broker
+from headrace.node.replication.replica import PartitionLeader
+from headrace.node.serving.api import Api, Call
+from headrace.node.serving.rights import TOPIC, may, may_on_cluster, refusal
+from headrace.node.storage.segments.time_search import Budget
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from headrace.wire.protocol.messages import list_offsets as messages
+from headrace.wire.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from headrace.protocol.steps import steps_of
-from headrace.replication.replica import PartitionLeader
-from headrace.serving.api import Api, Call
-from headrace.serving.rights import TOPIC, may, may_on_cluster, refusal
-from headrace.storage.segments.time_search import Budget
+from headrace.wire.protocol.steps import steps_of
 
 logger = logging.getLogger(__name__)
 

@@ -10,23 +10,23 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from headrace.broker.broker import Broker
-from headrace.broker.coordinators.coordinator_waits import after_all
-from headrace.coordination.patterns import WORK_PER_NAME, WORK_PER_STEP, Pattern
-from headrace.coordination.transaction.machine import TransactionMachine
-from headrace.coordination.transaction.states import BY_TITLE
-from headrace.coordination.transaction.transaction import Transaction
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import KafkaError
-from headrace.protocol.messages import list_transactions as messages
-from headrace.protocol.messages.list_transactions import (
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.coordinators.coordinator_waits import after_all
+from headrace.node.coordination.patterns import WORK_PER_NAME, WORK_PER_STEP, Pattern
+from headrace.node.coordination.transaction.machine import TransactionMachine
+from headrace.node.coordination.transaction.states import BY_TITLE
+from headrace.node.coordination.transaction.transaction import Transaction
+from headrace.node.serving.api import Api, Call
+from headrace.node.serving.rights import TRANSACTIONAL_ID, may
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import KafkaError
+from headrace.wire.protocol.messages import list_transactions as messages
+from headrace.wire.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
     TransactionState,
 )
-from headrace.protocol.steps import Steps, at_once
-from headrace.serving.api import Api, Call
-from headrace.serving.rights import TRANSACTIONAL_ID, may
+from headrace.wire.protocol.steps import Steps, at_once
 
 IDS_PER_STEP = 200
 WORK_AT_ONCE = 2 * WORK_PER_STEP

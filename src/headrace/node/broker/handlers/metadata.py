@@ -14,16 +14,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from headrace.broker.authorized_operations import NOT_ASKED_FOR, on_cluster, on_topic
-from headrace.broker.broker import Broker
-from headrace.broker.cluster.brokers_at_hand import BrokersAtHand, brokers_at_hand
-from headrace.broker.topic_auto_creation import is_legal, missing_topics
-from headrace.metadata.image import PartitionImage, TopicImage
-from headrace.metadata.topic_names import INTERNAL_TOPICS
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import metadata as messages
-from headrace.protocol.messages.metadata import (
+from headrace.node.broker.authorized_operations import NOT_ASKED_FOR, on_cluster, on_topic
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.cluster.brokers_at_hand import BrokersAtHand, brokers_at_hand
+from headrace.node.broker.topic_auto_creation import is_legal, missing_topics
+from headrace.node.metadata.image import PartitionImage, TopicImage
+from headrace.node.metadata.topic_names import INTERNAL_TOPICS
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.node.serving.rights import TOPIC, may, may_on_cluster
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import metadata as messages
+from headrace.wire.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
@@ -31,10 +33,8 @@ from headrace.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from headrace.protocol.primitives import ZERO_ID
-from headrace.protocol.steps import Steps, at_once, in_steps
-from headrace.serving.api import Api, Call, WaitingRequest
-from headrace.serving.rights import TOPIC, may, may_on_cluster
+from headrace.wire.protocol.primitives import ZERO_ID
+from headrace.wire.protocol.steps import Steps, at_once, in_steps
 
 NONE = ErrorCode.NONE
 # An answer that is encoded once for everybody begins with it.

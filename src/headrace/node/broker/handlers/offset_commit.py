@@ -12,27 +12,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.broker.broker import Broker
-from headrace.broker.recognized.offset_commit import remember, throttled
-from headrace.coordination.group import offset_rules
-from headrace.coordination.group.offset_rules import Commit
-from headrace.coordination.group.offsets import NO_EXPIRY
-from headrace.metadata.image import TopicImage
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import offset_commit as messages
-from headrace.protocol.messages.offset_commit import (
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.recognized.offset_commit import remember, throttled
+from headrace.node.coordination.group import offset_rules
+from headrace.node.coordination.group.offset_rules import Commit
+from headrace.node.coordination.group.offsets import NO_EXPIRY
+from headrace.node.metadata.image import TopicImage
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.node.serving.chain import all_of, or_refused
+from headrace.node.serving.rights import GROUP, TOPIC, may
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import offset_commit as messages
+from headrace.wire.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
-from headrace.protocol.steps import Steps
-from headrace.serving.api import Api, Call, WaitingRequest
-from headrace.serving.chain import all_of, or_refused
-from headrace.serving.rights import GROUP, TOPIC, may
+from headrace.wire.protocol.messages.offset_commit_value import OffsetCommitValue
+from headrace.wire.protocol.steps import Steps
 
 FIRST_VERSION_WITH_IDS = 10
 END_OF_TIME_MS = 2**63 - 1  # as far as the record of an offset can say

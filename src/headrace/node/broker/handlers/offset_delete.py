@@ -5,22 +5,22 @@ Needs DELETE on the group and READ on each topic.
 
 from __future__ import annotations
 
-from headrace.broker.broker import Broker
-from headrace.broker.coordinators.groups import require_group_id
-from headrace.coordination.group import offset_rules
-from headrace.coordination.group.machine import GroupMachine
-from headrace.coordination.shard import Decision
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import offset_delete as messages
-from headrace.protocol.messages.offset_delete import (
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.coordinators.groups import require_group_id
+from headrace.node.coordination.group import offset_rules
+from headrace.node.coordination.group.machine import GroupMachine
+from headrace.node.coordination.shard import Decision
+from headrace.node.serving.api import Api, Call, WaitingRequest, require_few_partitions
+from headrace.node.serving.rights import GROUP, TOPIC, may, require
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import offset_delete as messages
+from headrace.wire.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from headrace.serving.api import Api, Call, WaitingRequest, require_few_partitions
-from headrace.serving.rights import GROUP, TOPIC, may, require
 
 
 def handle(

@@ -15,18 +15,22 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from headrace.broker.broker import Broker
-from headrace.broker.coordinators.coordinator_waits import after_all
-from headrace.broker.coordinators.groups import count_of_offsets
-from headrace.coordination.group import offset_rules
-from headrace.coordination.group.machine import GroupMachine
-from headrace.coordination.shard import Decision
-from headrace.metadata.image import TopicImage
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import offset_fetch as messages
-from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
-from headrace.protocol.messages.offset_fetch import (
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.coordinators.coordinator_waits import after_all
+from headrace.node.broker.coordinators.groups import count_of_offsets
+from headrace.node.coordination.group import offset_rules
+from headrace.node.coordination.group.machine import GroupMachine
+from headrace.node.coordination.shard import Decision
+from headrace.node.metadata.image import TopicImage
+from headrace.node.serving.api import LARGE_ANSWER, Api, Call, WaitingRequest
+from headrace.node.serving.chain import or_refused
+from headrace.node.serving.long_answers import LARGE_ANSWER_BYTES
+from headrace.node.serving.rights import GROUP, TOPIC, may, require
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import offset_fetch as messages
+from headrace.wire.protocol.messages.offset_commit_value import OffsetCommitValue
+from headrace.wire.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
@@ -37,12 +41,8 @@ from headrace.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from headrace.protocol.primitives import ZERO_ID
-from headrace.protocol.steps import Steps, in_steps
-from headrace.serving.api import LARGE_ANSWER, Api, Call, WaitingRequest
-from headrace.serving.chain import or_refused
-from headrace.serving.long_answers import LARGE_ANSWER_BYTES
-from headrace.serving.rights import GROUP, TOPIC, may, require
+from headrace.wire.protocol.primitives import ZERO_ID
+from headrace.wire.protocol.steps import Steps, in_steps
 
 FIRST_VERSION_WITH_ERROR = 2
 FIRST_VERSION_WITH_MANY = 8

@@ -6,19 +6,19 @@ DESCRIBE on each topic, as consumers have.
 
 from __future__ import annotations
 
-from headrace.broker.broker import Broker
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import offset_for_leader_epoch as messages
-from headrace.protocol.messages.offset_for_leader_epoch import (
+from headrace.node.broker.broker import Broker
+from headrace.node.serving.api import Api, Call
+from headrace.node.serving.rights import TOPIC, may, may_on_cluster, refusal
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import offset_for_leader_epoch as messages
+from headrace.wire.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from headrace.protocol.steps import steps_of
-from headrace.serving.api import Api, Call
-from headrace.serving.rights import TOPIC, may, may_on_cluster, refusal
+from headrace.wire.protocol.steps import steps_of
 
 
 def handle(

@@ -13,12 +13,12 @@ transactional id, or nothing of it is appended. As in Apache Kafka, only a clien
 
 from __future__ import annotations
 
-from headrace.broker.broker import Broker
-from headrace.broker.coordinators.admission import require_admitted
-from headrace.broker.coordinators.admission_ahead import Admitted, admit_ahead
-from headrace.broker.recognized.produce import remember
-from headrace.broker.records.acknowledgements import throttled
-from headrace.broker.records.one_batch import (
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.coordinators.admission import require_admitted
+from headrace.node.broker.coordinators.admission_ahead import Admitted, admit_ahead
+from headrace.node.broker.recognized.produce import remember
+from headrace.node.broker.records.acknowledgements import throttled
+from headrace.node.broker.records.one_batch import (
     ALL,
     LOW_ATTRIBUTES_AT,
     append_to,
@@ -26,22 +26,22 @@ from headrace.broker.records.one_batch import (
     refused,
     refused_by,
 )
-from headrace.protocol.acls import Operation
-from headrace.protocol.compression import ZSTD
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import produce as messages
-from headrace.protocol.messages.produce import (
+from headrace.node.replication.replica import PartitionLeader
+from headrace.node.serving.api import Api, Call, ClosesConnection, WaitingRequest
+from headrace.node.serving.rights import TOPIC, TRANSACTIONAL_ID, may, refusal
+from headrace.node.storage.append_rules import RecordsRefused
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.compression import ZSTD
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import produce as messages
+from headrace.wire.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
-from headrace.protocol.primitives import Records
-from headrace.protocol.record_batch import COMPRESSION_MASK, TRANSACTIONAL
-from headrace.replication.replica import PartitionLeader
-from headrace.serving.api import Api, Call, ClosesConnection, WaitingRequest
-from headrace.serving.rights import TOPIC, TRANSACTIONAL_ID, may, refusal
-from headrace.storage.append_rules import RecordsRefused
+from headrace.wire.protocol.primitives import Records
+from headrace.wire.protocol.record_batch import COMPRESSION_MASK, TRANSACTIONAL
 
 NONE = ErrorCode.NONE
 WRITE = Operation.WRITE
@@ -65,7 +65,7 @@ def handle(
     # it has changed anything wherever something else is to be decided: an unknown topic, an
     # internal one, a missing right, a transaction, a partition whose acknowledgement must wait.
     # Then the general path below does all of it and makes the refusal. Its answer is bytes from a
-    # template; tests/unit/broker/test_acknowledgements.py compares them with those of the codec.
+    # template; tests/unit/node/broker/test_acknowledgements.py compares it with the codec's.
     if (
         len(request.topic_data) == 1
         and len(request.topic_data[0].partition_data) == 1

@@ -6,15 +6,15 @@ leaves when it is committed (`share_state_answers.py`). Needs CLUSTER_ACTION on 
 
 from __future__ import annotations
 
-from headrace.broker.broker import Broker
-from headrace.broker.coordinators.share_state_access import READ
-from headrace.broker.coordinators.share_state_answers import answer_state
-from headrace.protocol.messages import read_share_group_state as messages
-from headrace.protocol.messages.read_share_group_state import (
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.coordinators.share_state_access import READ
+from headrace.node.broker.coordinators.share_state_answers import answer_state
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.wire.protocol.messages import read_share_group_state as messages
+from headrace.wire.protocol.messages.read_share_group_state import (
     ReadShareGroupStateRequest,
     ReadShareGroupStateResponse,
 )
-from headrace.serving.api import Api, Call, WaitingRequest
 
 
 def handle(

@@ -7,15 +7,15 @@ cluster.
 
 from __future__ import annotations
 
-from headrace.broker.broker import Broker
-from headrace.broker.coordinators.share_state_access import SUMMARY
-from headrace.broker.coordinators.share_state_answers import answer_state
-from headrace.protocol.messages import read_share_group_state_summary as messages
-from headrace.protocol.messages.read_share_group_state_summary import (
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.coordinators.share_state_access import SUMMARY
+from headrace.node.broker.coordinators.share_state_answers import answer_state
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.wire.protocol.messages import read_share_group_state_summary as messages
+from headrace.wire.protocol.messages.read_share_group_state_summary import (
     ReadShareGroupStateSummaryRequest,
     ReadShareGroupStateSummaryResponse,
 )
-from headrace.serving.api import Api, Call, WaitingRequest
 
 
 def handle(

@@ -7,20 +7,20 @@ ILLEGAL_SASL_STATE; the state is in `serving/authentication`.
 
 from __future__ import annotations
 
-from headrace.broker.broker import Broker
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import sasl_authenticate as messages
-from headrace.protocol.messages.sasl_authenticate import (
+from headrace.node.broker.broker import Broker
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import sasl_authenticate as messages
+from headrace.wire.protocol.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
 )
-from headrace.serving.api import Api, Call, WaitingRequest
 
 
 def handle(
     broker: Broker, request: SaslAuthenticateRequest, call: Call
 ) -> SaslAuthenticateResponse | WaitingRequest:
-    from headrace.serving.authentication.exchange import LoginFailed  # a node without logins
+    from headrace.node.serving.authentication.exchange import LoginFailed  # a node without logins
 
     session = call.session
     login = session.login

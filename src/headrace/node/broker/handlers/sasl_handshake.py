@@ -7,11 +7,14 @@ due the answer is ILLEGAL_SASL_STATE, as Apache Kafka's; the state is in `servin
 
 from __future__ import annotations
 
-from headrace.broker.broker import Broker
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import sasl_handshake as messages
-from headrace.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from headrace.serving.api import Api, Call, WaitingRequest
+from headrace.node.broker.broker import Broker
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import sasl_handshake as messages
+from headrace.wire.protocol.messages.sasl_handshake import (
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 
 
 def handle(

@@ -8,14 +8,15 @@ on the group and on each topic.
 
 from __future__ import annotations
 
-from headrace.broker.broker import Broker
-from headrace.broker.share.acknowledgements import FIRST_VERSION_WITH_RENEW, Acknowledging
-from headrace.broker.share.member import require_member, wait_deadline_ms
-from headrace.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH
-from headrace.broker.share.told_leaders import ToldLeaders
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import share_acknowledge as messages
-from headrace.protocol.messages.share_acknowledge import (
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.share.acknowledgements import FIRST_VERSION_WITH_RENEW, Acknowledging
+from headrace.node.broker.share.member import require_member, wait_deadline_ms
+from headrace.node.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH
+from headrace.node.broker.share.told_leaders import ToldLeaders
+from headrace.node.serving.api import Api, Call, WaitingRequest, require_few_partitions
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import share_acknowledge as messages
+from headrace.wire.protocol.messages.share_acknowledge import (
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionData,
@@ -23,7 +24,6 @@ from headrace.protocol.messages.share_acknowledge import (
     ShareAcknowledgeResponse,
     ShareAcknowledgeTopicResponse,
 )
-from headrace.serving.api import Api, Call, WaitingRequest, require_few_partitions
 
 
 def handle(

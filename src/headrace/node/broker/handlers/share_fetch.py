@@ -12,22 +12,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from headrace.broker.broker import Broker
-from headrace.broker.share.acknowledgements import FIRST_VERSION_WITH_RENEW, Acknowledging
-from headrace.broker.share.acquisition import Acquired, Wish, acquire
-from headrace.broker.share.led_partitions import LedSharePartition
-from headrace.broker.share.member import require_member, wait_deadline_ms
-from headrace.broker.share.sessions import (
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.share.acknowledgements import FIRST_VERSION_WITH_RENEW, Acknowledging
+from headrace.node.broker.share.acquisition import Acquired, Wish, acquire
+from headrace.node.broker.share.led_partitions import LedSharePartition
+from headrace.node.broker.share.member import require_member, wait_deadline_ms
+from headrace.node.broker.share.sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     ShareSession,
     TopicPartition,
 )
-from headrace.broker.share.told_leaders import ToldLeaders
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import share_fetch as messages
-from headrace.protocol.messages.share_fetch import (
+from headrace.node.broker.share.told_leaders import ToldLeaders
+from headrace.node.serving.api import Api, Call, Peer, WaitingRequest, require_few_partitions
+from headrace.node.serving.rights import TOPIC
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import share_fetch as messages
+from headrace.wire.protocol.messages.share_fetch import (
     AcquiredRecords,
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -36,8 +38,6 @@ from headrace.protocol.messages.share_fetch import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
-from headrace.serving.api import Api, Call, Peer, WaitingRequest, require_few_partitions
-from headrace.serving.rights import TOPIC
 
 RECORD_LIMIT = 1  # the share.acquire.mode that never gives more than max_records
 NO_RECORDS = b""

@@ -6,18 +6,18 @@ and DESCRIBE on each topic that is named.
 
 from __future__ import annotations
 
-from headrace.broker.broker import Broker
-from headrace.broker.coordinators.groups import ask_group
-from headrace.coordination.group.machine import GroupMachine
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import share_group_heartbeat as messages
-from headrace.protocol.messages.share_group_heartbeat import (
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.coordinators.groups import ask_group
+from headrace.node.coordination.group.machine import GroupMachine
+from headrace.node.serving.api import Api, Call, WaitingRequest, require_few
+from headrace.node.serving.rights import GROUP, TOPIC, require
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import share_group_heartbeat as messages
+from headrace.wire.protocol.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
-from headrace.serving.api import Api, Call, WaitingRequest, require_few
-from headrace.serving.rights import GROUP, TOPIC, require
 
 
 def handle(

@@ -6,13 +6,13 @@ v1 throttle time. v3 static members. v4 flexible. v5 protocol type and name (KIP
 
 from __future__ import annotations
 
-from headrace.broker.broker import Broker
-from headrace.broker.coordinators.groups import ask_group
-from headrace.coordination.group.machine import GroupMachine
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import sync_group as messages
-from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from headrace.serving.api import Api, Call, WaitingRequest
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.coordinators.groups import ask_group
+from headrace.node.coordination.group.machine import GroupMachine
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import sync_group as messages
+from headrace.wire.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 FIRST_VERSION_WITH_PROTOCOL = 5
 

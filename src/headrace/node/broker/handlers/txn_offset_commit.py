@@ -11,26 +11,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.broker.broker import Broker
-from headrace.broker.coordinators.admission import admit_offsets
-from headrace.broker.coordinators.groups import require_group_id
-from headrace.coordination.group.offset_rules import Commit
-from headrace.coordination.group.offsets import NO_EXPIRY
-from headrace.coordination.group.transactional_offsets import commit_in_transaction
-from headrace.coordination.transaction.machine import Producer
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import txn_offset_commit as messages
-from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
-from headrace.protocol.messages.txn_offset_commit import (
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.coordinators.admission import admit_offsets
+from headrace.node.broker.coordinators.groups import require_group_id
+from headrace.node.coordination.group.offset_rules import Commit
+from headrace.node.coordination.group.offsets import NO_EXPIRY
+from headrace.node.coordination.group.transactional_offsets import commit_in_transaction
+from headrace.node.coordination.transaction.machine import Producer
+from headrace.node.serving.api import Api, Call, WaitingRequest, require_few_partitions
+from headrace.node.serving.chain import chain, or_refused
+from headrace.node.serving.rights import GROUP, TOPIC, TRANSACTIONAL_ID, may, require
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import txn_offset_commit as messages
+from headrace.wire.protocol.messages.offset_commit_value import OffsetCommitValue
+from headrace.wire.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from headrace.serving.api import Api, Call, WaitingRequest, require_few_partitions
-from headrace.serving.chain import chain, or_refused
-from headrace.serving.rights import GROUP, TOPIC, TRANSACTIONAL_ID, may, require
 
 
 def handle(

@@ -6,15 +6,15 @@ v1 how many records behind the start offset are done. The answer leaves when it 
 
 from __future__ import annotations
 
-from headrace.broker.broker import Broker
-from headrace.broker.coordinators.share_state_access import WRITE
-from headrace.broker.coordinators.share_state_answers import answer_state
-from headrace.protocol.messages import write_share_group_state as messages
-from headrace.protocol.messages.write_share_group_state import (
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.coordinators.share_state_access import WRITE
+from headrace.node.broker.coordinators.share_state_answers import answer_state
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.wire.protocol.messages import write_share_group_state as messages
+from headrace.wire.protocol.messages.write_share_group_state import (
     WriteShareGroupStateRequest,
     WriteShareGroupStateResponse,
 )
-from headrace.serving.api import Api, Call, WaitingRequest
 
 
 def handle(

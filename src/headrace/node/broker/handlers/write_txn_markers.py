@@ -12,13 +12,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.broker.broker import Broker
-from headrace.coordination.transaction.machine import Producer
-from headrace.coordination.transaction.transaction import BUMPS_EPOCH
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import write_txn_markers as messages
-from headrace.protocol.messages.write_txn_markers import (
+from headrace.node.broker.broker import Broker
+from headrace.node.coordination.transaction.machine import Producer
+from headrace.node.coordination.transaction.transaction import BUMPS_EPOCH
+from headrace.node.replication.replica import PartitionLeader
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.node.serving.rights import may_on_cluster
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import write_txn_markers as messages
+from headrace.wire.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -26,10 +29,7 @@ from headrace.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from headrace.protocol.steps import Steps, in_steps
-from headrace.replication.replica import PartitionLeader
-from headrace.serving.api import Api, Call, WaitingRequest
-from headrace.serving.rights import may_on_cluster
+from headrace.wire.protocol.steps import Steps, in_steps
 
 Codes = dict[tuple[int, str, int], ErrorCode]  # by producer, topic and partition
 

@@ -28,8 +28,8 @@ Why an answer equals that of the general path:
    batch that its partition refuses is an exception: `append_to` refuses it for both paths.
 4. Dispatch measures quotas around both paths.
 
-`tests/unit/broker/test_recognized_equals_general.py` sends the same frames both ways, with changes
-in between, for each row of `RECOGNIZED`.
+`tests/unit/node/broker/test_recognized_equals_general.py` sends the same frames both ways, with
+changes in between, for each row of `RECOGNIZED`.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.broker.recognized import offset_commit, produce
-from headrace.protocol.messages import offset_commit as offset_commit_messages
-from headrace.protocol.messages import produce as produce_messages
-from headrace.serving.api import Recognize
+from headrace.node.broker.recognized import offset_commit, produce
+from headrace.node.serving.api import Recognize
+from headrace.wire.protocol.messages import offset_commit as offset_commit_messages
+from headrace.wire.protocol.messages import produce as produce_messages
 
 
 @dataclass(slots=True, frozen=True)
 class Recognition:
     """One row: which requests, and who answers them."""
 
-    messages: Any  # the generated module of headrace.protocol.messages
+    messages: Any  # the generated module of headrace.wire.protocol.messages
     first_version: int  # the older layouts are not known
     answer: Recognize
 

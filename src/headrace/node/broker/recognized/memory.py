@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Any, Generic, TypeVar
 
-from headrace.broker.records.one_batch import Found
-from headrace.metadata.image import TopicImage
-from headrace.protocol.messages.offset_commit import OffsetCommitRequest
-from headrace.serving.api import Peer
+from headrace.node.broker.records.one_batch import Found
+from headrace.node.metadata.image import TopicImage
+from headrace.node.serving.api import Peer
+from headrace.wire.protocol.messages.offset_commit import OffsetCommitRequest
 
 HEAD_AT = 8  # in a frame: behind API, version and correlation id
 CLIENT_ID_AT = 10

@@ -12,26 +12,26 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any
 
-from headrace.broker.broker import Broker
-from headrace.broker.recognized.memory import HEAD_AT, Memory, memory_of, plain_bytes
-from headrace.coordination.group import offset_rules
-from headrace.coordination.group.offsets import NO_EXPIRY
 from headrace.environment import Now
-from headrace.metadata.image import TopicImage
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import offset_commit as messages
-from headrace.protocol.messages.offset_commit import (
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.recognized.memory import HEAD_AT, Memory, memory_of, plain_bytes
+from headrace.node.coordination.group import offset_rules
+from headrace.node.coordination.group.offsets import NO_EXPIRY
+from headrace.node.metadata.image import TopicImage
+from headrace.node.serving.api import Call, Peer, WaitingRequest
+from headrace.node.serving.authorization import Authorizer
+from headrace.node.serving.chain import or_refused
+from headrace.node.serving.rights import GROUP, TOPIC
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import offset_commit as messages
+from headrace.wire.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
-from headrace.serving.api import Call, Peer, WaitingRequest
-from headrace.serving.authorization import Authorizer
-from headrace.serving.chain import or_refused
-from headrace.serving.rights import GROUP, TOPIC
+from headrace.wire.protocol.messages.offset_commit_value import OffsetCommitValue
 
 FIRST_VERSION = 8
 FROM_END = 16  # of the frame to the offset

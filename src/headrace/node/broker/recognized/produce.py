@@ -9,20 +9,20 @@ of tags after the records are empty. The topic and the right to write are looked
 
 from __future__ import annotations
 
-from headrace.broker.broker import Broker
-from headrace.broker.recognized.memory import HEAD_AT, Memory, memory_of, plain_bytes
-from headrace.broker.records.one_batch import Found, append_to, may_write
 from headrace.environment import Now
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.messages import produce as messages
-from headrace.protocol.messages.produce import (
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.recognized.memory import HEAD_AT, Memory, memory_of, plain_bytes
+from headrace.node.broker.records.one_batch import Found, append_to, may_write
+from headrace.node.serving.api import Call, Peer
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.messages import produce as messages
+from headrace.wire.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from headrace.protocol.primitives import BROKEN, more_uvarint, uvarint
-from headrace.serving.api import Call, Peer
+from headrace.wire.protocol.primitives import BROKEN, more_uvarint, uvarint
 
 FIRST_VERSION = 9
 TAGS = b"\0\0\0"  # of the partition, of the topic and of the request

@@ -11,8 +11,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any
 
-from headrace.broker.replicas.topics import Topic
-from headrace.protocol.messages.produce import (
+from headrace.node.broker.replicas.topics import Topic
+from headrace.wire.protocol.messages.produce import (
     ENCODE_RESPONSE,
     FLEXIBLE_FROM,
     PartitionProduceResponse,

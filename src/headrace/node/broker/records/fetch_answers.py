@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headrace.broker.records.fetch_sessions import Entry
 from headrace.environment import FileSlice
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.fetch import (
+from headrace.node.broker.records.fetch_sessions import Entry
+from headrace.node.replication.replica import PartitionLeader
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
@@ -15,7 +16,6 @@ from headrace.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from headrace.replication.replica import PartitionLeader
 
 NO_RECORDS = b""
 # Apache's answers to these have an empty list of aborted transactions, to all others null.

@@ -19,8 +19,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.replication.replica import PartitionLeader
+from headrace.node.replication.replica import PartitionLeader
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0

@@ -11,16 +11,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.broker.replicas.topics import Topic
-from headrace.protocol.errors import ErrorCode, MalformedMessage
-from headrace.protocol.messages.produce import (
+from headrace.node.broker.replicas.topics import Topic
+from headrace.node.serving.session import Piece, Session
+from headrace.wire.protocol.errors import ErrorCode, MalformedMessage
+from headrace.wire.protocol.messages.produce import (
     DECODE_RESPONSE,
     ENCODE_RESPONSE,
     FLEXIBLE_FROM,
     PartitionProduceResponse,
     ProduceResponse,
 )
-from headrace.serving.session import Piece, Session
 
 FIRST_VERSION_WITH_IDS = 13
 # One version of each layout.

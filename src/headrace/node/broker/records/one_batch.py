@@ -6,24 +6,24 @@ recognized (`recognized/produce.py`).
 
 from __future__ import annotations
 
-from headrace.broker.broker import Broker
-from headrace.broker.records.acknowledgements import acknowledgement
-from headrace.broker.replicas.topics import Topic
 from headrace.environment import Now
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import KafkaError
-from headrace.protocol.messages.produce import (
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.records.acknowledgements import acknowledgement
+from headrace.node.broker.replicas.topics import Topic
+from headrace.node.replication.replica import PartitionLeader
+from headrace.node.serving.api import Peer
+from headrace.node.serving.authorization import Authorizer
+from headrace.node.serving.rights import TOPIC
+from headrace.node.storage.append_rules import RecordsRefused
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import KafkaError
+from headrace.wire.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceResponse,
     ProduceResponse,
     TopicProduceResponse,
 )
-from headrace.protocol.record_batch import ATTRIBUTES_AT, TRANSACTIONAL
-from headrace.replication.replica import PartitionLeader
-from headrace.serving.api import Peer
-from headrace.serving.authorization import Authorizer
-from headrace.serving.rights import TOPIC
-from headrace.storage.append_rules import RecordsRefused
+from headrace.wire.protocol.record_batch import ATTRIBUTES_AT, TRANSACTIONAL
 
 ALL = -1  # acks
 WRITE = Operation.WRITE

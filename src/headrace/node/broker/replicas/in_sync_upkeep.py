@@ -14,13 +14,13 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from headrace.environment import Now
-from headrace.metadata.image import MetadataImage
-from headrace.protocol.messages.alter_partition import AlterPartitionResponse
-from headrace.replication.leadership_handover import give_up_if_unfit
-from headrace.replication.replica import PartitionReplica
+from headrace.node.metadata.image import MetadataImage
+from headrace.node.replication.leadership_handover import give_up_if_unfit
+from headrace.node.replication.replica import PartitionReplica
+from headrace.wire.protocol.messages.alter_partition import AlterPartitionResponse
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.node.broker.broker import Broker
 
 
 # Replicas in one tick, 3 us each: the others wait for the next tick.

@@ -18,16 +18,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from headrace.broker.replicas.partitions import Partitions
-from headrace.broker.replicas.topics import Topics
 from headrace.environment import Disk, Now
-from headrace.protocol.errors import KafkaError
-from headrace.replication.replica import PartitionLeader
-from headrace.storage import checkpoints
-from headrace.storage.checkpoints import MalformedCheckpoint, Partition
-from headrace.storage.compaction.compaction import CleanedGroup, CleaningJob, job_for
-from headrace.storage.compaction.compaction_plan import Cleanable, measure
-from headrace.storage.segments.segment import Segment
+from headrace.node.broker.replicas.partitions import Partitions
+from headrace.node.broker.replicas.topics import Topics
+from headrace.node.replication.replica import PartitionLeader
+from headrace.node.storage import checkpoints
+from headrace.node.storage.checkpoints import MalformedCheckpoint, Partition
+from headrace.node.storage.compaction.compaction import CleanedGroup, CleaningJob, job_for
+from headrace.node.storage.compaction.compaction_plan import Cleanable, measure
+from headrace.node.storage.segments.segment import Segment
+from headrace.wire.protocol.errors import KafkaError
 
 log = logging.getLogger(__name__)
 

@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
-from headrace.broker.replicas.topics import Topics
 from headrace.environment import Disk, Now
-from headrace.replication.replica import PartitionReplica
-from headrace.storage.recovery.damage import save_ranges
-from headrace.storage.recovery.scrub import ClosedSegment
-from headrace.storage.segments.batch_scan import DamagedRange
-from headrace.storage.segments.segment import Segment
+from headrace.node.broker.replicas.topics import Topics
+from headrace.node.replication.replica import PartitionReplica
+from headrace.node.storage.recovery.damage import save_ranges
+from headrace.node.storage.recovery.scrub import ClosedSegment
+from headrace.node.storage.segments.batch_scan import DamagedRange
+from headrace.node.storage.segments.segment import Segment
 
 log = logging.getLogger(__name__)
 

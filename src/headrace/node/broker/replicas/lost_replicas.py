@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from headrace.broker.broker import Broker
-from headrace.broker.records.lost_acknowledgements import Lost
-from headrace.storage.checkpoints import Partition
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.records.lost_acknowledgements import Lost
+from headrace.node.storage.checkpoints import Partition
 
 
 def logs_were_cut_back(broker: Broker, logs: Sequence[Any], why: str) -> list[Lost]:

@@ -15,23 +15,28 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import Any
 
-from headrace.broker.folders.data_folders import DataFolders
-from headrace.broker.folders.folder_survey import FolderSurvey, lost_directories, survey, take_new
-from headrace.broker.folders.identity import Identity
-from headrace.broker.folders.stray_folders import mark_strays, remove_old_strays, say_loudly
 from headrace.environment import Disk, Now
-from headrace.metadata import configs
-from headrace.metadata.image import UNASSIGNED_DIRECTORY, MetadataImage, TopicImage
-from headrace.protocol import uuids
-from headrace.storage import checkpoints
-from headrace.storage.checkpoints import Partition
-from headrace.storage.durability.flush import Together, one_by_one, write_and_flush_again
-from headrace.storage.durability.folder_failures import FolderFailures
-from headrace.storage.durability.open_files import OpenFiles, is_shortage
-from headrace.storage.durability.unwritten import Unwritten
-from headrace.storage.log_folder import LogFolder
-from headrace.storage.log_settings import LogSettings
-from headrace.storage.partition_log import PartitionLog
+from headrace.node.broker.folders.data_folders import DataFolders
+from headrace.node.broker.folders.folder_survey import (
+    FolderSurvey,
+    lost_directories,
+    survey,
+    take_new,
+)
+from headrace.node.broker.folders.identity import Identity
+from headrace.node.broker.folders.stray_folders import mark_strays, remove_old_strays, say_loudly
+from headrace.node.metadata import configs
+from headrace.node.metadata.image import UNASSIGNED_DIRECTORY, MetadataImage, TopicImage
+from headrace.node.storage import checkpoints
+from headrace.node.storage.checkpoints import Partition
+from headrace.node.storage.durability.flush import Together, one_by_one, write_and_flush_again
+from headrace.node.storage.durability.folder_failures import FolderFailures
+from headrace.node.storage.durability.open_files import OpenFiles, is_shortage
+from headrace.node.storage.durability.unwritten import Unwritten
+from headrace.node.storage.log_folder import LogFolder
+from headrace.node.storage.log_settings import LogSettings
+from headrace.node.storage.partition_log import PartitionLog
+from headrace.wire.protocol import uuids
 
 log = logging.getLogger(__name__)
 

@@ -16,18 +16,18 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.replicas.replication_quotas import ReplicationQuotas
 from headrace.environment import Address, Peers
-from headrace.metadata.image import NO_LEADER
-from headrace.protocol.messages import fetch, list_offsets
-from headrace.protocol.messages.fetch import FetchRequest, FetchResponse
-from headrace.protocol.messages.list_offsets import ListOffsetsResponse
-from headrace.replication.replica import PartitionReplica
-from headrace.replication.replica_fetcher import ReplicaFetcher
-from headrace.serving.slices import Lane
+from headrace.node.broker.replicas.replication_quotas import ReplicationQuotas
+from headrace.node.metadata.image import NO_LEADER
+from headrace.node.replication.replica import PartitionReplica
+from headrace.node.replication.replica_fetcher import ReplicaFetcher
+from headrace.node.serving.slices import Lane
+from headrace.wire.protocol.messages import fetch, list_offsets
+from headrace.wire.protocol.messages.fetch import FetchRequest, FetchResponse
+from headrace.wire.protocol.messages.list_offsets import ListOffsetsResponse
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.node.broker.broker import Broker
 
 log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.metadata.config_definitions.definition import LONG_MAX
-from headrace.metadata.configs import ALL_BROKERS, Configs, ResourceType
-from headrace.serving.rates import Rate
+from headrace.node.metadata.config_definitions.definition import LONG_MAX
+from headrace.node.metadata.configs import ALL_BROKERS, Configs, ResourceType
+from headrace.node.serving.rates import Rate
 
 EVERY_PARTITION = "*"
 _NOTHING: Mapping[str, str] = {}

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.environment import Disk
-from headrace.storage.durability.flush import FileByPath
-from headrace.storage.durability.folder_failures import FolderFailures
-from headrace.storage.partition_log import PartitionLog
+from headrace.node.storage.durability.flush import FileByPath
+from headrace.node.storage.durability.folder_failures import FolderFailures
+from headrace.node.storage.partition_log import PartitionLog
 
 log = logging.getLogger(__name__)
 

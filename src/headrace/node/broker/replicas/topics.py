@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.metadata.topic_names import INTERNAL_TOPICS
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.replication.replica import PartitionLeader, PartitionReplica
+from headrace.node.metadata.topic_names import INTERNAL_TOPICS
+from headrace.node.replication.replica import PartitionLeader, PartitionReplica
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 NONE: frozenset[int] = frozenset()
 

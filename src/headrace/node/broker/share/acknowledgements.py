@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from headrace.broker.broker import Broker
-from headrace.broker.share.sessions import TopicPartition
-from headrace.coordination.share.share_partition import Acknowledgement, AcknowledgeType
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.serving.api import Call, WaitingRequest
-from headrace.serving.rights import TOPIC, may
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.share.sessions import TopicPartition
+from headrace.node.coordination.share.share_partition import Acknowledgement, AcknowledgeType
+from headrace.node.serving.api import Call, WaitingRequest
+from headrace.node.serving.rights import TOPIC, may
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 FIRST_VERSION_WITH_RENEW = 2
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from headrace.coordination.share.share_partition import AcquiredRange, LogBatch, SharePartition
 from headrace.environment import FileSlice
-from headrace.protocol.record_batch import BatchHeader
-from headrace.replication.replica import PartitionLeader
-from headrace.storage.segments.batch_headers import walk_headers
+from headrace.node.coordination.share.share_partition import AcquiredRange, LogBatch, SharePartition
+from headrace.node.replication.replica import PartitionLeader
+from headrace.node.storage.segments.batch_headers import walk_headers
+from headrace.wire.protocol.record_batch import BatchHeader
 
 # Batches that one read looks at: 5,000 headers take the loop 10 ms.
 MOST_BATCHES = 5_000

@@ -17,24 +17,24 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from headrace.broker.replicas.topics import Topics
-from headrace.broker.share.sessions import ShareSession, ShareSessions
-from headrace.coordination.deadlines import Deadlines
-from headrace.coordination.share.runs import DeliveryState
-from headrace.coordination.share.share_partition import (
+from headrace.environment import Now
+from headrace.node.broker.replicas.topics import Topics
+from headrace.node.broker.share.sessions import ShareSession, ShareSessions
+from headrace.node.coordination.deadlines import Deadlines
+from headrace.node.coordination.share.runs import DeliveryState
+from headrace.node.coordination.share.share_partition import (
     Acknowledgement,
     ShareLimits,
     SharePartition,
     StateBatch,
     StateUpdate,
 )
-from headrace.coordination.share.state_key import SharePartitionKey
-from headrace.environment import Now
-from headrace.protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from headrace.protocol.messages import read_share_group_state, write_share_group_state
-from headrace.replication.replica import PartitionLeader
-from headrace.serving.api import WaitingRequest
-from headrace.serving.purgatory import Purgatory
+from headrace.node.coordination.share.state_key import SharePartitionKey
+from headrace.node.replication.replica import PartitionLeader
+from headrace.node.serving.api import WaitingRequest
+from headrace.node.serving.purgatory import Purgatory
+from headrace.wire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from headrace.wire.protocol.messages import read_share_group_state, write_share_group_state
 
 log = logging.getLogger(__name__)
 

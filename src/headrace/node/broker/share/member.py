@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from headrace.broker.broker import Broker
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.serving.api import Call
-from headrace.serving.rights import GROUP, require
+from headrace.node.broker.broker import Broker
+from headrace.node.serving.api import Call
+from headrace.node.serving.rights import GROUP, require
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 LONGEST_MEMBER_ID = 36  # as Apache Kafka 4.3: clients make a UUID up
 # The share coordinator is asked for `request.timeout.ms`; its last refusal comes a look later.

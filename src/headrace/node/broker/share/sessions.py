@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.serving.api import Peer
+from headrace.node.serving.api import Peer
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from headrace.broker.broker import Broker
-from headrace.broker.cluster.brokers_at_hand import endpoint_of
-from headrace.broker.share.sessions import TopicPartition
-from headrace.protocol.errors import ErrorCode
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.cluster.brokers_at_hand import endpoint_of
+from headrace.node.broker.share.sessions import TopicPartition
+from headrace.wire.protocol.errors import ErrorCode
 
 NAMED_FOR = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 

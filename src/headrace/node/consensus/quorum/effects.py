@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.consensus.quorum.messages import Request, Response
-from headrace.consensus.voters import VoterEndpoint
+from headrace.node.consensus.quorum.messages import Request, Response
+from headrace.node.consensus.voters import VoterEndpoint
 
 
 @dataclass(slots=True)

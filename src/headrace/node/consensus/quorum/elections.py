@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.consensus.quorum.effects import Elected
-from headrace.consensus.quorum.messages import (
+from headrace.environment import Now
+from headrace.node.consensus.quorum.effects import Elected
+from headrace.node.consensus.quorum.messages import (
     NOBODY,
     OffsetAndEpoch,
     ReplicaKey,
     VoteRequest,
     VoteResponse,
 )
-from headrace.consensus.quorum.quorum_log import Election
-from headrace.consensus.quorum.roles import (
+from headrace.node.consensus.quorum.quorum_log import Election
+from headrace.node.consensus.quorum.roles import (
     Candidate,
     Follower,
     Leader,
@@ -26,15 +27,14 @@ from headrace.consensus.quorum.roles import (
     Unattached,
     Votes,
 )
-from headrace.consensus.quorum.vote_rules import grants, is_malformed
-from headrace.consensus.quorum.voter_history import key_of
-from headrace.consensus.voters import VoterEndpoint
-from headrace.environment import Now
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.storage.durability.open_files import is_full
+from headrace.node.consensus.quorum.vote_rules import grants, is_malformed
+from headrace.node.consensus.quorum.voter_history import key_of
+from headrace.node.consensus.voters import VoterEndpoint
+from headrace.node.storage.durability.open_files import is_full
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from headrace.consensus.quorum.machine import Quorum
+    from headrace.node.consensus.quorum.machine import Quorum
 
 
 class Elections:

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.consensus.batches import batches_in, whole_batches
-from headrace.consensus.quorum.effects import Committed, Flush, SnapshotInstalled, Truncated
-from headrace.consensus.quorum.log_matching import truncation_point
-from headrace.consensus.quorum.messages import (
+from headrace.environment import Now
+from headrace.node.consensus.batches import batches_in, whole_batches
+from headrace.node.consensus.quorum.effects import Committed, Flush, SnapshotInstalled, Truncated
+from headrace.node.consensus.quorum.log_matching import truncation_point
+from headrace.node.consensus.quorum.messages import (
     NOBODY,
     AddVoterRequest,
     FetchRequest,
@@ -20,15 +21,14 @@ from headrace.consensus.quorum.messages import (
     Request,
     UpdateVoterRequest,
 )
-from headrace.consensus.quorum.roles import Download, Follower
-from headrace.consensus.quorum.voter_history import find, key_of
-from headrace.consensus.snapshots import SnapshotId
-from headrace.consensus.voters import Voter, VoterEndpoint
-from headrace.environment import Now
-from headrace.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from headrace.node.consensus.quorum.roles import Download, Follower
+from headrace.node.consensus.quorum.voter_history import find, key_of
+from headrace.node.consensus.snapshots import SnapshotId
+from headrace.node.consensus.voters import Voter, VoterEndpoint
+from headrace.wire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 
 if TYPE_CHECKING:
-    from headrace.consensus.quorum.machine import Quorum
+    from headrace.node.consensus.quorum.machine import Quorum
 
 SNAPSHOT_PIECE_BYTES = 1 << 20
 

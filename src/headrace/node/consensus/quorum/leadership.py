@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.consensus.batches import batches_in, control_batch
-from headrace.consensus.quorum.effects import Committed, Flush
-from headrace.consensus.quorum.log_matching import diverges
-from headrace.consensus.quorum.messages import (
+from headrace.environment import Now
+from headrace.node.consensus.batches import batches_in, control_batch
+from headrace.node.consensus.quorum.effects import Committed, Flush
+from headrace.node.consensus.quorum.log_matching import diverges
+from headrace.node.consensus.quorum.messages import (
     BeginEpochRequest,
     EndEpochRequest,
     FetchRequest,
@@ -17,16 +18,15 @@ from headrace.consensus.quorum.messages import (
     OffsetAndEpoch,
     ReplicaKey,
 )
-from headrace.consensus.quorum.quorum_log import Election
-from headrace.consensus.quorum.roles import Leader, ReplicaProgress, Resigned, WaitingFetch
-from headrace.consensus.quorum.voter_history import BEFORE_THE_LOG, find, key_of
-from headrace.consensus.snapshots import SnapshotId
-from headrace.consensus.voters import Voter, kraft_version_record, leader_change, voters_record
-from headrace.environment import Now
-from headrace.protocol.errors import ErrorCode
+from headrace.node.consensus.quorum.quorum_log import Election
+from headrace.node.consensus.quorum.roles import Leader, ReplicaProgress, Resigned, WaitingFetch
+from headrace.node.consensus.quorum.voter_history import BEFORE_THE_LOG, find, key_of
+from headrace.node.consensus.snapshots import SnapshotId
+from headrace.node.consensus.voters import Voter, kraft_version_record, leader_change, voters_record
+from headrace.wire.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from headrace.consensus.quorum.machine import Quorum
+    from headrace.node.consensus.quorum.machine import Quorum
 
 # As much as Apache's raft client asks for in one fetch.
 FETCH_BYTES = 8 << 20

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from headrace.consensus.quorum.messages import OffsetAndEpoch
-from headrace.consensus.snapshots import SnapshotId
+from headrace.node.consensus.quorum.messages import OffsetAndEpoch
+from headrace.node.consensus.snapshots import SnapshotId
 
 # Formatting wrote it. It is not replicated: the first leader repeats its content in the log.
 FORMATTED = SnapshotId(0, 0)

@@ -25,16 +25,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from headrace.consensus.quorum.believable_epochs import (
+from headrace.environment import Now
+from headrace.node.consensus.quorum.believable_epochs import (
     FORGOTTEN_EPOCHS,
     LAST_EPOCH,
     is_believable,
 )
-from headrace.consensus.quorum.effects import Deposed, Effect, Flush, Reply, Send
-from headrace.consensus.quorum.elections import Elections
-from headrace.consensus.quorum.fetcher import Fetcher
-from headrace.consensus.quorum.leadership import Leadership
-from headrace.consensus.quorum.messages import (
+from headrace.node.consensus.quorum.effects import Deposed, Effect, Flush, Reply, Send
+from headrace.node.consensus.quorum.elections import Elections
+from headrace.node.consensus.quorum.fetcher import Fetcher
+from headrace.node.consensus.quorum.leadership import Leadership
+from headrace.node.consensus.quorum.messages import (
     NOBODY,
     AddVoterRequest,
     BeginEpochRequest,
@@ -53,10 +54,10 @@ from headrace.consensus.quorum.messages import (
     VoteRequest,
     VoteResponse,
 )
-from headrace.consensus.quorum.noted_election import NotedElection
-from headrace.consensus.quorum.quorum_log import Election, QuorumLog, StateFile
-from headrace.consensus.quorum.requests_in_flight import RequestsInFlight
-from headrace.consensus.quorum.roles import (
+from headrace.node.consensus.quorum.noted_election import NotedElection
+from headrace.node.consensus.quorum.quorum_log import Election, QuorumLog, StateFile
+from headrace.node.consensus.quorum.requests_in_flight import RequestsInFlight
+from headrace.node.consensus.quorum.roles import (
     NEXT_ROLES,
     Candidate,
     Follower,
@@ -66,11 +67,10 @@ from headrace.consensus.quorum.roles import (
     Role,
     Unattached,
 )
-from headrace.consensus.quorum.voter_changes import VoterChanges
-from headrace.consensus.quorum.voter_history import VoterHistory, find
-from headrace.consensus.voters import KRAFT_VERSIONS, Voter, VoterEndpoint
-from headrace.environment import Now
-from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.node.consensus.quorum.voter_changes import VoterChanges
+from headrace.node.consensus.quorum.voter_history import VoterHistory, find
+from headrace.node.consensus.voters import KRAFT_VERSIONS, Voter, VoterEndpoint
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 R = TypeVar("R", bound=Response)
 

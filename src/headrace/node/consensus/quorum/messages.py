@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from headrace.consensus.snapshots import SnapshotId
-from headrace.consensus.voters import Voter, VoterEndpoint
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.primitives import ZERO_ID
+from headrace.node.consensus.snapshots import SnapshotId
+from headrace.node.consensus.voters import Voter, VoterEndpoint
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.primitives import ZERO_ID
 
 NOBODY = -1  # no leader, no candidate, nothing known
 

@@ -7,8 +7,8 @@ epoch need a voter that votes twice, and a vote that cannot be written is not gi
 
 from __future__ import annotations
 
-from headrace.consensus.quorum.quorum_log import Election, StateFile
-from headrace.storage.durability.open_files import is_full
+from headrace.node.consensus.quorum.quorum_log import Election, StateFile
+from headrace.node.storage.durability.open_files import is_full
 
 
 class NotedElection:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from headrace.consensus.quorum.log_matching import Matching
-from headrace.consensus.quorum.messages import NOBODY, ReplicaKey
-from headrace.consensus.snapshots import Snapshot, SnapshotId
+from headrace.node.consensus.quorum.log_matching import Matching
+from headrace.node.consensus.quorum.messages import NOBODY, ReplicaKey
+from headrace.node.consensus.snapshots import Snapshot, SnapshotId
 
 
 class QuorumLog(Matching, Protocol):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.consensus.quorum.machine import Quorum
-from headrace.consensus.quorum.messages import NOBODY, ReplicaKey
-from headrace.consensus.quorum.roles import Leader, ReplicaProgress
-from headrace.consensus.quorum.voter_history import key_of
-from headrace.consensus.voters import VoterEndpoint
 from headrace.environment import Now
+from headrace.node.consensus.quorum.machine import Quorum
+from headrace.node.consensus.quorum.messages import NOBODY, ReplicaKey
+from headrace.node.consensus.quorum.roles import Leader, ReplicaProgress
+from headrace.node.consensus.quorum.voter_history import key_of
+from headrace.node.consensus.voters import VoterEndpoint
 
 # An observer that has not fetched for so long is not named any more, as at Apache's leader.
 OBSERVER_SESSION_MS = 300_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.consensus.quorum.messages import Request
+from headrace.node.consensus.quorum.messages import Request
 
 
 @dataclass(slots=True)

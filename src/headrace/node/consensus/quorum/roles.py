@@ -15,10 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.consensus.quorum.messages import NOBODY, FetchRequest, ReplicaKey
-from headrace.consensus.quorum.voter_history import find, key_of, majority_of
-from headrace.consensus.snapshots import SnapshotId
-from headrace.consensus.voters import Voter, VoterEndpoint
+from headrace.node.consensus.quorum.messages import NOBODY, FetchRequest, ReplicaKey
+from headrace.node.consensus.quorum.voter_history import find, key_of, majority_of
+from headrace.node.consensus.snapshots import SnapshotId
+from headrace.node.consensus.voters import Voter, VoterEndpoint
 
 
 @dataclass(slots=True)

@@ -6,8 +6,8 @@ promises nothing: it only says that the voter knows of no living leader.
 
 from __future__ import annotations
 
-from headrace.consensus.quorum.messages import NOBODY, OffsetAndEpoch, VoteRequest
-from headrace.consensus.quorum.roles import (
+from headrace.node.consensus.quorum.messages import NOBODY, OffsetAndEpoch, VoteRequest
+from headrace.node.consensus.quorum.roles import (
     Candidate,
     Follower,
     Leader,

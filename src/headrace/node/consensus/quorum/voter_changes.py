@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.consensus.quorum.messages import (
+from headrace.environment import Now
+from headrace.node.consensus.quorum.messages import (
     NOBODY,
     AddVoterRequest,
     KRaftVersionsRequest,
@@ -21,15 +22,14 @@ from headrace.consensus.quorum.messages import (
     UpdateVoterRequest,
     VoterChangeResponse,
 )
-from headrace.consensus.quorum.roles import Leader, VoterChange
-from headrace.consensus.quorum.voter_history import find, key_of
-from headrace.consensus.voters import Voter
-from headrace.environment import Now
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.primitives import ZERO_ID
+from headrace.node.consensus.quorum.roles import Leader, VoterChange
+from headrace.node.consensus.quorum.voter_history import find, key_of
+from headrace.node.consensus.voters import Voter
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.primitives import ZERO_ID
 
 if TYPE_CHECKING:
-    from headrace.consensus.quorum.machine import Quorum
+    from headrace.node.consensus.quorum.machine import Quorum
 
 # As Apache's leader: a voter is added only if it fetched within the last hour and caught up.
 RECENT_MS = 3_600_000

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headrace.consensus.batches import Batch
-from headrace.consensus.quorum.messages import ReplicaKey
-from headrace.consensus.snapshots import Snapshot
-from headrace.consensus.voters import Voter, voters_in
-from headrace.protocol.messages.kraft_version_record import KRaftVersionRecord
-from headrace.protocol.messages.voters_record import VotersRecord
+from headrace.node.consensus.batches import Batch
+from headrace.node.consensus.quorum.messages import ReplicaKey
+from headrace.node.consensus.snapshots import Snapshot
+from headrace.node.consensus.voters import Voter, voters_in
+from headrace.wire.protocol.messages.kraft_version_record import KRaftVersionRecord
+from headrace.wire.protocol.messages.voters_record import VotersRecord
 
 BEFORE_THE_LOG = -1
 

@@ -3,7 +3,7 @@
 Forgetting a line fails a test that compares this list with the files beside it.
 """
 
-from headrace.controller.handlers import (
+from headrace.node.controller.handlers import (
     add_raft_voter,
     allocate_producer_ids,
     alter_client_quotas,

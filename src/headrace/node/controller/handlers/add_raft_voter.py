@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.controller.controller import Controller
-from headrace.controller.quorum_requests import ask_quorum
-from headrace.protocol.acls import Operation
-from headrace.protocol.messages import add_raft_voter as messages
-from headrace.protocol.messages.add_raft_voter import AddRaftVoterRequest
-from headrace.serving.api import Api, Call
-from headrace.serving.rights import require_on_cluster
+from headrace.node.controller.controller import Controller
+from headrace.node.controller.quorum_requests import ask_quorum
+from headrace.node.serving.api import Api, Call
+from headrace.node.serving.rights import require_on_cluster
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.messages import add_raft_voter as messages
+from headrace.wire.protocol.messages.add_raft_voter import AddRaftVoterRequest
 
 
 def handle(controller: Controller, request: AddRaftVoterRequest, call: Call) -> Any:

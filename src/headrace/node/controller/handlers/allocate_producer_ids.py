@@ -6,16 +6,16 @@ block is committed, so that no other broker gets it after a crash.
 
 from __future__ import annotations
 
-from headrace.controller.controller import Controller
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import allocate_producer_ids as messages
-from headrace.protocol.messages.allocate_producer_ids import (
+from headrace.node.controller.controller import Controller
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.node.serving.rights import require_on_cluster
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import allocate_producer_ids as messages
+from headrace.wire.protocol.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
 )
-from headrace.serving.api import Api, Call, WaitingRequest
-from headrace.serving.rights import require_on_cluster
 
 
 def handle(

@@ -6,18 +6,18 @@ answer leaves. Needs ALTER_CONFIGS on the cluster. v1 flexible.
 
 from __future__ import annotations
 
-from headrace.controller.controller import Controller
-from headrace.controller.quotas import alter_client_quotas
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import alter_client_quotas as messages
-from headrace.protocol.messages.alter_client_quotas import (
+from headrace.node.controller.controller import Controller
+from headrace.node.controller.quotas import alter_client_quotas
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.node.serving.rights import require_on_cluster
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import alter_client_quotas as messages
+from headrace.wire.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
     ResponseEntryData,
 )
-from headrace.serving.api import Api, Call, WaitingRequest
-from headrace.serving.rights import require_on_cluster
 
 
 def handle(

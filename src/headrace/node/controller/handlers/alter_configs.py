@@ -7,17 +7,23 @@ rights as that.
 
 from __future__ import annotations
 
-from headrace.controller.config_requests import Kind
-from headrace.controller.configurations import Alteration, Operation, Outcome, Resource, replaced
-from headrace.controller.controller import Controller
-from headrace.protocol.messages import alter_configs as messages
-from headrace.protocol.messages.alter_configs import (
+from headrace.node.controller.config_requests import Kind
+from headrace.node.controller.configurations import (
+    Alteration,
+    Operation,
+    Outcome,
+    Resource,
+    replaced,
+)
+from headrace.node.controller.controller import Controller
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.wire.protocol.messages import alter_configs as messages
+from headrace.wire.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
-from headrace.protocol.steps import Steps
-from headrace.serving.api import Api, Call, WaitingRequest
+from headrace.wire.protocol.steps import Steps
 
 
 def handle(

@@ -6,17 +6,17 @@ v3 names the broker epoch of each (KIP-903). Needs CLUSTER_ACTION. The rules are
 
 from __future__ import annotations
 
-from headrace.controller.controller import Controller
-from headrace.controller.partitions.in_sync_changes import alter_partition
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import alter_partition as messages
-from headrace.protocol.messages.alter_partition import (
+from headrace.node.controller.controller import Controller
+from headrace.node.controller.partitions.in_sync_changes import alter_partition
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.node.serving.rights import require_on_cluster
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import alter_partition as messages
+from headrace.wire.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
 )
-from headrace.serving.api import Api, Call, WaitingRequest
-from headrace.serving.rights import require_on_cluster
 
 
 def handle(

@@ -7,19 +7,19 @@ nothing.
 
 from __future__ import annotations
 
-from headrace.controller.controller import Controller
-from headrace.controller.partitions.reassignments import Rules, alter_reassignments
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import alter_partition_reassignments as messages
-from headrace.protocol.messages.alter_partition_reassignments import (
+from headrace.node.controller.controller import Controller
+from headrace.node.controller.partitions.reassignments import Rules, alter_reassignments
+from headrace.node.serving.api import Api, Call, WaitingRequest, require_few_partitions
+from headrace.node.serving.rights import require_on_cluster
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import alter_partition_reassignments as messages
+from headrace.wire.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
-from headrace.serving.api import Api, Call, WaitingRequest, require_few_partitions
-from headrace.serving.rights import require_on_cluster
 
 
 def handle(

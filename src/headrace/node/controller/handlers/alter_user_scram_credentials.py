@@ -5,17 +5,17 @@ Needs ALTER on the cluster.
 
 from __future__ import annotations
 
-from headrace.controller.controller import Controller
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import alter_user_scram_credentials as messages
-from headrace.protocol.messages.alter_user_scram_credentials import (
+from headrace.node.controller.controller import Controller
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.node.serving.rights import CLUSTER, REFUSAL_OF, may_on_cluster
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import alter_user_scram_credentials as messages
+from headrace.wire.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
 )
-from headrace.serving.api import Api, Call, WaitingRequest
-from headrace.serving.rights import CLUSTER, REFUSAL_OF, may_on_cluster
 
 
 def handle(
@@ -23,7 +23,7 @@ def handle(
 ) -> AlterUserScramCredentialsResponse | WaitingRequest:
     if not may_on_cluster(controller, call, Operation.ALTER):
         return _refused(request)
-    from headrace.controller import scram  # a node without users starts sooner without it
+    from headrace.node.controller import scram  # a node without users starts sooner without it
 
     decision = scram.alter(controller.image, request)
     try:

@@ -5,17 +5,17 @@ KIP-858. Needs CLUSTER_ACTION; what follows is in `replica_directories.py`.
 
 from __future__ import annotations
 
-from headrace.controller.controller import Controller
-from headrace.controller.partitions.replica_directories import assign_replicas
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import assign_replicas_to_dirs as messages
-from headrace.protocol.messages.assign_replicas_to_dirs import (
+from headrace.node.controller.controller import Controller
+from headrace.node.controller.partitions.replica_directories import assign_replicas
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.node.serving.rights import require_on_cluster
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import assign_replicas_to_dirs as messages
+from headrace.wire.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsResponse,
 )
-from headrace.serving.api import Api, Call, WaitingRequest
-from headrace.serving.rights import require_on_cluster
 
 
 def handle(

@@ -6,17 +6,17 @@ looked at. Needs CLUSTER_ACTION. The answer leaves when its consequences are com
 
 from __future__ import annotations
 
-from headrace.controller.controller import Controller
 from headrace.environment import Now
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import broker_heartbeat as messages
-from headrace.protocol.messages.broker_heartbeat import (
+from headrace.node.controller.controller import Controller
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.node.serving.rights import require_on_cluster
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import broker_heartbeat as messages
+from headrace.wire.protocol.messages.broker_heartbeat import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
 )
-from headrace.serving.api import Api, Call, WaitingRequest
-from headrace.serving.rights import require_on_cluster
 
 
 def handle(

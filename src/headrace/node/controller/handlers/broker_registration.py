@@ -7,18 +7,18 @@ the epoch in it is the broker's from then on.
 
 from __future__ import annotations
 
-from headrace.controller.controller import Controller
-from headrace.controller.members.broker_registrations import register
 from headrace.environment import Now
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import broker_registration as messages
-from headrace.protocol.messages.broker_registration import (
+from headrace.node.controller.controller import Controller
+from headrace.node.controller.members.broker_registrations import register
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.node.serving.rights import require_on_cluster
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import broker_registration as messages
+from headrace.wire.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
 )
-from headrace.serving.api import Api, Call, WaitingRequest
-from headrace.serving.rights import require_on_cluster
 
 
 def handle(

@@ -5,17 +5,17 @@ Needs CLUSTER_ACTION. The answer leaves when the registration is committed.
 
 from __future__ import annotations
 
-from headrace.controller.controller import Controller
-from headrace.controller.members.controller_registrations import register
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import controller_registration as messages
-from headrace.protocol.messages.controller_registration import (
+from headrace.node.controller.controller import Controller
+from headrace.node.controller.members.controller_registrations import register
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.node.serving.rights import require_on_cluster
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import controller_registration as messages
+from headrace.wire.protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
 )
-from headrace.serving.api import Api, Call, WaitingRequest
-from headrace.serving.rights import require_on_cluster
 
 
 def handle(

@@ -6,19 +6,19 @@ entries are committed and hold on this node. v2 flexible. v3 resources of type U
 
 from __future__ import annotations
 
-from headrace.controller import acls
-from headrace.controller.controller import Controller
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import create_acls as messages
-from headrace.protocol.messages.create_acls import (
+from headrace.node.controller import acls
+from headrace.node.controller.controller import Controller
+from headrace.node.serving.api import Api, Call, ClosesConnection, WaitingRequest
+from headrace.node.serving.rights import require_on_cluster
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import create_acls as messages
+from headrace.wire.protocol.messages.create_acls import (
     AclCreation,
     AclCreationResult,
     CreateAclsRequest,
     CreateAclsResponse,
 )
-from headrace.serving.api import Api, Call, ClosesConnection, WaitingRequest
-from headrace.serving.rights import require_on_cluster
 
 
 def handle(

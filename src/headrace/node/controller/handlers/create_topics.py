@@ -10,21 +10,21 @@ from __future__ import annotations
 
 from collections import Counter
 
-from headrace.controller import topics
-from headrace.controller.controller import Controller
-from headrace.metadata.topic_names import METADATA_TOPIC
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import create_topics as messages
-from headrace.protocol.messages.create_topics import (
+from headrace.node.controller import topics
+from headrace.node.controller.controller import Controller
+from headrace.node.metadata.topic_names import METADATA_TOPIC
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.node.serving.quotas import admission
+from headrace.node.serving.rights import TOPIC, may, may_on_cluster
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import create_topics as messages
+from headrace.wire.protocol.messages.create_topics import (
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from headrace.protocol.steps import Steps
-from headrace.serving.api import Api, Call, WaitingRequest
-from headrace.serving.quotas import admission
-from headrace.serving.rights import TOPIC, may, may_on_cluster
+from headrace.wire.protocol.steps import Steps
 
 FIRST_VERSION_WITH_QUOTAS = 6  # KIP-599
 # As Apache's controller does: a request without time left is not begun.

@@ -6,19 +6,19 @@ entries are gone on this node. v2 flexible. v3 resources of type USER.
 
 from __future__ import annotations
 
-from headrace.controller import acls
-from headrace.controller.controller import Controller
-from headrace.metadata.acls import Filter
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import delete_acls as messages
-from headrace.protocol.messages.delete_acls import (
+from headrace.node.controller import acls
+from headrace.node.controller.controller import Controller
+from headrace.node.metadata.acls import Filter
+from headrace.node.serving.api import Api, Call, ClosesConnection, WaitingRequest
+from headrace.node.serving.rights import require_on_cluster
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import delete_acls as messages
+from headrace.wire.protocol.messages.delete_acls import (
     DeleteAclsFilterResult,
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
-from headrace.serving.api import Api, Call, ClosesConnection, WaitingRequest
-from headrace.serving.rights import require_on_cluster
 
 
 def handle(

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from collections import Counter
 
-from headrace.controller import topics
-from headrace.controller.controller import Controller
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import delete_topics as messages
-from headrace.protocol.messages.delete_topics import (
+from headrace.node.controller import topics
+from headrace.node.controller.controller import Controller
+from headrace.node.serving.api import Api, Call, WaitingRequest, require_few
+from headrace.node.serving.quotas import admission
+from headrace.node.serving.rights import REFUSAL_OF, TOPIC, may, may_on_cluster
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import delete_topics as messages
+from headrace.wire.protocol.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from headrace.protocol.primitives import ZERO_ID
-from headrace.serving.api import Api, Call, WaitingRequest, require_few
-from headrace.serving.quotas import admission
-from headrace.serving.rights import REFUSAL_OF, TOPIC, may, may_on_cluster
+from headrace.wire.protocol.primitives import ZERO_ID
 
 FIRST_VERSION_WITH_IDS = 6
 FIRST_VERSION_WITH_QUOTAS = 5  # KIP-599

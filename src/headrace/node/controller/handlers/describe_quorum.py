@@ -8,13 +8,15 @@ the answer has it only if a listener is open there. Needs DESCRIBE on the cluste
 
 from __future__ import annotations
 
-from headrace.consensus.quorum.quorum_status import ReplicaStatus, status_of
-from headrace.controller.controller import Controller
-from headrace.metadata.topic_names import METADATA_TOPIC
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import describe_quorum as messages
-from headrace.protocol.messages.describe_quorum import (
+from headrace.node.consensus.quorum.quorum_status import ReplicaStatus, status_of
+from headrace.node.controller.controller import Controller
+from headrace.node.metadata.topic_names import METADATA_TOPIC
+from headrace.node.serving.api import Api, Call
+from headrace.node.serving.rights import require_on_cluster
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import describe_quorum as messages
+from headrace.wire.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     Listener,
@@ -23,9 +25,7 @@ from headrace.protocol.messages.describe_quorum import (
     ResponsePartitionData,
     ResponseTopicData,
 )
-from headrace.protocol.steps import Steps, in_steps
-from headrace.serving.api import Api, Call
-from headrace.serving.rights import require_on_cluster
+from headrace.wire.protocol.steps import Steps, in_steps
 
 
 def handle(

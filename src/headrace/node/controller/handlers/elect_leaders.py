@@ -7,19 +7,19 @@ one has nothing to elect: ELECTION_NOT_NEEDED for each partition that is named.
 
 from __future__ import annotations
 
-from headrace.controller.controller import Controller
-from headrace.controller.partitions.partition_elections import elect_leaders
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import elect_leaders as messages
-from headrace.protocol.messages.elect_leaders import (
+from headrace.node.controller.controller import Controller
+from headrace.node.controller.partitions.partition_elections import elect_leaders
+from headrace.node.serving.api import Api, Call, WaitingRequest, require_few_partitions
+from headrace.node.serving.rights import require_on_cluster
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import elect_leaders as messages
+from headrace.wire.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
     PartitionResult,
     ReplicaElectionResult,
 )
-from headrace.serving.api import Api, Call, WaitingRequest, require_few_partitions
-from headrace.serving.rights import require_on_cluster
 
 
 def handle(

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.controller.controller import Controller
-from headrace.controller.quorum_requests import ask_quorum
-from headrace.protocol.acls import Operation
-from headrace.protocol.messages import end_quorum_epoch as messages
-from headrace.protocol.messages.end_quorum_epoch import (
+from headrace.node.controller.controller import Controller
+from headrace.node.controller.quorum_requests import ask_quorum
+from headrace.node.serving.api import Api, Call
+from headrace.node.serving.rights import require_on_cluster
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.messages import end_quorum_epoch as messages
+from headrace.wire.protocol.messages.end_quorum_epoch import (
     EndQuorumEpochRequest,
 )
-from headrace.serving.api import Api, Call
-from headrace.serving.rights import require_on_cluster
 
 
 def handle(controller: Controller, request: EndQuorumEpochRequest, call: Call) -> Any:

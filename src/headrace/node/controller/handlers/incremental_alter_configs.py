@@ -7,17 +7,17 @@ everything else on the cluster. Not done: levels of loggers (there is none to ch
 
 from __future__ import annotations
 
-from headrace.controller.config_requests import Kind
-from headrace.controller.configurations import Alteration, Outcome, Resource, changed
-from headrace.controller.controller import Controller
-from headrace.protocol.messages import incremental_alter_configs as messages
-from headrace.protocol.messages.incremental_alter_configs import (
+from headrace.node.controller.config_requests import Kind
+from headrace.node.controller.configurations import Alteration, Outcome, Resource, changed
+from headrace.node.controller.controller import Controller
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.wire.protocol.messages import incremental_alter_configs as messages
+from headrace.wire.protocol.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from headrace.protocol.steps import Steps
-from headrace.serving.api import Api, Call, WaitingRequest
+from headrace.wire.protocol.steps import Steps
 
 
 def handle(

@@ -6,16 +6,16 @@ Needs DESCRIBE on the cluster.
 
 from __future__ import annotations
 
-from headrace.controller.controller import Controller
-from headrace.controller.partitions.reassignments import list_reassignments
-from headrace.protocol.acls import Operation
-from headrace.protocol.messages import list_partition_reassignments as messages
-from headrace.protocol.messages.list_partition_reassignments import (
+from headrace.node.controller.controller import Controller
+from headrace.node.controller.partitions.reassignments import list_reassignments
+from headrace.node.serving.api import Api, Call, require_few_partitions
+from headrace.node.serving.rights import require_on_cluster
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.messages import list_partition_reassignments as messages
+from headrace.wire.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
-from headrace.serving.api import Api, Call, require_few_partitions
-from headrace.serving.rights import require_on_cluster
 
 
 def handle(

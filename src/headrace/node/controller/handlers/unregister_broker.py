@@ -7,17 +7,17 @@ process cannot be given up: it is alive.
 
 from __future__ import annotations
 
-from headrace.controller.controller import Controller
-from headrace.controller.members.broker_registrations import unregister
-from headrace.protocol.acls import Operation
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import unregister_broker as messages
-from headrace.protocol.messages.unregister_broker import (
+from headrace.node.controller.controller import Controller
+from headrace.node.controller.members.broker_registrations import unregister
+from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.node.serving.rights import require_on_cluster
+from headrace.wire.protocol.acls import Operation
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import unregister_broker as messages
+from headrace.wire.protocol.messages.unregister_broker import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
-from headrace.serving.api import Api, Call, WaitingRequest
-from headrace.serving.rights import require_on_cluster
 
 
 def handle(

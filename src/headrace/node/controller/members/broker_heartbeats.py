@@ -19,12 +19,12 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from headrace.controller.decision import Decision
-from headrace.controller.members.brokers import controlled_shutdown, fence, registration_change
-from headrace.controller.partitions.partition_elections import broker_may_lead
-from headrace.controller.producer_ids import require_current_broker
-from headrace.metadata.image import BrokerImage, MetadataImage
-from headrace.protocol.messages.broker_heartbeat import (
+from headrace.node.controller.decision import Decision
+from headrace.node.controller.members.brokers import controlled_shutdown, fence, registration_change
+from headrace.node.controller.partitions.partition_elections import broker_may_lead
+from headrace.node.controller.producer_ids import require_current_broker
+from headrace.node.metadata.image import BrokerImage, MetadataImage
+from headrace.wire.protocol.messages.broker_heartbeat import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
 )

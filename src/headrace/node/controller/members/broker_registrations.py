@@ -12,15 +12,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.controller.decision import Decision
-from headrace.controller.partitions.partition_changes import as_it_is, partition_change
-from headrace.controller.partitions.partition_elections import (
+from headrace.node.controller.decision import Decision
+from headrace.node.controller.partitions.partition_changes import as_it_is, partition_change
+from headrace.node.controller.partitions.partition_elections import (
     broker_is_distrusted,
     broker_leaves,
     partitions_of,
 )
-from headrace.metadata.features import METADATA_VERSION, LevelRange
-from headrace.metadata.image import (
+from headrace.node.metadata.features import METADATA_VERSION, LevelRange
+from headrace.node.metadata.image import (
     LOST_DIRECTORY,
     MIGRATING_DIRECTORY,
     UNASSIGNED_DIRECTORY,
@@ -28,13 +28,13 @@ from headrace.metadata.image import (
     Endpoint,
     MetadataImage,
 )
-from headrace.metadata.snapshot_records import broker_record
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages.broker_registration import (
+from headrace.node.metadata.snapshot_records import broker_record
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
 )
-from headrace.protocol.messages.unregister_broker_record import UnregisterBrokerRecord
+from headrace.wire.protocol.messages.unregister_broker_record import UnregisterBrokerRecord
 
 RESERVED_DIRECTORIES = (MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY, LOST_DIRECTORY)
 OLDEST_METADATA_VERSION = LevelRange(7, 7)  # of brokers that name none

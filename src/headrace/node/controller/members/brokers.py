@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headrace.controller.partitions.partition_elections import broker_leaves, broker_returns
-from headrace.metadata.features import METADATA_VERSION, SUPPORTED_FEATURES
-from headrace.metadata.image import BrokerImage, ControllerImage, Endpoint, MetadataImage
-from headrace.metadata.snapshot_records import broker_record, controller_record
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages.broker_registration_change_record import (
+from headrace.node.controller.partitions.partition_elections import broker_leaves, broker_returns
+from headrace.node.metadata.features import METADATA_VERSION, SUPPORTED_FEATURES
+from headrace.node.metadata.image import BrokerImage, ControllerImage, Endpoint, MetadataImage
+from headrace.node.metadata.snapshot_records import broker_record, controller_record
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages.broker_registration_change_record import (
     BrokerRegistrationChangeRecord,
 )
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.metadata.features import LevelRange
-from headrace.metadata.image import ControllerImage, Endpoint, MetadataImage
-from headrace.metadata.snapshot_records import controller_record
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages.controller_registration import ControllerRegistrationRequest
+from headrace.node.metadata.features import LevelRange
+from headrace.node.metadata.image import ControllerImage, Endpoint, MetadataImage
+from headrace.node.metadata.snapshot_records import controller_record
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages.controller_registration import ControllerRegistrationRequest
 
 # 3.7-IV0: the first metadata.version with registrations of controllers.
 FIRST_METADATA_VERSION = 15

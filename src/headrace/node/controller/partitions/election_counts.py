@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.protocol.messages.partition_change_record import PartitionChangeRecord
+from headrace.wire.protocol.messages.partition_change_record import PartitionChangeRecord
 
 RECOVERING = 1
 

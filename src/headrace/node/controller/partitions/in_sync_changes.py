@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.controller.decision import Decision
-from headrace.controller.partitions.partition_changes import (
+from headrace.node.controller.decision import Decision
+from headrace.node.controller.partitions.partition_changes import (
     RECOVERING,
     Election,
     as_it_is,
@@ -21,16 +21,16 @@ from headrace.controller.partitions.partition_changes import (
     leadership,
     partition_change,
 )
-from headrace.controller.producer_ids import require_current_broker
-from headrace.metadata.image import (
+from headrace.node.controller.producer_ids import require_current_broker
+from headrace.node.metadata.image import (
     UNASSIGNED_DIRECTORY,
     MetadataImage,
     PartitionImage,
     TopicImage,
 )
-from headrace.metadata.replay import LEADER_UNCHANGED, changed_partition
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.alter_partition import (
+from headrace.node.metadata.replay import LEADER_UNCHANGED, changed_partition
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
     BrokerState,

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.controller.partitions.partition_changes import Election, as_it_is, partition_change
-from headrace.metadata.image import MetadataImage
+from headrace.node.controller.partitions.partition_changes import (
+    Election,
+    as_it_is,
+    partition_change,
+)
+from headrace.node.metadata.image import MetadataImage
 
 # Apache's bound of elections in one round.
 MOST_ELECTIONS = 1_000

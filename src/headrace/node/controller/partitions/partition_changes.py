@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from headrace.controller.partitions.placement import default_directory
-from headrace.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
-from headrace.metadata.image import (
+from headrace.node.controller.partitions.placement import default_directory
+from headrace.node.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
+from headrace.node.metadata.image import (
     BROKER_RESOURCE,
     NO_LEADER,
     TOPIC_RESOURCE,
@@ -26,7 +26,7 @@ from headrace.metadata.image import (
     PartitionImage,
     TopicImage,
 )
-from headrace.protocol.messages.partition_change_record import PartitionChangeRecord
+from headrace.wire.protocol.messages.partition_change_record import PartitionChangeRecord
 
 RECOVERING = 1
 MIN_IN_SYNC_REPLICAS = "min.insync.replicas"

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from headrace.controller.decision import Decision
-from headrace.controller.partitions.partition_changes import (
+from headrace.node.controller.decision import Decision
+from headrace.node.controller.partitions.partition_changes import (
     RECOVERING,
     Election,
     Wanted,
@@ -22,15 +22,15 @@ from headrace.controller.partitions.partition_changes import (
     election_allowed,
     partition_change,
 )
-from headrace.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages.elect_leaders import (
+from headrace.node.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
     PartitionResult,
     ReplicaElectionResult,
 )
-from headrace.protocol.messages.partition_change_record import PartitionChangeRecord
+from headrace.wire.protocol.messages.partition_change_record import PartitionChangeRecord
 
 # The kinds of elections that an operator may ask for, by their numbers in ElectLeaders.
 ASKED_FOR = {0: Election.PREFERRED, 1: Election.UNCLEAN}

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from headrace.metadata.image import UNASSIGNED_DIRECTORY, BrokerImage
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages.partition_record import PartitionRecord
+from headrace.node.metadata.image import UNASSIGNED_DIRECTORY, BrokerImage
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages.partition_record import PartitionRecord
 
 Brokers = Mapping[int, BrokerImage]
 T = TypeVar("T")

@@ -13,30 +13,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.controller.decision import Decision
-from headrace.controller.partitions.partition_changes import (
+from headrace.node.controller.decision import Decision
+from headrace.node.controller.partitions.partition_changes import (
     UNCLEAN_ELECTION,
     Election,
     Wanted,
     as_it_is,
     partition_change,
 )
-from headrace.controller.partitions.placement import require_manual_assignment
-from headrace.metadata.configs import topic_values
-from headrace.metadata.image import MetadataImage, PartitionImage, TopicImage
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages.alter_partition_reassignments import (
+from headrace.node.controller.partitions.placement import require_manual_assignment
+from headrace.node.metadata.configs import topic_values
+from headrace.node.metadata.image import MetadataImage, PartitionImage, TopicImage
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
-from headrace.protocol.messages.list_partition_reassignments import (
+from headrace.wire.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsTopics,
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
-from headrace.protocol.messages.partition_change_record import PartitionChangeRecord
+from headrace.wire.protocol.messages.partition_change_record import PartitionChangeRecord
 
 # Replicas by partition index; None: cancel what is under way.
 Targets = Mapping[int, Sequence[int] | None]

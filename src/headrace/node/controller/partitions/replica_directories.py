@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-from headrace.controller.decision import Decision
-from headrace.controller.partitions.partition_changes import (
+from headrace.node.controller.decision import Decision
+from headrace.node.controller.partitions.partition_changes import (
     as_it_is,
     election_allowed,
     partition_change,
 )
-from headrace.controller.partitions.partition_elections import changed, partitions_of
-from headrace.controller.producer_ids import require_current_broker
-from headrace.metadata.image import (
+from headrace.node.controller.partitions.partition_elections import changed, partitions_of
+from headrace.node.controller.producer_ids import require_current_broker
+from headrace.node.metadata.image import (
     LOST_DIRECTORY,
     MIGRATING_DIRECTORY,
     NO_LEADER,
@@ -27,18 +27,18 @@ from headrace.metadata.image import (
     MetadataImage,
     TopicImage,
 )
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.assign_replicas_to_dirs import (
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsResponse,
     ResponseDirectoryData,
     ResponsePartitionData,
     ResponseTopicData,
 )
-from headrace.protocol.messages.broker_registration_change_record import (
+from headrace.wire.protocol.messages.broker_registration_change_record import (
     BrokerRegistrationChangeRecord,
 )
-from headrace.protocol.messages.partition_change_record import PartitionChangeRecord
+from headrace.wire.protocol.messages.partition_change_record import PartitionChangeRecord
 
 RESERVED_DIRECTORIES = (MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY, LOST_DIRECTORY)
 

@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headrace.coordination.deadlines import Deadlines
-from headrace.coordination.group import records
-from headrace.coordination.group.classic_answers import (
+from headrace.environment import Now
+from headrace.node.coordination.deadlines import Deadlines
+from headrace.node.coordination.group import records
+from headrace.node.coordination.group.classic_answers import (
     FIRST_JOIN,
     JOIN,
     NOTHING,
@@ -34,21 +35,24 @@ from headrace.coordination.group.classic_answers import (
     sync_refused,
     synced,
 )
-from headrace.coordination.group.classic_group import ClassicGroup, ClassicGroupState, ClassicMember
-from headrace.coordination.group.promised_ids import PromisedIds
-from headrace.coordination.group.settings import GroupSettings
-from headrace.coordination.shard import Decision, Later
-from headrace.environment import Now
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from headrace.protocol.messages.leave_group import (
+from headrace.node.coordination.group.classic_group import (
+    ClassicGroup,
+    ClassicGroupState,
+    ClassicMember,
+)
+from headrace.node.coordination.group.promised_ids import PromisedIds
+from headrace.node.coordination.group.settings import GroupSettings
+from headrace.node.coordination.shard import Decision, Later
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from headrace.wire.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from headrace.wire.protocol.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
     MemberIdentity,
     MemberResponse,
 )
-from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from headrace.wire.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 # A client that was told to wait in a join must show itself within this time.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from headrace.coordination.group.classic_group import ClassicGroup, ClassicMember
-from headrace.coordination.group.subscriptions import EVERYTHING, Sight
-from headrace.coordination.shard import Decision
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from headrace.protocol.messages.sync_group import SyncGroupResponse
+from headrace.node.coordination.group.classic_group import ClassicGroup, ClassicMember
+from headrace.node.coordination.group.subscriptions import EVERYTHING, Sight
+from headrace.node.coordination.shard import Decision
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from headrace.wire.protocol.messages.sync_group import SyncGroupResponse
 
 FIRST_VERSION_THAT_SKIPS_ASSIGNMENT = 9  # of JoinGroup
 UNKNOWN = ""  # the id of a member that has none yet

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 
-from headrace.coordination.shard import Later
-from headrace.protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from headrace.protocol.messages import consumer_protocol_subscription
-from headrace.protocol.messages.group_metadata_value import GroupMetadataValue, MemberMetadata
-from headrace.protocol.messages.join_group import JoinGroupResponseMember
+from headrace.node.coordination.shard import Later
+from headrace.wire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from headrace.wire.protocol.messages import consumer_protocol_subscription
+from headrace.wire.protocol.messages.group_metadata_value import GroupMetadataValue, MemberMetadata
+from headrace.wire.protocol.messages.join_group import JoinGroupResponseMember
 
 CONSUMER = "consumer"  # the protocol type of all groups that share out partitions of topics
 

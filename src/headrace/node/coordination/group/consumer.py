@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from headrace.coordination.deadlines import Deadlines
-from headrace.coordination.group import consumer_records as kept
-from headrace.coordination.group.assignors import ASSIGNORS, Assignment
-from headrace.coordination.group.classic_answers import Client
-from headrace.coordination.group.consumer_change import Change
-from headrace.coordination.group.consumer_group import (
+from headrace.environment import Now
+from headrace.node.coordination.deadlines import Deadlines
+from headrace.node.coordination.group import consumer_records as kept
+from headrace.node.coordination.group.assignors import ASSIGNORS, Assignment
+from headrace.node.coordination.group.classic_answers import Client
+from headrace.node.coordination.group.consumer_change import Change
+from headrace.node.coordination.group.consumer_group import (
     LEFT_FOR_A_MOMENT,
     ConsumerGroup,
     ConsumerMember,
@@ -26,22 +27,21 @@ from headrace.coordination.group.consumer_group import (
     count_wish,
     names_read,
 )
-from headrace.coordination.group.epochs import JOINS
-from headrace.coordination.group.metadata_hash import metadata_hash
-from headrace.coordination.group.settings import (
+from headrace.node.coordination.group.epochs import JOINS
+from headrace.node.coordination.group.metadata_hash import metadata_hash
+from headrace.node.coordination.group.settings import (
     ASSIGNMENT_INTERVAL,
     HEARTBEAT_INTERVAL,
     SESSION_TIMEOUT,
     GroupSettings,
 )
-from headrace.coordination.group.subscriptions import require_valid
-from headrace.coordination.records import Record
-from headrace.coordination.shard import Decision
-from headrace.environment import Now
-from headrace.metadata.image import MetadataImage
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import consumer_group_heartbeat as messages
-from headrace.protocol.messages.consumer_group_heartbeat import (
+from headrace.node.coordination.group.subscriptions import require_valid
+from headrace.node.coordination.records import Record
+from headrace.node.coordination.shard import Decision
+from headrace.node.metadata.image import MetadataImage
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import consumer_group_heartbeat as messages
+from headrace.wire.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )

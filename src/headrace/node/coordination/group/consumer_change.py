@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from headrace.coordination.group import consumer_records as kept
-from headrace.coordination.group import subscriptions
-from headrace.coordination.group.assignors import ALIKE, ASSIGNORS, Assignment, MemberSpec
-from headrace.coordination.group.consumer_group import (
+from headrace.environment import Now
+from headrace.node.coordination.group import consumer_records as kept
+from headrace.node.coordination.group import subscriptions
+from headrace.node.coordination.group.assignors import ALIKE, ASSIGNORS, Assignment, MemberSpec
+from headrace.node.coordination.group.consumer_group import (
     LEFT_FOR_A_MOMENT,
     NOTHING,
     ConsumerGroup,
@@ -21,15 +22,14 @@ from headrace.coordination.group.consumer_group import (
     count_wish,
     names_read,
 )
-from headrace.coordination.group.epochs import JOINS, known_member, require_epoch
-from headrace.coordination.group.metadata_hash import metadata_hash
-from headrace.coordination.group.reconciliation import next_step
-from headrace.coordination.group.subscriptions import Sight
-from headrace.coordination.records import Record
-from headrace.environment import Now
-from headrace.metadata.image import MetadataImage
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from headrace.node.coordination.group.epochs import JOINS, known_member, require_epoch
+from headrace.node.coordination.group.metadata_hash import metadata_hash
+from headrace.node.coordination.group.reconciliation import next_step
+from headrace.node.coordination.group.subscriptions import Sight
+from headrace.node.coordination.records import Record
+from headrace.node.metadata.image import MetadataImage
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 ChooseAssignor = Callable[[Mapping[Wish, int]], str]
 

@@ -17,29 +17,29 @@ from enum import IntEnum
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from headrace.coordination.group.assignors import Assignment
-from headrace.coordination.records import Record
-from headrace.protocol.messages.consumer_group_current_member_assignment_key import (
+from headrace.node.coordination.group.assignors import Assignment
+from headrace.node.coordination.records import Record
+from headrace.wire.protocol.messages.consumer_group_current_member_assignment_key import (
     ConsumerGroupCurrentMemberAssignmentKey,
 )
-from headrace.protocol.messages.consumer_group_current_member_assignment_value import (
+from headrace.wire.protocol.messages.consumer_group_current_member_assignment_value import (
     ConsumerGroupCurrentMemberAssignmentValue,
 )
-from headrace.protocol.messages.consumer_group_member_metadata_key import (
+from headrace.wire.protocol.messages.consumer_group_member_metadata_key import (
     ConsumerGroupMemberMetadataKey,
 )
-from headrace.protocol.messages.consumer_group_member_metadata_value import (
+from headrace.wire.protocol.messages.consumer_group_member_metadata_value import (
     ClassicMemberMetadata,
     ConsumerGroupMemberMetadataValue,
 )
-from headrace.protocol.messages.consumer_group_metadata_key import ConsumerGroupMetadataKey
-from headrace.protocol.messages.consumer_group_regular_expression_key import (
+from headrace.wire.protocol.messages.consumer_group_metadata_key import ConsumerGroupMetadataKey
+from headrace.wire.protocol.messages.consumer_group_regular_expression_key import (
     ConsumerGroupRegularExpressionKey,
 )
-from headrace.protocol.messages.consumer_group_target_assignment_member_key import (
+from headrace.wire.protocol.messages.consumer_group_target_assignment_member_key import (
     ConsumerGroupTargetAssignmentMemberKey,
 )
-from headrace.protocol.messages.consumer_group_target_assignment_metadata_key import (
+from headrace.wire.protocol.messages.consumer_group_target_assignment_metadata_key import (
     ConsumerGroupTargetAssignmentMetadataKey,
 )
 

@@ -4,41 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headrace.coordination.group.assignors import Assignment
-from headrace.coordination.group.consumer_group import ConsumerGroup, ConsumerMember
-from headrace.coordination.records import Record
-from headrace.protocol.messages.consumer_group_current_member_assignment_key import (
+from headrace.node.coordination.group.assignors import Assignment
+from headrace.node.coordination.group.consumer_group import ConsumerGroup, ConsumerMember
+from headrace.node.coordination.records import Record
+from headrace.wire.protocol.messages.consumer_group_current_member_assignment_key import (
     ConsumerGroupCurrentMemberAssignmentKey,
 )
-from headrace.protocol.messages.consumer_group_current_member_assignment_value import (
+from headrace.wire.protocol.messages.consumer_group_current_member_assignment_value import (
     ConsumerGroupCurrentMemberAssignmentValue,
     TopicPartitions,
 )
-from headrace.protocol.messages.consumer_group_member_metadata_key import (
+from headrace.wire.protocol.messages.consumer_group_member_metadata_key import (
     ConsumerGroupMemberMetadataKey,
 )
-from headrace.protocol.messages.consumer_group_member_metadata_value import (
+from headrace.wire.protocol.messages.consumer_group_member_metadata_value import (
     ConsumerGroupMemberMetadataValue,
 )
-from headrace.protocol.messages.consumer_group_metadata_key import ConsumerGroupMetadataKey
-from headrace.protocol.messages.consumer_group_metadata_value import ConsumerGroupMetadataValue
-from headrace.protocol.messages.consumer_group_regular_expression_key import (
+from headrace.wire.protocol.messages.consumer_group_metadata_key import ConsumerGroupMetadataKey
+from headrace.wire.protocol.messages.consumer_group_metadata_value import ConsumerGroupMetadataValue
+from headrace.wire.protocol.messages.consumer_group_regular_expression_key import (
     ConsumerGroupRegularExpressionKey,
 )
-from headrace.protocol.messages.consumer_group_regular_expression_value import (
+from headrace.wire.protocol.messages.consumer_group_regular_expression_value import (
     ConsumerGroupRegularExpressionValue,
 )
-from headrace.protocol.messages.consumer_group_target_assignment_member_key import (
+from headrace.wire.protocol.messages.consumer_group_target_assignment_member_key import (
     ConsumerGroupTargetAssignmentMemberKey,
 )
-from headrace.protocol.messages.consumer_group_target_assignment_member_value import (
+from headrace.wire.protocol.messages.consumer_group_target_assignment_member_value import (
     ConsumerGroupTargetAssignmentMemberValue,
     TopicPartition,
 )
-from headrace.protocol.messages.consumer_group_target_assignment_metadata_key import (
+from headrace.wire.protocol.messages.consumer_group_target_assignment_metadata_key import (
     ConsumerGroupTargetAssignmentMetadataKey,
 )
-from headrace.protocol.messages.consumer_group_target_assignment_metadata_value import (
+from headrace.wire.protocol.messages.consumer_group_target_assignment_metadata_value import (
     ConsumerGroupTargetAssignmentMetadataValue,
 )
 

@@ -10,15 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from headrace.coordination.group.assignors import Assignment
-from headrace.metadata.image import MetadataImage
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.messages import consumer_protocol_assignment, consumer_protocol_subscription
-from headrace.protocol.messages.consumer_protocol_assignment import (
+from headrace.node.coordination.group.assignors import Assignment
+from headrace.node.metadata.image import MetadataImage
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.messages import (
+    consumer_protocol_assignment,
+    consumer_protocol_subscription,
+)
+from headrace.wire.protocol.messages.consumer_protocol_assignment import (
     ConsumerProtocolAssignment,
     TopicPartition,
 )
-from headrace.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+from headrace.wire.protocol.messages.consumer_protocol_subscription import (
+    ConsumerProtocolSubscription,
+)
 
 
 def version_of(data: bytes, newest: int) -> int:

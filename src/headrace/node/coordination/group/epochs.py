@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.coordination.group.assignors import Assignment
-from headrace.coordination.group.consumer_group import ConsumerGroup, ConsumerMember
-from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.node.coordination.group.assignors import Assignment
+from headrace.node.coordination.group.consumer_group import ConsumerGroup, ConsumerMember
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 JOINS = 0  # the epoch of a member that wants to join
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from headrace.coordination.deadlines import Deadlines
-from headrace.coordination.group import classic_answers as classic
-from headrace.coordination.group import (
+from headrace.environment import Now
+from headrace.node.coordination.deadlines import Deadlines
+from headrace.node.coordination.group import classic_answers as classic
+from headrace.node.coordination.group import (
     consumer,
     consumer_group,
     offset_rules,
@@ -21,39 +22,38 @@ from headrace.coordination.group import (
     share,
     share_group,
 )
-from headrace.coordination.group import consumer_records as kept
-from headrace.coordination.group.classic import ClassicGroups
-from headrace.coordination.group.classic_answers import Client
-from headrace.coordination.group.classic_group import ClassicGroup, ClassicGroupState
-from headrace.coordination.group.consumer import ConsumerGroups
-from headrace.coordination.group.consumer_group import (
+from headrace.node.coordination.group import consumer_records as kept
+from headrace.node.coordination.group.classic import ClassicGroups
+from headrace.node.coordination.group.classic_answers import Client
+from headrace.node.coordination.group.classic_group import ClassicGroup, ClassicGroupState
+from headrace.node.coordination.group.consumer import ConsumerGroups
+from headrace.node.coordination.group.consumer_group import (
     LEFT_FOR_A_MOMENT,
     ConsumerGroup,
     MemberState,
 )
-from headrace.coordination.group.epochs import JOINS, known_member
-from headrace.coordination.group.migration import Migration
-from headrace.coordination.group.offsets import Offsets
-from headrace.coordination.group.settings import GroupSettings
-from headrace.coordination.group.share import ShareGroups
-from headrace.coordination.group.share_group import LEAVES
-from headrace.coordination.records import Record
-from headrace.coordination.shard import Decision, Later
-from headrace.environment import Now
-from headrace.metadata.image import MetadataImage
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages.consumer_group_heartbeat import (
+from headrace.node.coordination.group.epochs import JOINS, known_member
+from headrace.node.coordination.group.migration import Migration
+from headrace.node.coordination.group.offsets import Offsets
+from headrace.node.coordination.group.settings import GroupSettings
+from headrace.node.coordination.group.share import ShareGroups
+from headrace.node.coordination.group.share_group import LEAVES
+from headrace.node.coordination.records import Record
+from headrace.node.coordination.shard import Decision, Later
+from headrace.node.metadata.image import MetadataImage
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from headrace.protocol.messages.group_metadata_key import GroupMetadataKey
-from headrace.protocol.messages.heartbeat import HeartbeatRequest
-from headrace.protocol.messages.join_group import JoinGroupRequest
-from headrace.protocol.messages.leave_group import LeaveGroupRequest
-from headrace.protocol.messages.offset_commit_key import OffsetCommitKey
-from headrace.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from headrace.protocol.messages.streams_group_metadata_key import StreamsGroupMetadataKey
-from headrace.protocol.messages.sync_group import SyncGroupRequest
+from headrace.wire.protocol.messages.group_metadata_key import GroupMetadataKey
+from headrace.wire.protocol.messages.heartbeat import HeartbeatRequest
+from headrace.wire.protocol.messages.join_group import JoinGroupRequest
+from headrace.wire.protocol.messages.leave_group import LeaveGroupRequest
+from headrace.wire.protocol.messages.offset_commit_key import OffsetCommitKey
+from headrace.wire.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from headrace.wire.protocol.messages.streams_group_metadata_key import StreamsGroupMetadataKey
+from headrace.wire.protocol.messages.sync_group import SyncGroupRequest
 
 Group = ClassicGroup | ConsumerGroup
 

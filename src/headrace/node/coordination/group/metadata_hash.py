@@ -16,7 +16,7 @@ from struct import Struct, pack
 
 from xxhash import xxh3_64_intdigest
 
-from headrace.metadata.image import MetadataImage, TopicImage
+from headrace.node.metadata.image import MetadataImage, TopicImage
 
 NOTHING = 0  # the number of a group that reads no topic that exists
 

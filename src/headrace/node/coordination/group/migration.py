@@ -10,47 +10,53 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from headrace.coordination.group import consumer_records as kept
-from headrace.coordination.group import embedded, records
-from headrace.coordination.group.assignors import Assignment
-from headrace.coordination.group.classic import FIRST_VERSION_WITH_REQUIRED_ID, ClassicGroups
-from headrace.coordination.group.classic_answers import (
+from headrace.environment import Now
+from headrace.node.coordination.group import consumer_records as kept
+from headrace.node.coordination.group import embedded, records
+from headrace.node.coordination.group.assignors import Assignment
+from headrace.node.coordination.group.classic import FIRST_VERSION_WITH_REQUIRED_ID, ClassicGroups
+from headrace.node.coordination.group.classic_answers import (
     UNKNOWN,
     Client,
     answered,
     join_refused,
     rebalance_timeout_ms,
 )
-from headrace.coordination.group.classic_group import (
+from headrace.node.coordination.group.classic_group import (
     CONSUMER,
     ClassicGroup,
     ClassicGroupState,
     ClassicMember,
 )
-from headrace.coordination.group.consumer import REJOIN, SYNC, ConsumerGroups
-from headrace.coordination.group.consumer_change import Change
-from headrace.coordination.group.consumer_group import ConsumerGroup, ConsumerMember, MemberState
-from headrace.coordination.group.epochs import known_member
-from headrace.coordination.group.metadata_hash import metadata_hash
-from headrace.coordination.group.settings import GroupSettings
-from headrace.coordination.records import Record
-from headrace.coordination.shard import Decision
-from headrace.environment import Now
-from headrace.protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from headrace.protocol.messages.consumer_group_member_metadata_value import (
+from headrace.node.coordination.group.consumer import REJOIN, SYNC, ConsumerGroups
+from headrace.node.coordination.group.consumer_change import Change
+from headrace.node.coordination.group.consumer_group import (
+    ConsumerGroup,
+    ConsumerMember,
+    MemberState,
+)
+from headrace.node.coordination.group.epochs import known_member
+from headrace.node.coordination.group.metadata_hash import metadata_hash
+from headrace.node.coordination.group.settings import GroupSettings
+from headrace.node.coordination.records import Record
+from headrace.node.coordination.shard import Decision
+from headrace.wire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from headrace.wire.protocol.messages.consumer_group_member_metadata_value import (
     ClassicMemberMetadata,
     ClassicProtocol,
 )
-from headrace.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
-from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from headrace.protocol.messages.leave_group import (
+from headrace.wire.protocol.messages.consumer_protocol_subscription import (
+    ConsumerProtocolSubscription,
+)
+from headrace.wire.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from headrace.wire.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from headrace.wire.protocol.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
     MemberIdentity,
     MemberResponse,
 )
-from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from headrace.wire.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
 class Migration:

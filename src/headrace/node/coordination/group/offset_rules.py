@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from headrace.coordination.group import consumer_records as kept
-from headrace.coordination.group import records
-from headrace.coordination.group.classic_group import CONSUMER, ClassicGroup, ClassicGroupState
-from headrace.coordination.group.consumer_group import ConsumerGroup, ConsumerMember
-from headrace.coordination.group.offsets import Committed, Place, is_expired
-from headrace.coordination.records import Record
-from headrace.coordination.shard import Decision
 from headrace.environment import Now
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages.offset_commit import OffsetCommitRequest
-from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
+from headrace.node.coordination.group import consumer_records as kept
+from headrace.node.coordination.group import records
+from headrace.node.coordination.group.classic_group import CONSUMER, ClassicGroup, ClassicGroupState
+from headrace.node.coordination.group.consumer_group import ConsumerGroup, ConsumerMember
+from headrace.node.coordination.group.offsets import Committed, Place, is_expired
+from headrace.node.coordination.records import Record
+from headrace.node.coordination.shard import Decision
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages.offset_commit import OffsetCommitRequest
+from headrace.wire.protocol.messages.offset_commit_value import OffsetCommitValue
 
 if TYPE_CHECKING:
-    from headrace.coordination.group.machine import Group, GroupMachine
+    from headrace.node.coordination.group.machine import Group, GroupMachine
 
 Commit = tuple[str, int, OffsetCommitValue]  # topic, partition, what is committed
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from headrace.coordination.group import records
-from headrace.coordination.records import Record
-from headrace.protocol.messages.offset_commit_key import OffsetCommitKey
-from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
+from headrace.node.coordination.group import records
+from headrace.node.coordination.records import Record
+from headrace.wire.protocol.messages.offset_commit_key import OffsetCommitKey
+from headrace.wire.protocol.messages.offset_commit_value import OffsetCommitValue
 
 Place = tuple[str, int]  # topic, partition
 GroupOffsets = dict[Place, OffsetCommitValue]

@@ -9,7 +9,7 @@ and, as any client does then, asks for another.
 
 from __future__ import annotations
 
-from headrace.coordination.deadlines import Deadlines
+from headrace.node.coordination.deadlines import Deadlines
 
 # Ids in one shard. About 1 KB each if each has a group of its own: 50 MB in all 50 shards; and as
 # much again for names, which clients may make 32 KB long.

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headrace.coordination.group.assignors import Assignment
-from headrace.coordination.group.consumer_group import ConsumerMember, Epochs, MemberState
-from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.node.coordination.group.assignors import Assignment
+from headrace.node.coordination.group.consumer_group import ConsumerMember, Epochs, MemberState
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 IsFree = Callable[[tuple[bytes, int]], bool]
 

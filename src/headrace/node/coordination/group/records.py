@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from struct import Struct
 
-from headrace.coordination.records import Encoded, Record, RecordCodec
-from headrace.protocol.messages import (
+from headrace.node.coordination.records import Encoded, Record, RecordCodec
+from headrace.wire.protocol.messages import (
     consumer_group_current_member_assignment_key,
     consumer_group_current_member_assignment_value,
     consumer_group_member_metadata_key,
@@ -46,11 +46,11 @@ from headrace.protocol.messages import (
     streams_group_metadata_key,
     streams_group_metadata_value,
 )
-from headrace.protocol.messages.group_metadata_key import GroupMetadataKey
-from headrace.protocol.messages.group_metadata_value import GroupMetadataValue
-from headrace.protocol.messages.offset_commit_key import OffsetCommitKey
-from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
-from headrace.protocol.primitives import BROKEN, ZERO_ID
+from headrace.wire.protocol.messages.group_metadata_key import GroupMetadataKey
+from headrace.wire.protocol.messages.group_metadata_value import GroupMetadataValue
+from headrace.wire.protocol.messages.offset_commit_key import OffsetCommitKey
+from headrace.wire.protocol.messages.offset_commit_value import OffsetCommitValue
+from headrace.wire.protocol.primitives import BROKEN, ZERO_ID
 
 # Version 1 of a committed offset is the only one that has room for a time to forget it.
 OFFSET_WITH_EXPIRY = 1

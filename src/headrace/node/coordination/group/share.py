@@ -14,16 +14,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from headrace.coordination.deadlines import Deadlines
-from headrace.coordination.group import share_records as kept
-from headrace.coordination.group.assignors import Assignment
-from headrace.coordination.group.assignors.simple import assign_shares
-from headrace.coordination.group.classic_answers import Client
-from headrace.coordination.group.consumer_group import NOTHING
-from headrace.coordination.group.epochs import JOINS
-from headrace.coordination.group.metadata_hash import metadata_hash
-from headrace.coordination.group.settings import GroupSettings
-from headrace.coordination.group.share_group import (
+from headrace.environment import Now
+from headrace.node.coordination.deadlines import Deadlines
+from headrace.node.coordination.group import share_records as kept
+from headrace.node.coordination.group.assignors import Assignment
+from headrace.node.coordination.group.assignors.simple import assign_shares
+from headrace.node.coordination.group.classic_answers import Client
+from headrace.node.coordination.group.consumer_group import NOTHING
+from headrace.node.coordination.group.epochs import JOINS
+from headrace.node.coordination.group.metadata_hash import metadata_hash
+from headrace.node.coordination.group.settings import GroupSettings
+from headrace.node.coordination.group.share_group import (
     LEAVES,
     Shared,
     SharedTopic,
@@ -33,14 +34,13 @@ from headrace.coordination.group.share_group import (
     added,
     without,
 )
-from headrace.coordination.records import Record
-from headrace.coordination.shard import Decision
-from headrace.coordination.share.state_key import SharePartitionKey
-from headrace.environment import Now
-from headrace.metadata.image import MetadataImage
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import share_group_heartbeat as messages
-from headrace.protocol.messages.share_group_heartbeat import (
+from headrace.node.coordination.records import Record
+from headrace.node.coordination.shard import Decision
+from headrace.node.coordination.share.state_key import SharePartitionKey
+from headrace.node.metadata.image import MetadataImage
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import share_group_heartbeat as messages
+from headrace.wire.protocol.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )

@@ -15,30 +15,32 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from headrace.coordination.group.assignors import Assignment
-from headrace.coordination.group.consumer_group import NOTHING, assignment_of
-from headrace.coordination.records import Record
-from headrace.protocol.messages.share_group_current_member_assignment_key import (
+from headrace.node.coordination.group.assignors import Assignment
+from headrace.node.coordination.group.consumer_group import NOTHING, assignment_of
+from headrace.node.coordination.records import Record
+from headrace.wire.protocol.messages.share_group_current_member_assignment_key import (
     ShareGroupCurrentMemberAssignmentKey,
 )
-from headrace.protocol.messages.share_group_current_member_assignment_value import (
+from headrace.wire.protocol.messages.share_group_current_member_assignment_value import (
     ShareGroupCurrentMemberAssignmentValue,
 )
-from headrace.protocol.messages.share_group_member_metadata_key import ShareGroupMemberMetadataKey
-from headrace.protocol.messages.share_group_member_metadata_value import (
+from headrace.wire.protocol.messages.share_group_member_metadata_key import (
+    ShareGroupMemberMetadataKey,
+)
+from headrace.wire.protocol.messages.share_group_member_metadata_value import (
     ShareGroupMemberMetadataValue,
 )
-from headrace.protocol.messages.share_group_metadata_key import ShareGroupMetadataKey
-from headrace.protocol.messages.share_group_state_partition_metadata_key import (
+from headrace.wire.protocol.messages.share_group_metadata_key import ShareGroupMetadataKey
+from headrace.wire.protocol.messages.share_group_state_partition_metadata_key import (
     ShareGroupStatePartitionMetadataKey,
 )
-from headrace.protocol.messages.share_group_state_partition_metadata_value import (
+from headrace.wire.protocol.messages.share_group_state_partition_metadata_value import (
     ShareGroupStatePartitionMetadataValue,
 )
-from headrace.protocol.messages.share_group_target_assignment_member_key import (
+from headrace.wire.protocol.messages.share_group_target_assignment_member_key import (
     ShareGroupTargetAssignmentMemberKey,
 )
-from headrace.protocol.messages.share_group_target_assignment_metadata_key import (
+from headrace.wire.protocol.messages.share_group_target_assignment_metadata_key import (
     ShareGroupTargetAssignmentMetadataKey,
 )
 

@@ -2,41 +2,48 @@
 
 from __future__ import annotations
 
-from headrace.coordination.group.assignors import Assignment
-from headrace.coordination.group.share_group import Shared, SharedTopics, ShareGroup, ShareMember
-from headrace.coordination.records import Record
-from headrace.protocol.messages.share_group_current_member_assignment_key import (
+from headrace.node.coordination.group.assignors import Assignment
+from headrace.node.coordination.group.share_group import (
+    Shared,
+    SharedTopics,
+    ShareGroup,
+    ShareMember,
+)
+from headrace.node.coordination.records import Record
+from headrace.wire.protocol.messages.share_group_current_member_assignment_key import (
     ShareGroupCurrentMemberAssignmentKey,
 )
-from headrace.protocol.messages.share_group_current_member_assignment_value import (
+from headrace.wire.protocol.messages.share_group_current_member_assignment_value import (
     ShareGroupCurrentMemberAssignmentValue,
     TopicPartitions,
 )
-from headrace.protocol.messages.share_group_member_metadata_key import ShareGroupMemberMetadataKey
-from headrace.protocol.messages.share_group_member_metadata_value import (
+from headrace.wire.protocol.messages.share_group_member_metadata_key import (
+    ShareGroupMemberMetadataKey,
+)
+from headrace.wire.protocol.messages.share_group_member_metadata_value import (
     ShareGroupMemberMetadataValue,
 )
-from headrace.protocol.messages.share_group_metadata_key import ShareGroupMetadataKey
-from headrace.protocol.messages.share_group_metadata_value import ShareGroupMetadataValue
-from headrace.protocol.messages.share_group_state_partition_metadata_key import (
+from headrace.wire.protocol.messages.share_group_metadata_key import ShareGroupMetadataKey
+from headrace.wire.protocol.messages.share_group_metadata_value import ShareGroupMetadataValue
+from headrace.wire.protocol.messages.share_group_state_partition_metadata_key import (
     ShareGroupStatePartitionMetadataKey,
 )
-from headrace.protocol.messages.share_group_state_partition_metadata_value import (
+from headrace.wire.protocol.messages.share_group_state_partition_metadata_value import (
     ShareGroupStatePartitionMetadataValue,
     TopicInfo,
     TopicPartitionsInfo,
 )
-from headrace.protocol.messages.share_group_target_assignment_member_key import (
+from headrace.wire.protocol.messages.share_group_target_assignment_member_key import (
     ShareGroupTargetAssignmentMemberKey,
 )
-from headrace.protocol.messages.share_group_target_assignment_member_value import (
+from headrace.wire.protocol.messages.share_group_target_assignment_member_value import (
     ShareGroupTargetAssignmentMemberValue,
     TopicPartition,
 )
-from headrace.protocol.messages.share_group_target_assignment_metadata_key import (
+from headrace.wire.protocol.messages.share_group_target_assignment_metadata_key import (
     ShareGroupTargetAssignmentMetadataKey,
 )
-from headrace.protocol.messages.share_group_target_assignment_metadata_value import (
+from headrace.wire.protocol.messages.share_group_target_assignment_metadata_value import (
     ShareGroupTargetAssignmentMetadataValue,
 )
 

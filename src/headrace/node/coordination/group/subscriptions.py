@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Mapping
 from typing import NamedTuple
 
-from headrace.coordination.group.consumer_group import ConsumerGroup
-from headrace.coordination.patterns import WORK_PER_STEP, Pattern
-from headrace.protocol.errors import KafkaError
-from headrace.protocol.steps import at_once
+from headrace.node.coordination.group.consumer_group import ConsumerGroup
+from headrace.node.coordination.patterns import WORK_PER_STEP, Pattern
+from headrace.wire.protocol.errors import KafkaError
+from headrace.wire.protocol.steps import at_once
 
 FIELD = "SubscribedTopicRegex"
 NO_NAMES = frozenset[str]()

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.coordination.group import offset_rules, records
-from headrace.coordination.group.machine import GroupMachine
-from headrace.coordination.group.offset_rules import Commit
-from headrace.coordination.shard import Decision
 from headrace.environment import Now
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from headrace.node.coordination.group import offset_rules, records
+from headrace.node.coordination.group.machine import GroupMachine
+from headrace.node.coordination.group.offset_rules import Commit
+from headrace.node.coordination.shard import Decision
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 
 def commit_in_transaction(

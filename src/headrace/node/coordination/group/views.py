@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.coordination.group.assignors import Assignment
-from headrace.coordination.group.classic_group import CONSUMER, ClassicGroup, ClassicGroupState
-from headrace.coordination.group.consumer_group import ConsumerGroup, ConsumerMember
-from headrace.coordination.group.share import SIMPLE
-from headrace.metadata.image import MetadataImage
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import consumer_group_describe as consumer
-from headrace.protocol.messages import describe_groups as classic
-from headrace.protocol.messages import share_group_describe as share
-from headrace.protocol.messages.list_groups import ListedGroup
+from headrace.node.coordination.group.assignors import Assignment
+from headrace.node.coordination.group.classic_group import CONSUMER, ClassicGroup, ClassicGroupState
+from headrace.node.coordination.group.consumer_group import ConsumerGroup, ConsumerMember
+from headrace.node.coordination.group.share import SIMPLE
+from headrace.node.metadata.image import MetadataImage
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import consumer_group_describe as consumer
+from headrace.wire.protocol.messages import describe_groups as classic
+from headrace.wire.protocol.messages import share_group_describe as share
+from headrace.wire.protocol.messages.list_groups import ListedGroup
 
 if TYPE_CHECKING:
-    from headrace.coordination.group.machine import Group, GroupMachine
+    from headrace.node.coordination.group.machine import Group, GroupMachine
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 Part = TypeVar("Part")

@@ -31,14 +31,14 @@ from heapq import heappop, heappush
 from itertools import groupby
 from typing import NamedTuple
 
-from headrace.coordination.share.runs import (
+from headrace.node.coordination.share.runs import (
     NEVER_MS,
     NO_MEMBER,
     DeliveryRun,
     DeliveryState,
     DeliveryWindow,
 )
-from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 AVAILABLE, ACQUIRED = DeliveryState.AVAILABLE, DeliveryState.ACQUIRED
 ACKNOWLEDGED, ARCHIVED = DeliveryState.ACKNOWLEDGED, DeliveryState.ARCHIVED

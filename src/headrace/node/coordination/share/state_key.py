@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headrace.protocol.uuids import from_text, to_text
+from headrace.wire.protocol.uuids import from_text, to_text
 
 
 class SharePartitionKey(NamedTuple):

@@ -21,26 +21,26 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from headrace.coordination.deadlines import Deadlines
-from headrace.coordination.records import Record
-from headrace.coordination.shard import Decision
-from headrace.coordination.share import state_records as kept
-from headrace.coordination.share.state_batches import KeptBatch, lay_over
-from headrace.coordination.share.state_key import SharePartitionKey
 from headrace.environment import Now
-from headrace.metadata.image import MetadataImage
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import (
+from headrace.node.coordination.deadlines import Deadlines
+from headrace.node.coordination.records import Record
+from headrace.node.coordination.shard import Decision
+from headrace.node.coordination.share import state_records as kept
+from headrace.node.coordination.share.state_batches import KeptBatch, lay_over
+from headrace.node.coordination.share.state_key import SharePartitionKey
+from headrace.node.metadata.image import MetadataImage
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import (
     delete_share_group_state,
     initialize_share_group_state,
     read_share_group_state,
     read_share_group_state_summary,
     write_share_group_state,
 )
-from headrace.protocol.messages.share_snapshot_key import ShareSnapshotKey
-from headrace.protocol.messages.share_snapshot_value import ShareSnapshotValue
-from headrace.protocol.messages.share_update_key import ShareUpdateKey
-from headrace.protocol.messages.share_update_value import ShareUpdateValue
+from headrace.wire.protocol.messages.share_snapshot_key import ShareSnapshotKey
+from headrace.wire.protocol.messages.share_snapshot_value import ShareSnapshotValue
+from headrace.wire.protocol.messages.share_update_key import ShareUpdateKey
+from headrace.wire.protocol.messages.share_update_value import ShareUpdateValue
 
 # Instead of a start offset, a leader epoch or a count: not known, or as it was.
 NOT_KNOWN = -1

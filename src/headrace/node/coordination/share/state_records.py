@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headrace.coordination.records import Record, RecordCodec
-from headrace.coordination.share.state_batches import KeptBatch
-from headrace.coordination.share.state_key import SharePartitionKey
-from headrace.protocol.messages import (
+from headrace.node.coordination.records import Record, RecordCodec
+from headrace.node.coordination.share.state_batches import KeptBatch
+from headrace.node.coordination.share.state_key import SharePartitionKey
+from headrace.wire.protocol.messages import (
     share_snapshot_key,
     share_snapshot_value,
     share_update_key,
     share_update_value,
 )
-from headrace.protocol.messages.share_snapshot_key import ShareSnapshotKey
-from headrace.protocol.messages.share_snapshot_value import ShareSnapshotValue
-from headrace.protocol.messages.share_update_key import ShareUpdateKey
-from headrace.protocol.messages.share_update_value import ShareUpdateValue
+from headrace.wire.protocol.messages.share_snapshot_key import ShareSnapshotKey
+from headrace.wire.protocol.messages.share_snapshot_value import ShareSnapshotValue
+from headrace.wire.protocol.messages.share_update_key import ShareUpdateKey
+from headrace.wire.protocol.messages.share_update_value import ShareUpdateValue
 
 CODEC = RecordCodec(
     [(share_snapshot_key, share_snapshot_value), (share_update_key, share_update_value)],

@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from headrace.coordination.deadlines import Deadlines
-from headrace.coordination.records import Record
-from headrace.coordination.shard import Decision
-from headrace.coordination.transaction import transaction as steps
-from headrace.coordination.transaction.states import AT_REST, PREPARED, TransactionState
-from headrace.coordination.transaction.transaction import (
+from headrace.environment import Now
+from headrace.node.coordination.deadlines import Deadlines
+from headrace.node.coordination.records import Record
+from headrace.node.coordination.shard import Decision
+from headrace.node.coordination.transaction import transaction as steps
+from headrace.node.coordination.transaction.states import AT_REST, PREPARED, TransactionState
+from headrace.node.coordination.transaction.transaction import (
     CODEC,
     EXHAUSTED_EPOCH,
     LAST_EPOCH,
@@ -32,8 +33,7 @@ from headrace.coordination.transaction.transaction import (
     Partition,
     Transaction,
 )
-from headrace.environment import Now
-from headrace.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from headrace.wire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 
 log = logging.getLogger(__name__)
 

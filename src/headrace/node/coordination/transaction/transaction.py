@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from headrace.coordination.records import Record, RecordCodec
-from headrace.coordination.transaction.states import NEXT_STATES, TransactionState
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.messages import transaction_log_key, transaction_log_value
-from headrace.protocol.messages.transaction_log_key import TransactionLogKey
-from headrace.protocol.messages.transaction_log_value import PartitionsSchema, TransactionLogValue
+from headrace.node.coordination.records import Record, RecordCodec
+from headrace.node.coordination.transaction.states import NEXT_STATES, TransactionState
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.messages import transaction_log_key, transaction_log_value
+from headrace.wire.protocol.messages.transaction_log_key import TransactionLogKey
+from headrace.wire.protocol.messages.transaction_log_value import (
+    PartitionsSchema,
+    TransactionLogValue,
+)
 
 Partition = tuple[str, int]
 

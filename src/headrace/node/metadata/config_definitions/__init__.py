@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headrace.metadata.config_definitions.cluster import CLUSTER
-from headrace.metadata.config_definitions.coordination import COORDINATION
-from headrace.metadata.config_definitions.definition import Definition
-from headrace.metadata.config_definitions.group import CLIENT_METRICS_SETTINGS, GROUP_SETTINGS
-from headrace.metadata.config_definitions.headrace import DEFAULTS, OWN
-from headrace.metadata.config_definitions.network import NETWORK
-from headrace.metadata.config_definitions.operation import OPERATION, REPLICATION_RATES
-from headrace.metadata.config_definitions.security import SECURITY
-from headrace.metadata.config_definitions.sharing import SHARING
-from headrace.metadata.config_definitions.storage import STORAGE
-from headrace.metadata.config_definitions.tiered import TIERED
-from headrace.metadata.config_definitions.topic import TOPIC_SETTINGS
+from headrace.node.metadata.config_definitions.cluster import CLUSTER
+from headrace.node.metadata.config_definitions.coordination import COORDINATION
+from headrace.node.metadata.config_definitions.definition import Definition
+from headrace.node.metadata.config_definitions.group import CLIENT_METRICS_SETTINGS, GROUP_SETTINGS
+from headrace.node.metadata.config_definitions.headrace import DEFAULTS, OWN
+from headrace.node.metadata.config_definitions.network import NETWORK
+from headrace.node.metadata.config_definitions.operation import OPERATION, REPLICATION_RATES
+from headrace.node.metadata.config_definitions.security import SECURITY
+from headrace.node.metadata.config_definitions.sharing import SHARING
+from headrace.node.metadata.config_definitions.storage import STORAGE
+from headrace.node.metadata.config_definitions.tiered import TIERED
+from headrace.node.metadata.config_definitions.topic import TOPIC_SETTINGS
 
 KAFKA_BROKER_SETTINGS: dict[str, Definition] = {
     row.name: row

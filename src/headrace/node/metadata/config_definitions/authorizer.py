@@ -6,7 +6,7 @@ Kafka's table of settings knows only the class that decides; the two others are 
 
 from __future__ import annotations
 
-from headrace.metadata.config_definitions.definition import BadValue
+from headrace.node.metadata.config_definitions.definition import BadValue
 
 AUTHORIZER_CLASS = "authorizer.class.name"
 SUPER_USERS = "super.users"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.metadata.config_definitions.definition import Definition
-from headrace.metadata.config_definitions.rows import (
+from headrace.node.metadata.config_definitions.definition import Definition
+from headrace.node.metadata.config_definitions.rows import (
     CLUSTER_WIDE,
     at_least,
     boolean,
@@ -17,7 +17,7 @@ from headrace.metadata.config_definitions.rows import (
     unsupported,
     without_effect,
 )
-from headrace.metadata.config_definitions.topic import DAY_MS
+from headrace.node.metadata.config_definitions.topic import DAY_MS
 
 # Apache's two classes (KIP-392); there is no other code that could be named.
 LEADER_ONLY = "org.apache.kafka.common.replica.LeaderSelector"

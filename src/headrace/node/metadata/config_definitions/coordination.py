@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.metadata.config_definitions.definition import INT_MAX, Definition
-from headrace.metadata.config_definitions.rows import (
+from headrace.node.metadata.config_definitions.definition import INT_MAX, Definition
+from headrace.node.metadata.config_definitions.rows import (
     CLUSTER_WIDE,
     at_least,
     between,
@@ -19,7 +19,7 @@ from headrace.metadata.config_definitions.rows import (
     unsupported,
     without_effect,
 )
-from headrace.metadata.config_definitions.topic import DAY_MS
+from headrace.node.metadata.config_definitions.topic import DAY_MS
 
 # fmt: off
 _OFFSETS = (

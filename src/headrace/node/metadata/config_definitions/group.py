@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from headrace.metadata.config_definitions.definition import Definition, Synonym
-from headrace.metadata.config_definitions.rows import (
+from headrace.node.metadata.config_definitions.definition import Definition, Synonym
+from headrace.node.metadata.config_definitions.rows import (
     at_least,
     boolean,
     integer,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.metadata.config_definitions.definition import Definition
-from headrace.metadata.config_definitions.rows import (
+from headrace.node.metadata.config_definitions.definition import Definition
+from headrace.node.metadata.config_definitions.rows import (
     CLUSTER_WIDE,
     at_least,
     double,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.metadata.config_definitions.definition import INT_MAX, Definition
-from headrace.metadata.config_definitions.rows import (
+from headrace.node.metadata.config_definitions.definition import INT_MAX, Definition
+from headrace.node.metadata.config_definitions.rows import (
     CLUSTER_WIDE,
     PER_BROKER,
     at_least,

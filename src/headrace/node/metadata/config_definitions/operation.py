@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from headrace.metadata.config_definitions.definition import LONG_MAX, Definition
-from headrace.metadata.config_definitions.rows import (
+from headrace.node.metadata.config_definitions.definition import LONG_MAX, Definition
+from headrace.node.metadata.config_definitions.rows import (
     CLUSTER_WIDE,
     at_least,
     integer,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from headrace.metadata.config_definitions.definition import (
+from headrace.node.metadata.config_definitions.definition import (
     Change,
     Check,
     ConfigType,

@@ -6,9 +6,9 @@ get less of it. `OF_LISTENERS` can be set for single listeners too (`listener.na
 
 from __future__ import annotations
 
-from headrace.metadata.config_definitions.authorizer import check_authorizer
-from headrace.metadata.config_definitions.definition import ConfigType, Definition, Standing
-from headrace.metadata.config_definitions.rows import (
+from headrace.node.metadata.config_definitions.authorizer import check_authorizer
+from headrace.node.metadata.config_definitions.definition import ConfigType, Definition, Standing
+from headrace.node.metadata.config_definitions.rows import (
     PER_BROKER,
     at_least,
     between,

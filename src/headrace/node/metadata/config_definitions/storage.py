@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.metadata.config_definitions.definition import LONG_MAX, Definition
-from headrace.metadata.config_definitions.rows import (
+from headrace.node.metadata.config_definitions.definition import LONG_MAX, Definition
+from headrace.node.metadata.config_definitions.rows import (
     CLUSTER_WIDE,
     PER_BROKER,
     at_least,
@@ -21,7 +21,7 @@ from headrace.metadata.config_definitions.rows import (
     unsupported,
     without_effect,
 )
-from headrace.metadata.config_definitions.topic import (
+from headrace.node.metadata.config_definitions.topic import (
     CLEANUP_POLICIES,
     COMPRESSION_TYPES,
     DAY_MS,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headrace.metadata.config_definitions.definition import LONG_MAX, Definition, Synonym
-from headrace.metadata.config_definitions.rows import (
+from headrace.node.metadata.config_definitions.definition import LONG_MAX, Definition, Synonym
+from headrace.node.metadata.config_definitions.rows import (
     at_least,
     between,
     between_or,

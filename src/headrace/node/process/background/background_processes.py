@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.server.background.cleaner import CleanerProcess
-from headrace.server.background.scrubber import ScrubberProcess
-from headrace.server.loop import Loop
+from headrace.node.process.background.cleaner import CleanerProcess
+from headrace.node.process.background.scrubber import ScrubberProcess
+from headrace.node.process.loop import Loop
 
 
 class BackgroundProcesses:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from headrace.broker.replicas.log_cleaner import Reports
-from headrace.server.background.background_process import BackgroundProcess
-from headrace.storage.compaction.compaction import CleanedGroup, CleaningJob
+from headrace.node.broker.replicas.log_cleaner import Reports
+from headrace.node.process.background.background_process import BackgroundProcess
+from headrace.node.storage.compaction.compaction import CleanedGroup, CleaningJob
 
 
 class CleanerProcess:
     def __init__(self) -> None:
-        self.process = BackgroundProcess("headrace.server.background.cleaner_process")
+        self.process = BackgroundProcess("headrace.node.process.background.cleaner_process")
         self._reports: Reports
 
     def start(self, job: CleaningJob, bytes_per_second: float, reports: Reports) -> None:

@@ -1,4 +1,4 @@
-"""Compacts one log and ends: `python -m headrace.server.background.cleaner_process`, see
+"""Compacts one log and ends: `python -m headrace.node.process.background.cleaner_process`, see
 `cleaner.py`.
 
 The job is JSON on standard input, reports are lines of JSON on standard output, which is a socket:
@@ -11,12 +11,12 @@ from __future__ import annotations
 import os
 from dataclasses import astuple
 
-from headrace.protocol.errors import MalformedMessage
-from headrace.server.background.background_job import BackgroundJob, NobodyWaits
-from headrace.server.folders.real_disk import RealDisk
-from headrace.storage.compaction.compaction import CleanedGroup, CleaningJob, clean
-from headrace.storage.recovery.leftovers import CLEANED
-from headrace.storage.segments.segment import file_name
+from headrace.node.process.background.background_job import BackgroundJob, NobodyWaits
+from headrace.node.process.folders.real_disk import RealDisk
+from headrace.node.storage.compaction.compaction import CleanedGroup, CleaningJob, clean
+from headrace.node.storage.recovery.leftovers import CLEANED
+from headrace.node.storage.segments.segment import file_name
+from headrace.wire.protocol.errors import MalformedMessage
 
 
 def main() -> None:

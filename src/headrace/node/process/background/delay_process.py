@@ -17,10 +17,10 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from headrace.contract.delay_topics import REGISTRY
 from headrace.installation import how_to_add
-from headrace.metadata.image import MetadataImage
-from headrace.server.loop import Loop
+from headrace.node.metadata.image import MetadataImage
+from headrace.node.process.loop import Loop
+from headrace.wire.contract.delay_topics import REGISTRY
 
 if TYPE_CHECKING:
     import subprocess

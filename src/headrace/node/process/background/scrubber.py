@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.broker.replicas.log_scrubber import Reports
-from headrace.server.background.background_process import BackgroundProcess
-from headrace.storage.recovery.scrub import ClosedSegment
-from headrace.storage.segments.batch_scan import DamagedRange
+from headrace.node.broker.replicas.log_scrubber import Reports
+from headrace.node.process.background.background_process import BackgroundProcess
+from headrace.node.storage.recovery.scrub import ClosedSegment
+from headrace.node.storage.segments.batch_scan import DamagedRange
 
 
 class ScrubberProcess:
     def __init__(self) -> None:
-        self.process = BackgroundProcess("headrace.server.background.scrubber_process")
+        self.process = BackgroundProcess("headrace.node.process.background.scrubber_process")
         self._reports: Reports
 
     def start(self, job: list[ClosedSegment], bytes_per_second: float, reports: Reports) -> None:

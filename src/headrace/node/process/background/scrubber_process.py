@@ -1,5 +1,6 @@
-"""Reads closed segments and ends: `python -m headrace.server.background.scrubber_process`, see
-`scrubber.py`.
+"""Reads closed segments and ends; `scrubber.py` starts it.
+
+`python -m headrace.node.process.background.scrubber_process`.
 
 Reports: ["read", number of the segment in the job, its damaged ranges], ["skipped", number, why],
 last ["finished"]. Bytes come from the disk, not from the page cache, whose copy may be right while
@@ -12,9 +13,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from headrace.server.background.background_job import BackgroundJob, NobodyWaits
-from headrace.server.folders.real_disk import RealFile
-from headrace.storage.recovery.scrub import ClosedSegment, damage_in
+from headrace.node.process.background.background_job import BackgroundJob, NobodyWaits
+from headrace.node.process.folders.real_disk import RealFile
+from headrace.node.storage.recovery.scrub import ClosedSegment, damage_in
 
 # Linux only: without it all counts as cached, and what is read stays in the cache.
 WITHOUT_WAITING = getattr(os, "RWF_NOWAIT", 0)

@@ -14,27 +14,27 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from headrace.broker.folders.folder_survey import survey
-from headrace.broker.folders.identity import (
+from headrace.environment import Disk
+from headrace.node.broker.folders.folder_survey import survey
+from headrace.node.broker.folders.identity import (
     Identity,
     UnusableFolder,
     read_identity,
     write_identity,
 )
-from headrace.consensus.configured_voters import HIGHEST_PORT, STATIC_VOTERS
-from headrace.consensus.first_files import write_first_files
-from headrace.consensus.voters import Voter, VoterEndpoint
-from headrace.environment import Disk
-from headrace.metadata.features import (
+from headrace.node.consensus.configured_voters import HIGHEST_PORT, STATIC_VOTERS
+from headrace.node.consensus.first_files import write_first_files
+from headrace.node.consensus.voters import Voter, VoterEndpoint
+from headrace.node.metadata.features import (
     KRAFT_VERSION,
     METADATA_VERSION,
     NEW_CLUSTER_LEVELS,
     SUPPORTED_FEATURES,
 )
-from headrace.protocol import uuids
-from headrace.protocol.messages.feature_level_record import FeatureLevelRecord
-from headrace.server.folders.real_disk import FOLDER_MODE
-from headrace.server.settings.settings import CannotStart, Settings
+from headrace.node.process.folders.real_disk import FOLDER_MODE
+from headrace.node.process.settings.settings import CannotStart, Settings
+from headrace.wire.protocol import uuids
+from headrace.wire.protocol.messages.feature_level_record import FeatureLevelRecord
 
 _CONTROLLER = re.compile(
     r"(?P<id>[0-9]{1,9})@(?:\[(?P<six>[^]]+)\]|(?P<host>[^:@\[\]/]+)):(?P<port>[0-9]{1,5})"

@@ -9,12 +9,12 @@ from __future__ import annotations
 import errno
 import os
 
-from headrace.protocol.errors import KafkaError
-from headrace.server.folders.folder_rights import close_to_others
-from headrace.server.folders.real_disk import FOLDER_MODE, FolderInUse, FolderLock
-from headrace.server.folders.room_for_start import MEBIBYTE, room_for_start
-from headrace.server.settings.settings import CannotStart
-from headrace.storage.checkpoints import META_PROPERTIES
+from headrace.node.process.folders.folder_rights import close_to_others
+from headrace.node.process.folders.real_disk import FOLDER_MODE, FolderInUse, FolderLock
+from headrace.node.process.folders.room_for_start import MEBIBYTE, room_for_start
+from headrace.node.process.settings.settings import CannotStart
+from headrace.node.storage.checkpoints import META_PROPERTIES
+from headrace.wire.protocol.errors import KafkaError
 
 
 class FolderLocks:

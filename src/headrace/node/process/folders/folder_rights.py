@@ -11,11 +11,11 @@ from __future__ import annotations
 import logging
 import os
 
-from headrace.consensus.first_files import METADATA_FOLDER
-from headrace.consensus.snapshots import BOOTSTRAP_FILE
+from headrace.node.consensus.first_files import METADATA_FOLDER
+from headrace.node.consensus.snapshots import BOOTSTRAP_FILE
+from headrace.node.storage import checkpoints
+from headrace.node.storage.log_folder import DELETE, FUTURE, STRAY, partition_of
 from headrace.private_files import FOLDER_MODE, OTHERS
-from headrace.storage import checkpoints
-from headrace.storage.log_folder import DELETE, FUTURE, STRAY, partition_of
 
 log = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from contextlib import suppress
 from typing import ClassVar
 
 from headrace.environment import Buffer
+from headrace.node.storage.durability.folder_failures import raised_in
 from headrace.private_files import FILE_MODE as FILE_MODE
 from headrace.private_files import FOLDER_MODE as FOLDER_MODE
-from headrace.storage.durability.folder_failures import raised_in
 
 # macOS has no fdatasync; fsync does more than is asked for.
 _flush_data = getattr(os, "fdatasync", os.fsync)

@@ -12,9 +12,9 @@ import socket
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from headrace.metadata.config_definitions import BROKER_SETTINGS
-from headrace.metadata.config_definitions.definition import BadValue
-from headrace.metadata.config_definitions.network import SECURITY_PROTOCOLS
+from headrace.node.metadata.config_definitions import BROKER_SETTINGS
+from headrace.node.metadata.config_definitions.definition import BadValue
+from headrace.node.metadata.config_definitions.network import SECURITY_PROTOCOLS
 
 _LISTENER = re.compile(r"([^:/]+)://(?:\[([^]]*)\]|([^:\[\]]*)):([0-9]{1,5})")
 _ADDRESS = re.compile(r"(?:\[([^]]*)\]|([^:\[\]]*)):([0-9]{1,5})")

@@ -15,7 +15,7 @@ import socket
 from collections.abc import Callable
 
 from headrace.environment import Buffer, FileSlice
-from headrace.serving.session import Piece, Session
+from headrace.node.serving.session import Piece, Session
 
 # pread + join + send against MSG_MORE + sendfile: equal at 6 KiB, 3x apart at 64 KiB.
 SENDFILE_FROM = 8 * 1024

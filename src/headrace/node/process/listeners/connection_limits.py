@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
 
-from headrace.metadata.image import QuotaEntity
-from headrace.serving.rates import Rate
+from headrace.node.metadata.image import QuotaEntity
+from headrace.node.serving.rates import Rate
 
 CONNECTION_CREATION_RATE = "connection_creation_rate"
 MOST_ADDRESSES = 10_000

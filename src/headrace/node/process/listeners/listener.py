@@ -15,15 +15,15 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.server.listeners.connection import Connection
-from headrace.server.listeners.connection_limits import ConnectionLimits, Doorkeeper
-from headrace.server.listeners.newcomers import Newcomers, has_arrived
-from headrace.server.loop import Loop
-from headrace.serving.api import WaitingRequest
-from headrace.serving.session import Session
+from headrace.node.process.listeners.connection import Connection
+from headrace.node.process.listeners.connection_limits import ConnectionLimits, Doorkeeper
+from headrace.node.process.listeners.newcomers import Newcomers, has_arrived
+from headrace.node.process.loop import Loop
+from headrace.node.serving.api import WaitingRequest
+from headrace.node.serving.session import Session
 
 if TYPE_CHECKING:
-    from headrace.server.listeners.security import Security
+    from headrace.node.process.listeners.security import Security
 
 log = logging.getLogger(__name__)
 

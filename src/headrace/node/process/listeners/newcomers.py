@@ -7,8 +7,8 @@ number of places and keep out no client with a password.
 
 from __future__ import annotations
 
-from headrace.server.listeners.connection import Connection
-from headrace.server.loop import Loop
+from headrace.node.process.listeners.connection import Connection
+from headrace.node.process.loop import Loop
 
 # A client takes some round trips; over a bad line and with a slow signature a few seconds.
 LONGEST_LOGIN_MS = 30_000

@@ -20,24 +20,30 @@ from socket import socket
 from typing import Any
 
 from headrace.installation import how_to_add
-from headrace.metadata.config_definitions import BROKER_SETTINGS
-from headrace.metadata.config_definitions.definition import BadValue
-from headrace.metadata.config_definitions.security import OF_LISTENERS
-from headrace.metadata.configs import layers
-from headrace.metadata.image import MetadataImage
-from headrace.node.node import Node
+from headrace.node.assembly.node import Node
+from headrace.node.metadata.config_definitions import BROKER_SETTINGS
+from headrace.node.metadata.config_definitions.definition import BadValue
+from headrace.node.metadata.config_definitions.security import OF_LISTENERS
+from headrace.node.metadata.configs import layers
+from headrace.node.metadata.image import MetadataImage
+from headrace.node.process.listeners.addresses import Listener
+from headrace.node.process.listeners.connection import Connection
+from headrace.node.process.listeners.tls import Handshakes, TlsConnection
+from headrace.node.process.listeners.tls_context import (
+    BadTls,
+    Tls,
+    context_for_calls,
+    nobody,
+    tls_files,
+)
+from headrace.node.process.peers.peer_security import PLAIN, PeerSecurity, Secured, login_of
+from headrace.node.serving.audit_lines import logins_to
+from headrace.node.serving.authentication import jaas, plain, scram
+from headrace.node.serving.authentication.exchange import Exchange
+from headrace.node.serving.authentication.login import Login
+from headrace.node.serving.authentication.mechanisms import Logins, Mechanisms
+from headrace.node.serving.session import Session
 from headrace.prometheus_text import Family
-from headrace.server.listeners.addresses import Listener
-from headrace.server.listeners.connection import Connection
-from headrace.server.listeners.tls import Handshakes, TlsConnection
-from headrace.server.listeners.tls_context import BadTls, Tls, context_for_calls, nobody, tls_files
-from headrace.server.peers.peer_security import PLAIN, PeerSecurity, Secured, login_of
-from headrace.serving.audit_lines import logins_to
-from headrace.serving.authentication import jaas, plain, scram
-from headrace.serving.authentication.exchange import Exchange
-from headrace.serving.authentication.login import Login
-from headrace.serving.authentication.mechanisms import Logins, Mechanisms
-from headrace.serving.session import Session
 
 log = logging.getLogger(__name__)
 
@@ -355,9 +361,9 @@ def _bearers(
 ) -> Callable[[], Exchange]:
     """`kept` are keys that were read before: an alteration of other settings reads none anew."""
     try:
-        from headrace.server.listeners.token_keys import URL, TokenKeys
-        from headrace.serving.authentication.oauthbearer import OAuthBearer
-        from headrace.serving.authentication.tokens import TokenRules, Tokens
+        from headrace.node.process.listeners.token_keys import URL, TokenKeys
+        from headrace.node.serving.authentication.oauthbearer import OAuthBearer
+        from headrace.node.serving.authentication.tokens import TokenRules, Tokens
     except ModuleNotFoundError as missing:
         raise BadValue(how_to_add("OAUTHBEARER needs", missing.name, "secure")) from None
     if any(name.lower().startswith("unsecured") for name in options):

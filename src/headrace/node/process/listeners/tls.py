@@ -23,9 +23,9 @@ from contextlib import suppress
 from socket import SHUT_WR, socket
 
 from headrace.environment import Buffer, FileSlice
-from headrace.server.listeners.connection import Connection
-from headrace.serving.api import ClosesConnection
-from headrace.serving.session import Session
+from headrace.node.process.listeners.connection import Connection
+from headrace.node.serving.api import ClosesConnection
+from headrace.node.serving.session import Session
 
 CIPHERTEXT_BYTES = 256 * 1024
 PIECE_BYTES = 256 * 1024

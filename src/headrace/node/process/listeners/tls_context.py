@@ -25,16 +25,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.serving.api import ClosesConnection
-from headrace.serving.authentication.certificate_names import (
+from headrace.node.serving.api import ClosesConnection
+from headrace.node.serving.authentication.certificate_names import (
     MalformedCertificate,
     MalformedRules,
     NameRules,
     alternative_names_of,
     subject_of,
 )
-from headrace.serving.principal import Principal
-from headrace.serving.session import Session
+from headrace.node.serving.principal import Principal
+from headrace.node.serving.session import Session
 
 log = logging.getLogger(__name__)
 

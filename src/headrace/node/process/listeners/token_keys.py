@@ -20,8 +20,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from headrace.host_names import is_loopback
-from headrace.metadata.config_definitions.definition import BadValue
-from headrace.serving.authentication.tokens import Key, MalformedKeys, read_keys
+from headrace.node.metadata.config_definitions.definition import BadValue
+from headrace.node.serving.authentication.tokens import Key, MalformedKeys, read_keys
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """One node of a cluster on this machine, as a child of `headrace start --brokers`.
 
-    python -m headrace.server.local_cluster.child FD
+    python -m headrace.node.process.local_cluster.child FD
 
 FD is a socket to the parent, with one JSON object per line. The parent first sends the settings;
 the child answers `ready` with its address and broker epoch, or `refused` with the reason. `died`
@@ -25,16 +25,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.server.local_cluster.process_title import end_with_parent, set_title
-from headrace.server.local_cluster.supervision import CANNOT_START, UNUSABLE_DATA
+from headrace.node.process.local_cluster.process_title import end_with_parent, set_title
+from headrace.node.process.local_cluster.supervision import CANNOT_START, UNUSABLE_DATA
 
 if TYPE_CHECKING:
-    from headrace.server.server import Server
-    from headrace.server.settings.settings import Settings
+    from headrace.node.process.server import Server
+    from headrace.node.process.settings.settings import Settings
 
 log = logging.getLogger(__name__)
 
-MODULE = "headrace.server.local_cluster.child"
+MODULE = "headrace.node.process.local_cluster.child"
 FAILED = 1
 LOOK_AGAIN_MS = 50
 
@@ -55,7 +55,7 @@ class Order:
 
     def settings(self) -> Settings:
         """Raises CannotStart."""
-        from headrace.server.settings.settings import load_settings
+        from headrace.node.process.settings.settings import load_settings
 
         found = load_settings(
             config_file=self.config_file,
@@ -112,11 +112,11 @@ def main() -> None:
 
 
 def run(order: Order, line: Line) -> int:
-    from headrace.server import main as server_main
-    from headrace.server.local_cluster.death_notice import DeathNotice
-    from headrace.server.local_cluster.minimum_in_sync import MinimumInSync
-    from headrace.server.server import DiskFailed
-    from headrace.server.settings.settings import CannotStart, UnusableData
+    from headrace.node.process import main as server_main
+    from headrace.node.process.local_cluster.death_notice import DeathNotice
+    from headrace.node.process.local_cluster.minimum_in_sync import MinimumInSync
+    from headrace.node.process.server import DiskFailed
+    from headrace.node.process.settings.settings import CannotStart, UnusableData
 
     def ready(server: Server) -> None:
         def heard() -> None:

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from headrace.server.local_cluster import child
-from headrace.server.local_cluster.child import Line, Order
+from headrace.node.process.local_cluster import child
+from headrace.node.process.local_cluster.child import Line, Order
 
 PROGRAM = (sys.executable, "-m", child.MODULE)
 

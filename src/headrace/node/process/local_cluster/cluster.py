@@ -18,22 +18,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace.consensus.configured_voters import HIGHEST_PORT
-from headrace.metadata.config_definitions.definition import BadValue
-from headrace.protocol import uuids
-from headrace.server.folders.real_disk import FOLDER_MODE, FolderInUse, FolderLock, RealDisk
-from headrace.server.listeners.addresses import bracketed, parse_address
-from headrace.server.local_cluster import security
-from headrace.server.local_cluster.child import Order
-from headrace.server.local_cluster.folders import (
+from headrace.node.consensus.configured_voters import HIGHEST_PORT
+from headrace.node.metadata.config_definitions.definition import BadValue
+from headrace.node.process.folders.real_disk import FOLDER_MODE, FolderInUse, FolderLock, RealDisk
+from headrace.node.process.listeners.addresses import bracketed, parse_address
+from headrace.node.process.local_cluster import security
+from headrace.node.process.local_cluster.child import Order
+from headrace.node.process.local_cluster.folders import (
     Folders,
     identity_in,
     partitions_in,
     require_first,
     require_growing,
 )
-from headrace.server.local_cluster.parent import Parent
-from headrace.server.local_cluster.plan import (
+from headrace.node.process.local_cluster.parent import Parent
+from headrace.node.process.local_cluster.plan import (
     DECIDED,
     ClusterPlan,
     PlannedNode,
@@ -51,10 +50,11 @@ from headrace.server.local_cluster.plan import (
     shrink,
     write_plan,
 )
-from headrace.server.local_cluster.process_title import set_title
-from headrace.server.local_cluster.supervision import Supervision
-from headrace.server.settings import java_properties
-from headrace.server.settings.settings import CannotStart, UnusableData, load_settings
+from headrace.node.process.local_cluster.process_title import set_title
+from headrace.node.process.local_cluster.supervision import Supervision
+from headrace.node.process.settings import java_properties
+from headrace.node.process.settings.settings import CannotStart, UnusableData, load_settings
+from headrace.wire.protocol import uuids
 
 log = logging.getLogger(__name__)
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 
 if TYPE_CHECKING:
-    from headrace.server.server import Server
+    from headrace.node.process.server import Server
 
 log = logging.getLogger(__name__)
 

@@ -11,21 +11,25 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from headrace.broker.folders.identity import Identity, UnusableFolder, identity_from_bytes
-from headrace.consensus.batches import batches_in
-from headrace.consensus.first_files import METADATA_FOLDER
-from headrace.consensus.snapshots import list_snapshots, read_snapshot
 from headrace.environment import Disk
-from headrace.protocol import uuids
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.messages.kraft_version_record import KRaftVersionRecord
-from headrace.server.folders.folder_format import format_folder, initial_controllers, levels_of
-from headrace.server.folders.folder_locks import lock_folder
-from headrace.server.local_cluster.child import Order
-from headrace.server.local_cluster.plan import ClusterPlan, PlannedNode, folder_of, write_plan
-from headrace.server.settings.settings import CannotStart, UnusableData
-from headrace.storage.checkpoints import META_PROPERTIES, MalformedCheckpoint
-from headrace.storage.log_folder import partition_of
+from headrace.node.broker.folders.identity import Identity, UnusableFolder, identity_from_bytes
+from headrace.node.consensus.batches import batches_in
+from headrace.node.consensus.first_files import METADATA_FOLDER
+from headrace.node.consensus.snapshots import list_snapshots, read_snapshot
+from headrace.node.process.folders.folder_format import (
+    format_folder,
+    initial_controllers,
+    levels_of,
+)
+from headrace.node.process.folders.folder_locks import lock_folder
+from headrace.node.process.local_cluster.child import Order
+from headrace.node.process.local_cluster.plan import ClusterPlan, PlannedNode, folder_of, write_plan
+from headrace.node.process.settings.settings import CannotStart, UnusableData
+from headrace.node.storage.checkpoints import META_PROPERTIES, MalformedCheckpoint
+from headrace.node.storage.log_folder import partition_of
+from headrace.wire.protocol import uuids
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.messages.kraft_version_record import KRaftVersionRecord
 
 log = logging.getLogger(__name__)
 

@@ -12,13 +12,13 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from headrace.controller.features import MIN_IN_SYNC_REPLICAS
-from headrace.metadata.image import BROKER_RESOURCE
-from headrace.protocol.errors import KafkaError
-from headrace.protocol.messages.config_record import ConfigRecord
+from headrace.node.controller.features import MIN_IN_SYNC_REPLICAS
+from headrace.node.metadata.image import BROKER_RESOURCE
+from headrace.wire.protocol.errors import KafkaError
+from headrace.wire.protocol.messages.config_record import ConfigRecord
 
 if TYPE_CHECKING:
-    from headrace.server.server import Server
+    from headrace.node.process.server import Server
 
 log = logging.getLogger(__name__)
 

@@ -21,9 +21,9 @@ from functools import partial
 from typing import Any, Protocol, assert_never
 
 from headrace.foreign_text import escaped
-from headrace.server.local_cluster.child import Line, Order
-from headrace.server.local_cluster.child_process import PROGRAM, start_child
-from headrace.server.local_cluster.supervision import (
+from headrace.node.process.local_cluster.child import Line, Order
+from headrace.node.process.local_cluster.child_process import PROGRAM, start_child
+from headrace.node.process.local_cluster.supervision import (
     CANNOT_START,
     UNUSABLE_DATA,
     AllReady,
@@ -43,7 +43,7 @@ from headrace.server.local_cluster.supervision import (
     Terminate,
     Tick,
 )
-from headrace.server.settings.settings import CannotStart, UnusableData
+from headrace.node.process.settings.settings import CannotStart, UnusableData
 
 LONGEST_LINE = 64 * 1024
 COLOURS = (36, 35, 33, 32, 34, 31)

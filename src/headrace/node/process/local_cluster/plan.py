@@ -24,10 +24,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from headrace.environment import Disk
-from headrace.protocol import uuids
-from headrace.server.local_cluster.security import CLIENTS, NODES
-from headrace.server.settings.settings import CannotStart
-from headrace.storage.checkpoints import META_PROPERTIES
+from headrace.node.process.local_cluster.security import CLIENTS, NODES
+from headrace.node.process.settings.settings import CannotStart
+from headrace.node.storage.checkpoints import META_PROPERTIES
+from headrace.wire.protocol import uuids
 
 log = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from headrace.contract import delay_login
-from headrace.metadata.config_definitions.authorizer import AUTHORIZER_CLASS, SUPER_USERS
-from headrace.metadata.config_definitions.network import SECURITY_PROTOCOLS
+from headrace.node.metadata.config_definitions.authorizer import AUTHORIZER_CLASS, SUPER_USERS
+from headrace.node.metadata.config_definitions.network import SECURITY_PROTOCOLS
+from headrace.wire.contract import delay_login
 
 NODES = "NODES"
 CONTROLLER = "CONTROLLER"

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-from headrace.broker.broker import Broker
-from headrace.broker.replicas.partitions import Partitions
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.replicas.partitions import Partitions
 from headrace.prometheus_text import Family, Sample
 
 

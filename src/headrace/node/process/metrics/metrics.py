@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from headrace.broker.audit import AuditTrail
-from headrace.broker.replicas.log_cleaner import LogCleaner
-from headrace.broker.replicas.log_scrubber import LogScrubber
+from headrace.node.broker.audit import AuditTrail
+from headrace.node.broker.replicas.log_cleaner import LogCleaner
+from headrace.node.broker.replicas.log_scrubber import LogScrubber
+from headrace.node.replication.replica import PartitionLeader
+from headrace.node.serving.audit_lines import Auditor
+from headrace.node.serving.quotas import ClientQuotas
+from headrace.node.serving.route import Route
+from headrace.node.storage.recovery.damage import Findings
 from headrace.prometheus_text import Family, Histogram
-from headrace.replication.replica import PartitionLeader
-from headrace.serving.audit_lines import Auditor
-from headrace.serving.quotas import ClientQuotas
-from headrace.serving.route import Route
-from headrace.storage.recovery.damage import Findings
 
 
 def request_families(routes: Iterable[Route]) -> Iterator[Family]:

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from headrace.node.node import Node
-from headrace.prometheus_text import Family
-from headrace.server.listeners.listener import Door
-from headrace.server.loop import Loop
-from headrace.server.metrics.folder_metrics import folder_families
-from headrace.server.metrics.metrics import (
+from headrace.node.assembly.node import Node
+from headrace.node.process.listeners.listener import Door
+from headrace.node.process.loop import Loop
+from headrace.node.process.metrics.folder_metrics import folder_families
+from headrace.node.process.metrics.metrics import (
     cleaner_families,
     damage_families,
     limit_families,
     scrub_families,
 )
-from headrace.server.metrics.replica_metrics import replica_families
+from headrace.node.process.metrics.replica_metrics import replica_families
+from headrace.prometheus_text import Family
 
 if TYPE_CHECKING:
-    from headrace.server.listeners.security import Security
+    from headrace.node.process.listeners.security import Security
 
 
 def node_families(

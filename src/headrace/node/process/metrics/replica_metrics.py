@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.broker.broker import Broker
-from headrace.metadata.image import NO_LEADER
+from headrace.node.broker.broker import Broker
+from headrace.node.metadata.image import NO_LEADER
+from headrace.node.replication.replica import PartitionReplica
 from headrace.prometheus_text import Family, Sample
-from headrace.replication.replica import PartitionReplica
 
 
 def replica_families(broker: Broker) -> Iterator[Family]:

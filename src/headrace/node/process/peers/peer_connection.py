@@ -17,13 +17,13 @@ from struct import Struct
 from typing import Any
 
 from headrace.environment import Address
-from headrace.protocol.errors import ErrorCode, MalformedMessage
-from headrace.protocol.framing import decode_response, encode_request
-from headrace.protocol.logins import Distrusted, Senseless
-from headrace.protocol.messages import api_versions, sasl_authenticate, sasl_handshake
-from headrace.server.loop import Loop
-from headrace.server.peers.peer_security import PeerSecurity
-from headrace.server.peers.peer_streams import Stream
+from headrace.node.process.loop import Loop
+from headrace.node.process.peers.peer_security import PeerSecurity
+from headrace.node.process.peers.peer_streams import Stream
+from headrace.wire.protocol.errors import ErrorCode, MalformedMessage
+from headrace.wire.protocol.framing import decode_response, encode_request
+from headrace.wire.protocol.logins import Distrusted, Senseless
+from headrace.wire.protocol.messages import api_versions, sasl_authenticate, sasl_handshake
 
 log = logging.getLogger(__name__)
 

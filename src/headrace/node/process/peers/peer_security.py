@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from socket import socket
 from typing import Protocol
 
-from headrace.metadata.config_definitions.definition import BadValue
-from headrace.protocol import logins
-from headrace.protocol.logins import Conversation
-from headrace.server.peers.peer_streams import PlainStream, Stream, TlsStream
+from headrace.node.metadata.config_definitions.definition import BadValue
+from headrace.node.process.peers.peer_streams import PlainStream, Stream, TlsStream
+from headrace.wire.protocol import logins
+from headrace.wire.protocol.logins import Conversation
 
 Login = tuple[str, Conversation]  # the mechanism, and what is said
 

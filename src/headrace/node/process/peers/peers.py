@@ -17,15 +17,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from headrace.environment import Address
-from headrace.metadata.config_definitions.definition import BadValue
-from headrace.server.listeners.addresses import Listener
-from headrace.server.loop import Loop
-from headrace.server.peers.peer_connection import PeerConnection, Question
-from headrace.server.peers.peer_security import PLAIN, PeerSecurity
-from headrace.server.settings.settings import CannotStart, Settings
+from headrace.node.metadata.config_definitions.definition import BadValue
+from headrace.node.process.listeners.addresses import Listener
+from headrace.node.process.loop import Loop
+from headrace.node.process.peers.peer_connection import PeerConnection, Question
+from headrace.node.process.peers.peer_security import PLAIN, PeerSecurity
+from headrace.node.process.settings.settings import CannotStart, Settings
 
 if TYPE_CHECKING:
-    from headrace.server.listeners.security import Security
+    from headrace.node.process.listeners.security import Security
 
 log = logging.getLogger(__name__)
 

@@ -13,15 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.consensus.configured_voters import (
+from headrace.node.consensus.configured_voters import (
     BOOTSTRAP_SERVERS,
     STATIC_VOTERS,
     bootstrap_endpoints,
     static_voters,
 )
-from headrace.consensus.voters import Voter, VoterEndpoint
-from headrace.metadata.config_definitions.definition import BadValue
-from headrace.server.listeners.addresses import Listener, protocols_by_listener
+from headrace.node.consensus.voters import Voter, VoterEndpoint
+from headrace.node.metadata.config_definitions.definition import BadValue
+from headrace.node.process.listeners.addresses import Listener, protocols_by_listener
 
 log = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from headrace.metadata.config_definitions.definition import BadValue
-from headrace.protocol.messages.user_scram_credential_record import UserScramCredentialRecord
-from headrace.serving.authentication.scram import FEWEST_ITERATIONS, TYPES
+from headrace.node.metadata.config_definitions.definition import BadValue
+from headrace.node.serving.authentication.scram import FEWEST_ITERATIONS, TYPES
+from headrace.wire.protocol.messages.user_scram_credential_record import UserScramCredentialRecord
 
 SETTING = "headrace.first.users"
 

@@ -15,36 +15,36 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.broker.cluster.endpoint import Endpoint
-from headrace.consensus.voters import VoterEndpoint
 from headrace.host_names import is_loopback
-from headrace.metadata.config_definitions import BROKER_SETTINGS
-from headrace.metadata.config_definitions.authorizer import (
+from headrace.near_names import did_you_mean, nearly
+from headrace.node.assembly.node_settings import NodeSettings
+from headrace.node.broker.cluster.endpoint import Endpoint
+from headrace.node.consensus.voters import VoterEndpoint
+from headrace.node.metadata.config_definitions import BROKER_SETTINGS
+from headrace.node.metadata.config_definitions.authorizer import (
     AUTHORIZER_CLASS,
     OF_THE_AUTHORIZER,
     open_if_no_entry,
     super_users,
 )
-from headrace.metadata.config_definitions.definition import BadValue
-from headrace.metadata.config_definitions.network import SECURITY_PROTOCOLS
-from headrace.metadata.config_validation import (
+from headrace.node.metadata.config_definitions.definition import BadValue
+from headrace.node.metadata.config_definitions.network import SECURITY_PROTOCOLS
+from headrace.node.metadata.config_validation import (
     fault_between_settings,
     is_refused,
     listener_definition,
     not_supported_by_name,
 )
-from headrace.metadata.configs import broker_values
-from headrace.near_names import did_you_mean, nearly
-from headrace.node.node_settings import NodeSettings
-from headrace.server.listeners.addresses import (
+from headrace.node.metadata.configs import broker_values
+from headrace.node.process.listeners.addresses import (
     DEFAULT_CONTROLLER_PORT,
     Listener,
     advertised_addresses,
     parse_address,
     split_listeners,
 )
-from headrace.server.settings import java_properties
-from headrace.server.settings.cluster_settings import (
+from headrace.node.process.settings import java_properties
+from headrace.node.process.settings.cluster_settings import (
     FOR_SEVERAL_CONTROLLERS,
     ClusterSettings,
     cluster_settings_of,

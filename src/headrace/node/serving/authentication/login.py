@@ -18,10 +18,10 @@ from enum import Enum
 from typing import Any
 
 from headrace.environment import Now
-from headrace.serving.api import ClosesConnection, Peer, WaitingRequest
-from headrace.serving.authentication.exchange import Exchange, LoginFailed
-from headrace.serving.authentication.mechanisms import LoginSeen, Mechanisms
-from headrace.serving.principal import Principal
+from headrace.node.serving.api import ClosesConnection, Peer, WaitingRequest
+from headrace.node.serving.authentication.exchange import Exchange, LoginFailed
+from headrace.node.serving.authentication.mechanisms import LoginSeen, Mechanisms
+from headrace.node.serving.principal import Principal
 
 API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
 SHORTEST_BETWEEN_LOGINS_MS = 1_000

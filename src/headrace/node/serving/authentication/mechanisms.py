@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from headrace.serving.api import Peer
-from headrace.serving.authentication.exchange import Exchange
+from headrace.node.serving.api import Peer
+from headrace.node.serving.authentication.exchange import Exchange
 
 
 @dataclass(slots=True)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 
 from headrace.environment import Now
-from headrace.serving.authentication.exchange import OTHER_IDENTITY, LoginFailed
-from headrace.serving.authentication.tokens import BadToken, Tokens
+from headrace.node.serving.authentication.exchange import OTHER_IDENTITY, LoginFailed
+from headrace.node.serving.authentication.tokens import BadToken, Tokens
 
 NAME = "OAUTHBEARER"
 REFUSAL = '{"status":"invalid_token"}'

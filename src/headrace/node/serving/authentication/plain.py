@@ -10,7 +10,7 @@ import hmac
 from collections.abc import Mapping
 
 from headrace.environment import Now
-from headrace.serving.authentication.exchange import OTHER_IDENTITY, LoginFailed
+from headrace.node.serving.authentication.exchange import OTHER_IDENTITY, LoginFailed
 
 NAME = "PLAIN"
 # Compared with when nobody has that name; NUL cannot be part of a password that a client sends.

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headrace.environment import Now
-from headrace.serving.authentication.exchange import OTHER_IDENTITY, LoginFailed
+from headrace.node.serving.authentication.exchange import OTHER_IDENTITY, LoginFailed
 
 # By the numbers of Kafka's records and requests.
 SHA_256, SHA_512 = 1, 2

@@ -9,11 +9,16 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from headrace.consensus.voters import Voter
 from headrace.environment import Address
-from headrace.metadata.image import TOPIC_RESOURCE, MetadataImage
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import (
+from headrace.node.consensus.voters import Voter
+from headrace.node.metadata.image import TOPIC_RESOURCE, MetadataImage
+from headrace.node.simulator.checkers import Violation
+from headrace.node.simulator.cluster.character import Action
+from headrace.node.simulator.cluster.report import ClusterReport
+from headrace.node.simulator.cluster.scripts import Ask, Script, Scripts
+from headrace.node.simulator.whole_nodes import CLIENT_PORT, CLUSTER_ID, Member
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import (
     add_raft_voter,
     alter_partition_reassignments,
     alter_replica_log_dirs,
@@ -23,11 +28,6 @@ from headrace.protocol.messages import (
     incremental_alter_configs,
     remove_raft_voter,
 )
-from headrace.simulator.checkers import Violation
-from headrace.simulator.cluster.character import Action
-from headrace.simulator.cluster.report import ClusterReport
-from headrace.simulator.cluster.scripts import Ask, Script, Scripts
-from headrace.simulator.whole_nodes import CLIENT_PORT, CLUSTER_ID, Member
 
 TIMEOUT_MS = 8_000
 SETTING = "retention.ms"

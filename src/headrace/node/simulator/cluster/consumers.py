@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import fetch, list_offsets
-from headrace.protocol.record_batch import crc_is_right, headers_in, walk
-from headrace.simulator.checkers import Violation
-from headrace.simulator.cluster.record_checker import RecordChecker
-from headrace.simulator.cluster.scripts import REST_MS, Ask, Leader, Place, Script, Scripts
+from headrace.node.simulator.checkers import Violation
+from headrace.node.simulator.cluster.record_checker import RecordChecker
+from headrace.node.simulator.cluster.scripts import REST_MS, Ask, Leader, Place, Script, Scripts
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import fetch, list_offsets
+from headrace.wire.protocol.record_batch import crc_is_right, headers_in, walk
 
 LARGEST_RECORD = 1 << 20
 READ_COMMITTED = 1

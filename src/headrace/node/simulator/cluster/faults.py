@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headrace.metadata.image import MetadataImage
-from headrace.simulator.cluster.administrator import Administrator
-from headrace.simulator.cluster.character import Blow, Character, Promise
-from headrace.simulator.cluster.report import ClusterReport
-from headrace.simulator.cluster.scripts import CLIENT_ID, OFFSETS
-from headrace.simulator.whole_nodes import FLUSH_MS, SECOND_FOLDER, Cluster, Member
+from headrace.node.metadata.image import MetadataImage
+from headrace.node.simulator.cluster.administrator import Administrator
+from headrace.node.simulator.cluster.character import Blow, Character, Promise
+from headrace.node.simulator.cluster.report import ClusterReport
+from headrace.node.simulator.cluster.scripts import CLIENT_ID, OFFSETS
+from headrace.node.simulator.whole_nodes import FLUSH_MS, SECOND_FOLDER, Cluster, Member
 
 LONGEST_DOWN_MS = 20_000
 LONGEST_PAUSE_MS = 25_000

@@ -12,8 +12,19 @@ from collections.abc import Generator
 from contextlib import suppress
 from typing import Any
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import (
+from headrace.node.simulator.checkers import Violation
+from headrace.node.simulator.cluster.consumers import end_of, fetch_request, what_came
+from headrace.node.simulator.cluster.scripts import (
+    OFFSETS,
+    REST_MS,
+    TRY_AGAIN,
+    Ask,
+    Script,
+    Scripts,
+)
+from headrace.node.simulator.cluster.transactions import BY_NAME, offset_request, offsets_of
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import (
     consumer_group_heartbeat,
     fetch,
     heartbeat,
@@ -23,10 +34,6 @@ from headrace.protocol.messages import (
     offset_fetch,
     sync_group,
 )
-from headrace.simulator.checkers import Violation
-from headrace.simulator.cluster.consumers import end_of, fetch_request, what_came
-from headrace.simulator.cluster.scripts import OFFSETS, REST_MS, TRY_AGAIN, Ask, Script, Scripts
-from headrace.simulator.cluster.transactions import BY_NAME, offset_request, offsets_of
 
 SESSION_MS, REBALANCE_MS = 10_000, 15_000
 BEAT_MS = 2_000

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.metadata.image import MetadataImage
-from headrace.protocol.record_batch import headers_in
-from headrace.simulator.checkers import Violation
-from headrace.simulator.whole_nodes import Member
+from headrace.node.metadata.image import MetadataImage
+from headrace.node.simulator.checkers import Violation
+from headrace.node.simulator.whole_nodes import Member
+from headrace.wire.protocol.record_batch import headers_in
 
 READ_SIZE = 1 << 20
 METADATA = "__cluster_metadata"

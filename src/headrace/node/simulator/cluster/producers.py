@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import init_producer_id, produce
-from headrace.protocol.record_batch import Record, build
-from headrace.simulator.checkers import Violation
-from headrace.simulator.cluster.record_checker import RecordChecker
-from headrace.simulator.cluster.scripts import REST_MS, TRY_AGAIN, Ask, Place, Script, Scripts
+from headrace.node.simulator.checkers import Violation
+from headrace.node.simulator.cluster.record_checker import RecordChecker
+from headrace.node.simulator.cluster.scripts import REST_MS, TRY_AGAIN, Ask, Place, Script, Scripts
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import init_producer_id, produce
+from headrace.wire.protocol.record_batch import Record, build
 
 PACES_MS = (100, 400, 1_500)  # the longest rest between two batches, of one run
 MOST_VALUES = 3  # of a batch

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from headrace.simulator.checkers import Violation
-from headrace.simulator.cluster.scripts import Place
+from headrace.node.simulator.checkers import Violation
+from headrace.node.simulator.cluster.scripts import Place
 
 
 class RecordChecker:

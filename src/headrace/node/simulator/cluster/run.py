@@ -14,23 +14,23 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from headrace.consensus.voters import Voter
-from headrace.metadata.image import MetadataImage
-from headrace.simulator.checkers import Violation
-from headrace.simulator.cluster.administrator import Administrator
-from headrace.simulator.cluster.character import Character, Promise, beyond, character
-from headrace.simulator.cluster.consumers import Consumers, values_in
-from headrace.simulator.cluster.faults import Faults
-from headrace.simulator.cluster.groups import Groups, OffsetChecker
-from headrace.simulator.cluster.metadata_checker import ClusterChecker
-from headrace.simulator.cluster.producers import Producers
-from headrace.simulator.cluster.record_checker import RecordChecker
-from headrace.simulator.cluster.report import ClusterReport
-from headrace.simulator.cluster.scripts import OFFSETS, STATE, Place, Scripts
-from headrace.simulator.cluster.transactions import TransactionalProducers, TransactionChecker
-from headrace.simulator.cluster.trimmed_topic import TrimmedTopic
-from headrace.simulator.connections import Died
-from headrace.simulator.whole_nodes import FOLDER, SECOND_FOLDER, Cluster, Member
+from headrace.node.consensus.voters import Voter
+from headrace.node.metadata.image import MetadataImage
+from headrace.node.simulator.checkers import Violation
+from headrace.node.simulator.cluster.administrator import Administrator
+from headrace.node.simulator.cluster.character import Character, Promise, beyond, character
+from headrace.node.simulator.cluster.consumers import Consumers, values_in
+from headrace.node.simulator.cluster.faults import Faults
+from headrace.node.simulator.cluster.groups import Groups, OffsetChecker
+from headrace.node.simulator.cluster.metadata_checker import ClusterChecker
+from headrace.node.simulator.cluster.producers import Producers
+from headrace.node.simulator.cluster.record_checker import RecordChecker
+from headrace.node.simulator.cluster.report import ClusterReport
+from headrace.node.simulator.cluster.scripts import OFFSETS, STATE, Place, Scripts
+from headrace.node.simulator.cluster.transactions import TransactionalProducers, TransactionChecker
+from headrace.node.simulator.cluster.trimmed_topic import TrimmedTopic
+from headrace.node.simulator.connections import Died
+from headrace.node.simulator.whole_nodes import FOLDER, SECOND_FOLDER, Cluster, Member
 
 PLAIN, EXACT, LEDGER = "orders", "payments", "ledger"  # topics, by who writes to them
 TRIMMED = "steps"  # as EXACT, and records are deleted

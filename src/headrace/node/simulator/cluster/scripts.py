@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from headrace.environment import Address
-from headrace.metadata.image import MetadataImage
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.java_hash import partition_for_group
-from headrace.simulator.connections import Connections
-from headrace.simulator.whole_nodes import CLIENT_PORT, CLIENTS, Cluster
+from headrace.node.metadata.image import MetadataImage
+from headrace.node.simulator.connections import Connections
+from headrace.node.simulator.whole_nodes import CLIENT_PORT, CLIENTS, Cluster
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.java_hash import partition_for_group
 
 TIMEOUT_MS = 3_000
 CLIENT_ID = 100  # no node's

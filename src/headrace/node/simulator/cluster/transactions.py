@@ -11,18 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import (
-    end_txn,
-    init_producer_id,
-    offset_fetch,
-    produce,
-    txn_offset_commit,
-)
-from headrace.protocol.record_batch import Record, build
-from headrace.simulator.checkers import Violation
-from headrace.simulator.cluster.producers import outcome_of, produce_request
-from headrace.simulator.cluster.scripts import (
+from headrace.node.simulator.checkers import Violation
+from headrace.node.simulator.cluster.producers import outcome_of, produce_request
+from headrace.node.simulator.cluster.scripts import (
     OFFSETS,
     REST_MS,
     STATE,
@@ -32,6 +23,15 @@ from headrace.simulator.cluster.scripts import (
     Script,
     Scripts,
 )
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import (
+    end_txn,
+    init_producer_id,
+    offset_fetch,
+    produce,
+    txn_offset_commit,
+)
+from headrace.wire.protocol.record_batch import Record, build
 
 TIMEOUT_MS = 20_000  # of a transaction whose producer is gone
 MOST_TRIES = 40  # then a producer gives up, and begins anew

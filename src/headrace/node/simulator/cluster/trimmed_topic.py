@@ -7,11 +7,11 @@ with `min.insync.replicas` 2 the promise about one lost node holds for both.
 
 from __future__ import annotations
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import alter_partition_reassignments, delete_records
-from headrace.simulator.cluster.record_checker import RecordChecker
-from headrace.simulator.cluster.report import ClusterReport
-from headrace.simulator.cluster.scripts import REST_MS, Ask, Place, Script, Scripts
+from headrace.node.simulator.cluster.record_checker import RecordChecker
+from headrace.node.simulator.cluster.report import ClusterReport
+from headrace.node.simulator.cluster.scripts import REST_MS, Ask, Place, Script, Scripts
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import alter_partition_reassignments, delete_records
 
 TIMEOUT_MS = 8_000
 REST_BETWEEN_DELETIONS_MS = 2_000  # the longest

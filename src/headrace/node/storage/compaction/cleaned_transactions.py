@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headrace.protocol.control_records import ControlKind
-from headrace.storage.segments.transaction_index import Aborted
+from headrace.node.storage.segments.transaction_index import Aborted
+from headrace.wire.protocol.control_records import ControlKind
 
 
 class CleanedTransactions:

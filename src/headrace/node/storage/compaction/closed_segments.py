@@ -12,9 +12,12 @@ from collections.abc import Callable, Iterator
 from crc32c import crc32c
 
 from headrace.environment import File
-from headrace.protocol import compression
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.record_batch import (
+from headrace.node.storage.durability.open_files import OpenFiles
+from headrace.node.storage.log_settings import LogSettings
+from headrace.node.storage.segments.segment import Segment
+from headrace.wire.protocol import compression
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.record_batch import (
     ATTRIBUTES,
     ATTRIBUTES_AT,
     BASE_OFFSET,
@@ -31,10 +34,7 @@ from headrace.protocol.record_batch import (
     RECORD_COUNT,
     Fields,
 )
-from headrace.protocol.record_batch.keys import Keys, keys_of_batch, offset_deltas
-from headrace.storage.durability.open_files import OpenFiles
-from headrace.storage.log_settings import LogSettings
-from headrace.storage.segments.segment import Segment
+from headrace.wire.protocol.record_batch.keys import Keys, keys_of_batch, offset_deltas
 
 READ_CHUNK = 1 << 20
 # Compaction runs in a process of its own: the node may find the same indexes wanting meanwhile.

@@ -18,8 +18,29 @@ from operator import and_, gt
 from struct import Struct
 
 from headrace.environment import Disk
-from headrace.protocol.control_records import kind_of
-from headrace.protocol.record_batch import (
+from headrace.node.storage.compaction.cleaned_transactions import CleanedTransactions
+from headrace.node.storage.compaction.closed_segments import (
+    READ_CHUNK,
+    ClosedSegments,
+    Pace,
+    UnreadableRecords,
+    has_gaps,
+    keys_in,
+    payload,
+    require_checksum,
+    whole,
+)
+from headrace.node.storage.compaction.compaction_plan import Cleanable, Source, grouped
+from headrace.node.storage.compaction.first_pass import FirstPass
+from headrace.node.storage.compaction.last_of_keys import LastOfKeys
+from headrace.node.storage.durability.open_files import OpenFiles
+from headrace.node.storage.log_settings import LogSettings
+from headrace.node.storage.partition_log import PartitionLog
+from headrace.node.storage.recovery.leftovers import CLEANED
+from headrace.node.storage.segments.segment import Segment
+from headrace.node.storage.segments.transaction_index import Aborted, TransactionIndex
+from headrace.wire.protocol.control_records import kind_of
+from headrace.wire.protocol.record_batch import (
     ATTRIBUTES,
     BASE_OFFSET,
     BASE_TIMESTAMP,
@@ -35,29 +56,8 @@ from headrace.protocol.record_batch import (
     Fields,
     walk,
 )
-from headrace.protocol.record_batch.keys import values_of_batch
-from headrace.protocol.record_batch.retained import emptied, rebuilt, records_at
-from headrace.storage.compaction.cleaned_transactions import CleanedTransactions
-from headrace.storage.compaction.closed_segments import (
-    READ_CHUNK,
-    ClosedSegments,
-    Pace,
-    UnreadableRecords,
-    has_gaps,
-    keys_in,
-    payload,
-    require_checksum,
-    whole,
-)
-from headrace.storage.compaction.compaction_plan import Cleanable, Source, grouped
-from headrace.storage.compaction.first_pass import FirstPass
-from headrace.storage.compaction.last_of_keys import LastOfKeys
-from headrace.storage.durability.open_files import OpenFiles
-from headrace.storage.log_settings import LogSettings
-from headrace.storage.partition_log import PartitionLog
-from headrace.storage.recovery.leftovers import CLEANED
-from headrace.storage.segments.segment import Segment
-from headrace.storage.segments.transaction_index import Aborted, TransactionIndex
+from headrace.wire.protocol.record_batch.keys import values_of_batch
+from headrace.wire.protocol.record_batch.retained import emptied, rebuilt, records_at
 
 _read_timestamp = Struct(">q").unpack_from
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.storage.log_settings import LogSettings
-from headrace.storage.segments.offset_index import MAX_RELATIVE_OFFSET
-from headrace.storage.segments.segment import Segment
+from headrace.node.storage.log_settings import LogSettings
+from headrace.node.storage.segments.offset_index import MAX_RELATIVE_OFFSET
+from headrace.node.storage.segments.segment import Segment
 
 # The loop renames the files of a whole group at once, 0.05 to 0.1 ms for each segment. Small
 # segments that remain are merged further in later rounds.

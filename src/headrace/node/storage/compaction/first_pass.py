@@ -15,7 +15,18 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
-from headrace.protocol.record_batch import (
+from headrace.node.storage.compaction.closed_segments import (
+    BESIDE_OF_CLEANER,
+    READ_CHUNK,
+    Batch,
+    ClosedSegments,
+    UnreadableRecords,
+    keys_in,
+)
+from headrace.node.storage.compaction.last_of_keys import LastOfKeys
+from headrace.node.storage.segments.segment import Segment
+from headrace.node.storage.segments.transaction_index import Aborted
+from headrace.wire.protocol.record_batch import (
     ATTRIBUTES,
     BASE_OFFSET,
     CONTROL,
@@ -26,18 +37,7 @@ from headrace.protocol.record_batch import (
     TRANSACTIONAL,
     Fields,
 )
-from headrace.protocol.record_batch.keys import Keys
-from headrace.storage.compaction.closed_segments import (
-    BESIDE_OF_CLEANER,
-    READ_CHUNK,
-    Batch,
-    ClosedSegments,
-    UnreadableRecords,
-    keys_in,
-)
-from headrace.storage.compaction.last_of_keys import LastOfKeys
-from headrace.storage.segments.segment import Segment
-from headrace.storage.segments.transaction_index import Aborted
+from headrace.wire.protocol.record_batch.keys import Keys
 
 # A first try takes no more records than could fit if so many of them had the same key: what a try
 # that fails can cost is bounded, however the keys lie.

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from itertools import compress
 from sys import getsizeof
 
-from headrace.protocol.record_batch.keys import Keys
+from headrace.wire.protocol.record_batch.keys import Keys
 
 NO_OFFSET = 2**63 - 1  # stands behind the last one
 # The key's object without its bytes, as such are handed out, and its offset.

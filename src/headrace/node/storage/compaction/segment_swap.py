@@ -9,18 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.environment import Disk
-from headrace.storage.compaction.compaction_gaps import Gap
-from headrace.storage.durability.open_files import OpenFiles
-from headrace.storage.log_settings import LogSettings
-from headrace.storage.recovery.holes import gaps_between
-from headrace.storage.recovery.leftovers import CLEANED, FILE_SUFFIXES, SWAP
-from headrace.storage.segments.batch_headers import walk_headers
-from headrace.storage.segments.offset_index import ENTRY
-from headrace.storage.segments.segment import Segment, file_name
-from headrace.storage.segments.segment_list import SegmentList
+from headrace.node.storage.compaction.compaction_gaps import Gap
+from headrace.node.storage.durability.open_files import OpenFiles
+from headrace.node.storage.log_settings import LogSettings
+from headrace.node.storage.recovery.holes import gaps_between
+from headrace.node.storage.recovery.leftovers import CLEANED, FILE_SUFFIXES, SWAP
+from headrace.node.storage.segments.batch_headers import walk_headers
+from headrace.node.storage.segments.offset_index import ENTRY
+from headrace.node.storage.segments.segment import Segment, file_name
+from headrace.node.storage.segments.segment_list import SegmentList
 
 if TYPE_CHECKING:
-    from headrace.storage.partition_log import PartitionLog
+    from headrace.node.storage.partition_log import PartitionLog
 
 
 def swap_in(

@@ -17,12 +17,12 @@ from functools import partial
 from typing import Any
 
 from headrace.environment import Disk, Now
-from headrace.protocol.errors import KafkaError
-from headrace.storage.durability.flush import Flush
-from headrace.storage.durability.folder_failures import FolderFailures
-from headrace.storage.durability.open_files import is_shortage
-from headrace.storage.durability.unwritten import Unwritten
-from headrace.storage.partition_log import PartitionLog
+from headrace.node.storage.durability.flush import Flush
+from headrace.node.storage.durability.folder_failures import FolderFailures
+from headrace.node.storage.durability.open_files import is_shortage
+from headrace.node.storage.durability.unwritten import Unwritten
+from headrace.node.storage.partition_log import PartitionLog
+from headrace.wire.protocol.errors import KafkaError
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from headrace.environment import Disk
-from headrace.storage.checkpoints import META_PROPERTIES
+from headrace.node.storage.checkpoints import META_PROPERTIES
 
 # The errors of a disk that is broken or gone.
 FAILED = frozenset(

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from headrace.environment import Disk, File
-from headrace.storage.recovery.damage import Findings
+from headrace.node.storage.recovery.damage import Findings
 
 # Half of the 20,000 or more descriptors that RLIMIT_NOFILE usually allows: the rest is for sockets.
 DEFAULT_LIMIT = 10_000

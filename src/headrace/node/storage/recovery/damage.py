@@ -17,10 +17,10 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.environment import Disk
-from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from headrace.storage.segments.batch_scan import DamagedRange
+    from headrace.node.storage.segments.batch_scan import DamagedRange
 
 log = logging.getLogger(__name__)
 

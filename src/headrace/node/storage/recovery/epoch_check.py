@@ -12,11 +12,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from headrace.protocol.record_batch import BatchHeader
-from headrace.storage.leader_epochs import LeaderEpochs
-from headrace.storage.recovery.damage import DamagedRecords
-from headrace.storage.segments.batch_search import NoBatch
-from headrace.storage.segments.segment import Segment
+from headrace.node.storage.leader_epochs import LeaderEpochs
+from headrace.node.storage.recovery.damage import DamagedRecords
+from headrace.node.storage.segments.batch_search import NoBatch
+from headrace.node.storage.segments.segment import Segment
+from headrace.wire.protocol.record_batch import BatchHeader
 
 Entry = tuple[int, int]  # epoch, and the offset at which it begins
 

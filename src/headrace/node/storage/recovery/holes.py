@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from headrace.storage.compaction.compaction_gaps import CompactionGaps, Gap
-from headrace.storage.recovery.damage import Damage
-from headrace.storage.segments.batch_chain import follow_chain
-from headrace.storage.segments.offset_index import ENTRY
-from headrace.storage.segments.segment import Segment
+from headrace.node.storage.compaction.compaction_gaps import CompactionGaps, Gap
+from headrace.node.storage.recovery.damage import Damage
+from headrace.node.storage.segments.batch_chain import follow_chain
+from headrace.node.storage.segments.offset_index import ENTRY
+from headrace.node.storage.segments.segment import Segment
 
 MISSING = "a segment is missing"
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headrace.environment import Disk
-from headrace.storage.segments.segment import DELETED
+from headrace.node.storage.segments.segment import DELETED
 
 CLEANED = ".cleaned"
 SWAP = ".swap"

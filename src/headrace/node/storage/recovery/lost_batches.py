@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from headrace.environment import Buffer
-from headrace.protocol.record_batch import CONTROL
-from headrace.storage.leader_epochs import LeaderEpochs
-from headrace.storage.producer_state import ProducerState
-from headrace.storage.segments.batch_headers import headers_of
-from headrace.storage.segments.segment import Segment
+from headrace.node.storage.leader_epochs import LeaderEpochs
+from headrace.node.storage.producer_state import ProducerState
+from headrace.node.storage.segments.batch_headers import headers_of
+from headrace.node.storage.segments.segment import Segment
+from headrace.wire.protocol.record_batch import CONTROL
 
 
 def take_back(

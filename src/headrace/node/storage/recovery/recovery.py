@@ -18,21 +18,26 @@ from bisect import bisect_right
 from contextlib import suppress
 from dataclasses import dataclass
 
-from headrace.storage.checkpoints import LEADER_EPOCHS, MalformedCheckpoint
-from headrace.storage.compaction.compaction_gaps import GAPS, CompactionGaps
-from headrace.storage.durability.open_files import OpenFiles
-from headrace.storage.leader_epochs import LeaderEpochs
-from headrace.storage.log_settings import LogSettings
-from headrace.storage.producer_state import ProducerState
-from headrace.storage.recovery.damage import DAMAGED_RANGES, Cut, ranges_from_bytes, save_ranges
-from headrace.storage.recovery.epoch_check import epochs_of_batches, find_wrong_epoch
-from headrace.storage.recovery.holes import MISSING, find_holes, gaps_between, hole_before
-from headrace.storage.recovery.leftovers import SWAP, finish_interrupted_work, offset_of
-from headrace.storage.recovery.segment_recovery import SegmentRecovery
-from headrace.storage.segments.segment import DELETED, Segment
-from headrace.storage.segments.segment_damage import find_damage
-from headrace.storage.segments.segment_list import SegmentList
-from headrace.storage.segments.segment_scan import replay_producers
+from headrace.node.storage.checkpoints import LEADER_EPOCHS, MalformedCheckpoint
+from headrace.node.storage.compaction.compaction_gaps import GAPS, CompactionGaps
+from headrace.node.storage.durability.open_files import OpenFiles
+from headrace.node.storage.leader_epochs import LeaderEpochs
+from headrace.node.storage.log_settings import LogSettings
+from headrace.node.storage.producer_state import ProducerState
+from headrace.node.storage.recovery.damage import (
+    DAMAGED_RANGES,
+    Cut,
+    ranges_from_bytes,
+    save_ranges,
+)
+from headrace.node.storage.recovery.epoch_check import epochs_of_batches, find_wrong_epoch
+from headrace.node.storage.recovery.holes import MISSING, find_holes, gaps_between, hole_before
+from headrace.node.storage.recovery.leftovers import SWAP, finish_interrupted_work, offset_of
+from headrace.node.storage.recovery.segment_recovery import SegmentRecovery
+from headrace.node.storage.segments.segment import DELETED, Segment
+from headrace.node.storage.segments.segment_damage import find_damage
+from headrace.node.storage.segments.segment_list import SegmentList
+from headrace.node.storage.segments.segment_scan import replay_producers
 
 log = logging.getLogger(__name__)
 

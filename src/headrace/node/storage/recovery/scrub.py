@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from headrace.environment import File
-from headrace.storage.segments.batch_scan import BatchScan, DamagedRange
+from headrace.node.storage.segments.batch_scan import BatchScan, DamagedRange
 
 
 class ClosedSegment(NamedTuple):

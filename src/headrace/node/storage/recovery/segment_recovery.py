@@ -14,7 +14,16 @@ from dataclasses import dataclass
 from crc32c import crc32c
 
 from headrace.environment import File
-from headrace.protocol.record_batch import (
+from headrace.node.storage.leader_epochs import LeaderEpochs
+from headrace.node.storage.log_settings import LogSettings
+from headrace.node.storage.producer_state import ProducerState
+from headrace.node.storage.recovery.damage import TO_THE_END, Damage, damage_of
+from headrace.node.storage.segments.batch_headers import crc_of_large
+from headrace.node.storage.segments.batch_scan import BatchScan
+from headrace.node.storage.segments.offset_index import MAX_RELATIVE_OFFSET
+from headrace.node.storage.segments.segment import Segment
+from headrace.node.storage.segments.segment_scan import refuse_old_format, replay_producer
+from headrace.wire.protocol.record_batch import (
     ATTRIBUTES_AT,
     HEADER,
     HEADER_SIZE,
@@ -23,15 +32,6 @@ from headrace.protocol.record_batch import (
     BatchHeader,
     header_at,
 )
-from headrace.storage.leader_epochs import LeaderEpochs
-from headrace.storage.log_settings import LogSettings
-from headrace.storage.producer_state import ProducerState
-from headrace.storage.recovery.damage import TO_THE_END, Damage, damage_of
-from headrace.storage.segments.batch_headers import crc_of_large
-from headrace.storage.segments.batch_scan import BatchScan
-from headrace.storage.segments.offset_index import MAX_RELATIVE_OFFSET
-from headrace.storage.segments.segment import Segment
-from headrace.storage.segments.segment_scan import refuse_old_format, replay_producer
 
 SCAN_CHUNK = 1 << 20
 

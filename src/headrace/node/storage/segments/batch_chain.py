@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from headrace.environment import File
-from headrace.protocol.record_batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
-from headrace.storage.segments.batch_search import SEARCH_CHUNK, SEARCHED, SEARCHED_SIZE
+from headrace.node.storage.segments.batch_search import SEARCH_CHUNK, SEARCHED, SEARCHED_SIZE
+from headrace.wire.protocol.record_batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
 
 # One read checks the offsets of batches in at most this many bytes (at most 5 ms); a longer slice
 # ends there, and the next read goes on.

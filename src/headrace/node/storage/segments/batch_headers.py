@@ -12,7 +12,7 @@ from struct import Struct
 from crc32c import crc32c
 
 from headrace.environment import Buffer, File
-from headrace.protocol.record_batch import (
+from headrace.wire.protocol.record_batch import (
     HEADER_SIZE,
     LENGTH_AT,
     LENGTH_OVERHEAD,

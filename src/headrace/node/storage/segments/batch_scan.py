@@ -15,7 +15,9 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from headrace.environment import File
-from headrace.protocol.record_batch import (
+from headrace.node.storage.segments.batch_headers import crc_of_large
+from headrace.node.storage.segments.offset_index import MAX_RELATIVE_OFFSET
+from headrace.wire.protocol.record_batch import (
     ATTRIBUTES_AT,
     HEADER_SIZE,
     MAGIC,
@@ -23,8 +25,6 @@ from headrace.protocol.record_batch import (
     BatchHeader,
     header_at,
 )
-from headrace.storage.segments.batch_headers import crc_of_large
-from headrace.storage.segments.offset_index import MAX_RELATIVE_OFFSET
 
 CHUNK = 1 << 20
 OFFSET_AND_LENGTH = Struct(">qi")  # how a batch begins

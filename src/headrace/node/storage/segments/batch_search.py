@@ -9,7 +9,7 @@ from __future__ import annotations
 from struct import Struct
 
 from headrace.environment import File
-from headrace.protocol.record_batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
+from headrace.wire.protocol.record_batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
 
 # base offset, length, (leader epoch), magic, (crc, attributes), last offset delta
 SEARCHED = Struct(">qi4xb6xi")

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from struct import Struct
 
-from headrace.storage.durability.open_files import OpenFiles
-from headrace.storage.segments.sparse_index import SparseIndex
+from headrace.node.storage.durability.open_files import OpenFiles
+from headrace.node.storage.segments.sparse_index import SparseIndex
 
 ENTRY = Struct(">ii")
 MAX_RELATIVE_OFFSET = 0x7FFF_FFFF

@@ -13,20 +13,24 @@ import logging
 from collections.abc import Iterator
 
 from headrace.environment import Buffer, File
-from headrace.protocol.record_batch import MAGIC, NO_TIMESTAMP, BatchHeader
-from headrace.storage.compaction.compaction_gaps import CompactionGaps
-from headrace.storage.durability.flush import FileByPath, Flushable
-from headrace.storage.durability.open_files import OpenFiles
-from headrace.storage.log_settings import LogSettings
-from headrace.storage.recovery.damage import Damage, DamagedRecords, sound_ranges
-from headrace.storage.segments.batch_chain import CheckedRun
-from headrace.storage.segments.batch_headers import walk_headers
-from headrace.storage.segments.batch_search import ANY, NoBatch, find_batch
-from headrace.storage.segments.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
-from headrace.storage.segments.segment_damage import find_damage, indexes_are_plausible, is_in_log
-from headrace.storage.segments.sparse_index import SparseIndex
-from headrace.storage.segments.time_index import TimeIndex
-from headrace.storage.segments.transaction_index import TransactionIndex
+from headrace.node.storage.compaction.compaction_gaps import CompactionGaps
+from headrace.node.storage.durability.flush import FileByPath, Flushable
+from headrace.node.storage.durability.open_files import OpenFiles
+from headrace.node.storage.log_settings import LogSettings
+from headrace.node.storage.recovery.damage import Damage, DamagedRecords, sound_ranges
+from headrace.node.storage.segments.batch_chain import CheckedRun
+from headrace.node.storage.segments.batch_headers import walk_headers
+from headrace.node.storage.segments.batch_search import ANY, NoBatch, find_batch
+from headrace.node.storage.segments.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
+from headrace.node.storage.segments.segment_damage import (
+    find_damage,
+    indexes_are_plausible,
+    is_in_log,
+)
+from headrace.node.storage.segments.sparse_index import SparseIndex
+from headrace.node.storage.segments.time_index import TimeIndex
+from headrace.node.storage.segments.transaction_index import TransactionIndex
+from headrace.wire.protocol.record_batch import MAGIC, NO_TIMESTAMP, BatchHeader
 
 log = logging.getLogger(__name__)
 

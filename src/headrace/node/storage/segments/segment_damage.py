@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.protocol.record_batch import HEADER_SIZE, header_at
-from headrace.storage.recovery.damage import Damage, DamagedRecords, damage_of
-from headrace.storage.segments.batch_scan import BatchScan, DamagedRange
-from headrace.storage.segments.batch_search import NoBatch
+from headrace.node.storage.recovery.damage import Damage, DamagedRecords, damage_of
+from headrace.node.storage.segments.batch_scan import BatchScan, DamagedRange
+from headrace.node.storage.segments.batch_search import NoBatch
+from headrace.wire.protocol.record_batch import HEADER_SIZE, header_at
 
 if TYPE_CHECKING:
-    from headrace.storage.segments.segment import Segment
+    from headrace.node.storage.segments.segment import Segment
 
 
 def find_damage(segment: Segment, below: int | None = None) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from headrace.environment import FileSlice
-from headrace.storage.compaction.compaction_gaps import CompactionGaps, Gap
-from headrace.storage.durability.flush import Flushable
-from headrace.storage.recovery.damage import TO_THE_END, Damage, DamagedRecords, damage_of
-from headrace.storage.segments.batch_scan import DamagedRange
-from headrace.storage.segments.segment import Segment
-from headrace.storage.segments.segment_damage import is_still_damaged
-from headrace.storage.segments.transaction_check import check_aborted
-from headrace.storage.segments.transaction_index import Aborted
+from headrace.node.storage.compaction.compaction_gaps import CompactionGaps, Gap
+from headrace.node.storage.durability.flush import Flushable
+from headrace.node.storage.recovery.damage import TO_THE_END, Damage, DamagedRecords, damage_of
+from headrace.node.storage.segments.batch_scan import DamagedRange
+from headrace.node.storage.segments.segment import Segment
+from headrace.node.storage.segments.segment_damage import is_still_damaged
+from headrace.node.storage.segments.transaction_check import check_aborted
+from headrace.node.storage.segments.transaction_index import Aborted
 
 
 class SegmentList:

@@ -6,8 +6,11 @@ from collections.abc import Callable
 from typing import Protocol
 from zlib import crc32
 
-from headrace.protocol.control_records import ControlKind, kind_of, read_end_txn_marker
-from headrace.protocol.record_batch import (
+from headrace.node.storage.producer_state import ProducerState
+from headrace.node.storage.segments.segment import Segment
+from headrace.node.storage.segments.transaction_index import Aborted
+from headrace.wire.protocol.control_records import ControlKind, kind_of, read_end_txn_marker
+from headrace.wire.protocol.record_batch import (
     CONTROL,
     LENGTH_AT,
     LENGTH_OVERHEAD,
@@ -16,9 +19,6 @@ from headrace.protocol.record_batch import (
     BatchHeader,
     walk,
 )
-from headrace.storage.producer_state import ProducerState
-from headrace.storage.segments.segment import Segment
-from headrace.storage.segments.transaction_index import Aborted
 
 SCAN_CHUNK = 1 << 20
 # Magic 0 and 1 carry a CRC-32 of what follows it at byte 12.

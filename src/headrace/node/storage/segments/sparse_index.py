@@ -14,7 +14,7 @@ from struct import Struct
 from typing import Any
 
 from headrace.environment import File
-from headrace.storage.durability.open_files import OpenFiles
+from headrace.node.storage.durability.open_files import OpenFiles
 
 WRITE_TOGETHER = 64
 # A lookup reads this many entries at once (4 or 6 KiB), and halves the rest if they are not there.
@@ -125,7 +125,7 @@ class SparseIndex:
     def last_not_above(self, target: int, field: int) -> tuple[int, tuple[Any, ...] | None]:
         """Number and fields of the last entry whose `field` is not above `target`; or -1, None."""
         # Entries ascend, so the first unwritten entry says on which side the sought one lies.
-        # Lookups equal those of a plain sorted list: tests/unit/storage/test_indexes.py,
+        # Lookups equal those of a plain sorted list: tests/unit/node/storage/test_indexes.py,
         # test_lookups_are_those_of_a_list and the two tests after it.
         written = self.entries - len(self._unwritten)
         if self._unwritten and self._entry.unpack(self._unwritten[0])[field] <= target:

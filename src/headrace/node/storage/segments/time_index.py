@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from struct import Struct
 
-from headrace.protocol.record_batch import NO_TIMESTAMP
-from headrace.storage.durability.open_files import OpenFiles
-from headrace.storage.segments.sparse_index import SparseIndex
+from headrace.node.storage.durability.open_files import OpenFiles
+from headrace.node.storage.segments.sparse_index import SparseIndex
+from headrace.wire.protocol.record_batch import NO_TIMESTAMP
 
 ENTRY = Struct(">qi")
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.environment import Buffer
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.record_batch import (
+from headrace.node.storage.segments.segment import Segment
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.record_batch import (
     LOG_APPEND_TIME,
     MOST_RECORDS_LOOKED_AT,
     BatchHeader,
@@ -21,7 +22,6 @@ from headrace.protocol.record_batch import (
     find_by_timestamp,
     payload_of,
 )
-from headrace.storage.segments.segment import Segment
 
 # One batch: unpacking this much takes about 20 ms.
 MOST_BYTES_SEARCHED = 16 << 20

@@ -13,9 +13,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.protocol.control_records import ControlKind, kind_of
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.record_batch import (
+from headrace.node.storage.producer_state import ProducerState
+from headrace.node.storage.recovery.damage import DamagedRecords
+from headrace.node.storage.segments.segment import Segment
+from headrace.node.storage.segments.segment_scan import replay_producer, replay_producers
+from headrace.node.storage.segments.transaction_index import Aborted
+from headrace.wire.protocol.control_records import ControlKind, kind_of
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.record_batch import (
     CONTROL,
     HEADER_SIZE,
     TRANSACTIONAL,
@@ -23,14 +28,9 @@ from headrace.protocol.record_batch import (
     header_at,
     walk,
 )
-from headrace.storage.producer_state import ProducerState
-from headrace.storage.recovery.damage import DamagedRecords
-from headrace.storage.segments.segment import Segment
-from headrace.storage.segments.segment_scan import replay_producer, replay_producers
-from headrace.storage.segments.transaction_index import Aborted
 
 if TYPE_CHECKING:
-    from headrace.storage.segments.segment_list import SegmentList
+    from headrace.node.storage.segments.segment_list import SegmentList
 
 
 def check_aborted(segments: SegmentList, number: int, log_end_offset: int) -> None:

@@ -16,7 +16,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from headrace.environment import Disk, File
-from headrace.storage.durability.open_files import OpenFiles
+from headrace.node.storage.durability.open_files import OpenFiles
 
 ENTRY = Struct(">hqqqq")
 VERSION = 0

@@ -14,7 +14,7 @@ from struct import pack_into
 
 from crc32c import crc32c
 
-from headrace.protocol.record_batch import (
+from headrace.wire.protocol.record_batch import (
     ATTRIBUTES_AT,
     BASE_OFFSET_AT,
     CRC_AT,

@@ -9,19 +9,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.broker.folders.identity import identity_from_bytes
-from headrace.consensus import quorum_state, recovery_point
-from headrace.consensus.first_files import METADATA_FOLDER
-from headrace.consensus.metadata_recovery import UnusableMetadata, require_whole
-from headrace.consensus.metadata_survey import Survey, survey
-from headrace.consensus.quorum.believable_epochs import LAST_EPOCH
-from headrace.consensus.snapshots import BOOTSTRAP_FILE, fault_in_snapshot
+from headrace.node.broker.folders.identity import identity_from_bytes
+from headrace.node.consensus import quorum_state, recovery_point
+from headrace.node.consensus.first_files import METADATA_FOLDER
+from headrace.node.consensus.metadata_recovery import UnusableMetadata, require_whole
+from headrace.node.consensus.metadata_survey import Survey, survey
+from headrace.node.consensus.quorum.believable_epochs import LAST_EPOCH
+from headrace.node.consensus.snapshots import BOOTSTRAP_FILE, fault_in_snapshot
+from headrace.node.process.folders.real_disk import FolderInUse, FolderLock, RealDisk
+from headrace.node.storage import checkpoints
+from headrace.node.storage.checkpoints import MalformedCheckpoint, Partition
+from headrace.node.storage.log_folder import STRAY, partition_of
 from headrace.operations.files.damage.finding import CannotMend, Finding, Kind, Remedy
 from headrace.operations.files.damage.log_files import LogFiles, check_log_files
-from headrace.server.folders.real_disk import FolderInUse, FolderLock, RealDisk
-from headrace.storage import checkpoints
-from headrace.storage.checkpoints import MalformedCheckpoint, Partition
-from headrace.storage.log_folder import STRAY, partition_of
 
 Progress = Callable[[str, int], None]  # the folder that is read, and bytes read since the last call
 Offsets = dict[Partition, int]

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import Struct
 
+from headrace.node.storage.segments import offset_index, time_index
+from headrace.node.storage.segments.batch_scan import DamagedRange
 from headrace.operations.files.damage.finding import Finding, Kind, Remedy
-from headrace.protocol.record_batch import BatchHeader
-from headrace.storage.segments import offset_index, time_index
-from headrace.storage.segments.batch_scan import DamagedRange
+from headrace.wire.protocol.record_batch import BatchHeader
 
 Entry = tuple[int, int]
 # Whether an entry is right about a batch; None: it speaks of a later one.

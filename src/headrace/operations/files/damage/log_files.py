@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headrace.node.process.folders.real_disk import RealDisk
+from headrace.node.storage import checkpoints
+from headrace.node.storage.checkpoints import MalformedCheckpoint
+from headrace.node.storage.producer_state import ProducerState
+from headrace.node.storage.segments.batch_scan import BatchScan, DamagedRange
 from headrace.operations.files.damage.finding import Finding, Kind, Remedy
 from headrace.operations.files.damage.indexes import index_checks
 from headrace.operations.files.dump.small_files import transaction_index_rows
-from headrace.server.folders.real_disk import RealDisk
-from headrace.storage import checkpoints
-from headrace.storage.checkpoints import MalformedCheckpoint
-from headrace.storage.producer_state import ProducerState
-from headrace.storage.segments.batch_scan import BatchScan, DamagedRange
 
 Passed = Callable[[int], None]  # told how many bytes were read
 

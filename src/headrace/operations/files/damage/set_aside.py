@@ -11,8 +11,8 @@ import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
-from headrace.consensus.first_files import METADATA_FOLDER
-from headrace.server.folders.real_disk import FOLDER_MODE
+from headrace.node.consensus.first_files import METADATA_FOLDER
+from headrace.node.process.folders.real_disk import FOLDER_MODE
 
 FOLDER = "set-aside"
 

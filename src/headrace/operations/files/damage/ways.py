@@ -8,26 +8,26 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from headrace.broker.folders.identity import Identity, identity_to_bytes
-from headrace.consensus.batches import batches_in
-from headrace.consensus.metadata_survey import LogDamage, survey
-from headrace.consensus.quorum_state import QuorumState, write_quorum_state
-from headrace.consensus.recovery_point import FILE_NAME as RECOVERY_POINT
-from headrace.consensus.recovery_point import encode_recovery_point
-from headrace.consensus.voters import Voter, voters_in
+from headrace.node.broker.folders.identity import Identity, identity_to_bytes
+from headrace.node.consensus.batches import batches_in
+from headrace.node.consensus.metadata_survey import LogDamage, survey
+from headrace.node.consensus.quorum_state import QuorumState, write_quorum_state
+from headrace.node.consensus.recovery_point import FILE_NAME as RECOVERY_POINT
+from headrace.node.consensus.recovery_point import encode_recovery_point
+from headrace.node.consensus.voters import Voter, voters_in
+from headrace.node.process.folders.real_disk import RealDisk
+from headrace.node.storage import checkpoints
+from headrace.node.storage.segments.batch_scan import BatchScan, DamagedRange
 from headrace.operations.files.damage.bit_search import mended
 from headrace.operations.files.damage.data_folder import Check, shown
 from headrace.operations.files.damage.finding import CannotMend, Finding, Kind
 from headrace.operations.files.damage.log_files import LogFiles, check_log_files
 from headrace.operations.files.damage.set_aside import SetAside
-from headrace.protocol import uuids
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.messages.topic_record import TopicRecord
-from headrace.protocol.messages.voters_record import VotersRecord
-from headrace.protocol.record_batch import BatchHeader, header_at
-from headrace.server.folders.real_disk import RealDisk
-from headrace.storage import checkpoints
-from headrace.storage.segments.batch_scan import BatchScan, DamagedRange
+from headrace.wire.protocol import uuids
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.messages.topic_record import TopicRecord
+from headrace.wire.protocol.messages.voters_record import VotersRecord
+from headrace.wire.protocol.record_batch import BatchHeader, header_at
 
 
 def flip_bits(check: Check, findings: list[Finding], aside: SetAside, dry_run: bool) -> list[str]:

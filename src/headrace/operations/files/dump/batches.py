@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from headrace.coordination.records import RecordCodec
-from headrace.metadata import records as metadata_records
+from headrace.node.coordination.records import RecordCodec
+from headrace.node.metadata import records as metadata_records
 from headrace.operations.files.dump.internal_topics import codecs_of, in_words
 from headrace.operations.files.dump.rows import Row, moment
-from headrace.protocol.compression import NAMES as COMPRESSIONS
-from headrace.protocol.control_records import ControlKind, kind_of, read_control_record
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.record_batch import (
+from headrace.wire.protocol.compression import NAMES as COMPRESSIONS
+from headrace.wire.protocol.control_records import ControlKind, kind_of, read_control_record
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.record_batch import (
     HEADER_SIZE,
     BatchHeader,
     Record,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from headrace.consensus import recovery_point
+from headrace.node.consensus import recovery_point
+from headrace.node.storage import checkpoints
+from headrace.node.storage.compaction.compaction_gaps import GAPS
 from headrace.operations.files.dump.batches import batch_rows
 from headrace.operations.files.dump.rows import Row
 from headrace.operations.files.dump.small_files import (
@@ -21,9 +23,7 @@ from headrace.operations.files.dump.small_files import (
     topic_id_rows,
     transaction_index_rows,
 )
-from headrace.protocol.errors import MalformedMessage
-from headrace.storage import checkpoints
-from headrace.storage.compaction.compaction_gaps import GAPS
+from headrace.wire.protocol.errors import MalformedMessage
 
 
 class CannotRead(Exception):

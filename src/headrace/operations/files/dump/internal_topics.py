@@ -6,11 +6,11 @@ broker passes over: a folder may have been Apache's. A kind of a later release c
 
 from __future__ import annotations
 
-from headrace.coordination.group.records import CODEC as GROUPS
-from headrace.coordination.records import RecordCodec
-from headrace.coordination.transaction.transaction import CODEC as TRANSACTIONS
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.messages import (
+from headrace.node.coordination.group.records import CODEC as GROUPS
+from headrace.node.coordination.records import RecordCodec
+from headrace.node.coordination.transaction.transaction import CODEC as TRANSACTIONS
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.messages import (
     share_group_current_member_assignment_key,
     share_group_current_member_assignment_value,
     share_group_member_metadata_key,

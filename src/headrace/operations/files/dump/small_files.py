@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct
 
-from headrace.consensus import recovery_point
+from headrace.node.consensus import recovery_point
+from headrace.node.process.folders.real_disk import RealDisk
+from headrace.node.storage import checkpoints
+from headrace.node.storage.compaction.compaction_gaps import gaps_from_bytes
+from headrace.node.storage.producer_state import ProducerState
+from headrace.node.storage.segments import offset_index, time_index, transaction_index
 from headrace.operations.files.dump.rows import Row, moment
-from headrace.protocol import uuids
-from headrace.server.folders.real_disk import RealDisk
-from headrace.storage import checkpoints
-from headrace.storage.compaction.compaction_gaps import gaps_from_bytes
-from headrace.storage.producer_state import ProducerState
-from headrace.storage.segments import offset_index, time_index, transaction_index
+from headrace.wire.protocol import uuids
 
 
 def offset_index_rows(path: Path) -> Iterator[Row]:

@@ -19,13 +19,13 @@ from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
 from headrace.client.once import hanging
 from headrace.client.once.hanging import Decision, HasEnded
-from headrace.contract import headers as names
-from headrace.contract.delay_topics import FAR, outcomes_of, rejected_of, target_of
-from headrace.protocol.messages import offset_commit_key, offset_commit_value
-from headrace.protocol.record_batch import BatchHeader, Record
 from headrace.services.delay.intake import Place
 from headrace.services.delay.partitions.inquiry import Answer, Round
 from headrace.services.delay.timeline.progress import IntakeProgress, from_commit
+from headrace.wire.contract import headers as names
+from headrace.wire.contract.delay_topics import FAR, outcomes_of, rejected_of, target_of
+from headrace.wire.protocol.messages import offset_commit_key, offset_commit_value
+from headrace.wire.protocol.record_batch import BatchHeader, Record
 
 OFFSETS_TOPIC = "__consumer_offsets"
 # Deliveries are written before the offsets, at most a transaction's time; clocks differ a little.

@@ -19,9 +19,6 @@ from headrace.client.admin.topics import Topics
 from headrace.client.admin.transactional_ids import OpenTransaction, TransactionalIds
 from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
-from headrace.contract import delay_topics
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.java_hash import partition_for_group
 from headrace.services.delay.intake import Place
 from headrace.services.delay.obstacles.evidence import (
     OFFSETS_TOPIC,
@@ -30,6 +27,9 @@ from headrace.services.delay.obstacles.evidence import (
     read_held,
 )
 from headrace.services.delay.partitions.inquiry import STUCK_AFTER_S
+from headrace.wire.contract import delay_topics
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.java_hash import partition_for_group
 
 log = logging.getLogger("headrace.delay")
 

@@ -14,7 +14,7 @@ from headrace.client.admin.groups import Groups, Member, NoSuchGroup
 from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
 from headrace.client.wire import Wire, require_no_error
-from headrace.protocol.messages import find_coordinator, leave_group
+from headrace.wire.protocol.messages import find_coordinator, leave_group
 
 log = logging.getLogger("headrace.delay")
 

@@ -17,9 +17,9 @@ from time import monotonic
 from headrace.client.connection import ClientSettings, addresses
 from headrace.client.errors import ClientError
 from headrace.client.wire import Wire
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import list_offsets, metadata
 from headrace.services.delay.intake import Place
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import list_offsets, metadata
 
 EARLIEST, LATEST = -2, -1
 READ_COMMITTED = 1

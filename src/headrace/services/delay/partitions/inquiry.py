@@ -17,9 +17,6 @@ from time import monotonic
 from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
 from headrace.client.wire import Wire, require_no_error
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import find_coordinator, offset_fetch
-from headrace.protocol.uuids import to_text
 from headrace.services.delay.intake import Place
 from headrace.services.delay.partitions.ends import (
     EARLIEST,
@@ -31,6 +28,9 @@ from headrace.services.delay.partitions.ends import (
     leaders_of,
     offsets_of,
 )
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import find_coordinator, offset_fetch
+from headrace.wire.protocol.uuids import to_text
 
 log = logging.getLogger("headrace.delay")
 

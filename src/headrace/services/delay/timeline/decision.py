@@ -8,7 +8,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Protocol
 
-from headrace.contract.cron import last_run_by
 from headrace.services.delay.timeline import far_records
 from headrace.services.delay.timeline.limits import DelayLimits
 from headrace.services.delay.timeline.overlay import Overlay
@@ -36,6 +35,7 @@ from headrace.services.delay.timeline.transaction_plan import (
     Rejection,
     TransactionPlan,
 )
+from headrace.wire.contract.cron import last_run_by
 
 # Kept of the intake's age; when a partition cannot move on for long they become coarser.
 MOST_SAMPLES = 256

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.contract import headers as names
-from headrace.contract.delay_instructions import RecordFields, Schedule, read_instruction
-from headrace.contract.own_records import moment_ms
 from headrace.services.delay.timeline.rows import Row, row_of
 from headrace.services.delay.timeline.transaction_plan import FarRecord
+from headrace.wire.contract import headers as names
+from headrace.wire.contract.delay_instructions import RecordFields, Schedule, read_instruction
+from headrace.wire.contract.own_records import moment_ms
 
 Headers = Sequence[tuple[str, bytes | None]]
 

@@ -7,12 +7,12 @@ leaves, one that is in the store is noted as dropped. Nothing here is true befor
 
 from __future__ import annotations
 
-from headrace.contract import headers as names
-from headrace.contract.delay_instructions import RecordFields
 from headrace.services.delay.timeline.pending import Pending
 from headrace.services.delay.timeline.progress import DueKey
 from headrace.services.delay.timeline.rows import DUE_MS, KEPT, OFFSET, Row, weight_of
 from headrace.services.delay.timeline.transaction_plan import Outcome, Rejection
+from headrace.wire.contract import headers as names
+from headrace.wire.contract.delay_instructions import RecordFields
 
 NEVER_MS = 2**62
 

@@ -13,7 +13,7 @@ import json
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from headrace.contract.own_records import json_object, whole_number
+from headrace.wire.contract.own_records import json_object, whole_number
 
 # (due_ms, offset): the order of delivery within a partition.
 DueKey = tuple[int, int]

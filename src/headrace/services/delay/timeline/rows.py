@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from headrace.contract import headers as names
-from headrace.contract.cron import Cron, Run, run_after
-from headrace.contract.delay_instructions import RecordFields, Schedule
 from headrace.services.delay.timeline.progress import DueKey
+from headrace.wire.contract import headers as names
+from headrace.wire.contract.cron import Cron, Run, run_after
+from headrace.wire.contract.delay_instructions import RecordFields, Schedule
 
 CronFields = tuple[str, str, int | None, int | None, int]
 # (key, value, headers, partition, appended_ms, id, cron); cron as the fields of `Cron`.

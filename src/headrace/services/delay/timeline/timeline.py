@@ -19,9 +19,6 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headrace.contract import headers as names
-from headrace.contract.cron import last_run_by
-from headrace.contract.delay_instructions import Cancel, RecordFields, Schedule, read_instruction
 from headrace.services.delay.timeline import far_records
 from headrace.services.delay.timeline.decision import decide, far_target, with_sample
 from headrace.services.delay.timeline.limits import DelayLimits as DelayLimits
@@ -43,6 +40,14 @@ from headrace.services.delay.timeline.rows import (
     weight_of,
 )
 from headrace.services.delay.timeline.transaction_plan import Misfit, TransactionPlan
+from headrace.wire.contract import headers as names
+from headrace.wire.contract.cron import last_run_by
+from headrace.wire.contract.delay_instructions import (
+    Cancel,
+    RecordFields,
+    Schedule,
+    read_instruction,
+)
 
 _RECOVERED_AT_ONCE = 10_000
 # Invalid records of the far topic that are remembered until a plan rejects them. Further ones

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headrace.contract.delay_instructions import RecordFields
 from headrace.services.delay.timeline.pending import Changes
 from headrace.services.delay.timeline.progress import DueKey, IntakeProgress
 from headrace.services.delay.timeline.rows import Delivery as Delivery
+from headrace.wire.contract.delay_instructions import RecordFields
 
 
 @dataclass(slots=True)

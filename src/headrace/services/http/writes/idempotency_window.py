@@ -13,10 +13,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headrace.contract.own_records import json_object, whole_number
 from headrace.services.http.dialects.v2 import Written
 from headrace.services.http.refusal import BAD_REQUEST, Refusal
 from headrace.services.http.writes.writes import Write
+from headrace.wire.contract.own_records import json_object, whole_number
 
 LONGEST_KEY = 255
 DIGEST_BYTES = 16

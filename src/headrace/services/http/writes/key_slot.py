@@ -33,7 +33,6 @@ from headrace.client.errors import (
 from headrace.client.lookup.record_pages import Bounds, Browser
 from headrace.client.producer.async_producer import AsyncProducer
 from headrace.client.records import Outgoing, Sent
-from headrace.contract.own_records import OwnRecords
 from headrace.services.http.cluster_refusals import refusal_of, unwritten
 from headrace.services.http.dialects.v2 import Outcome, Unwritten, Written
 from headrace.services.http.limits import HttpLimits
@@ -42,6 +41,7 @@ from headrace.services.http.refusal import AWAY, UNPROCESSABLE, Refusal
 from headrace.services.http.users.user_access import outgoing_of, producer_settings
 from headrace.services.http.writes.idempotency_window import Entry, Window
 from headrace.services.http.writes.writes import Write
+from headrace.wire.contract.own_records import OwnRecords
 
 log = logging.getLogger("headrace.http")
 T = TypeVar("T")

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 
 from headrace.client.admin.own_topics import OwnTopic, WrongTopic, ensure_own
 from headrace.client.admin.topics import Topics
-from headrace.contract.delay_topics import STAMPED_BY_THE_BROKER
 from headrace.services.http.limits import HttpLimits
 from headrace.services.http.questions import Questions
 from headrace.services.http.refusal import AWAY, TOO_LARGE, Refusal
@@ -24,6 +23,7 @@ from headrace.services.http.writes.idempotency_window import digest_of, fingerpr
 from headrace.services.http.writes.key_slot import Answered, Keyed, KeySlot
 from headrace.services.http.writes.own_topic import KEYS_TOPIC, refuse_own_topic
 from headrace.services.http.writes.writes import Write
+from headrace.wire.contract.delay_topics import STAMPED_BY_THE_BROKER
 
 # Fixed for ever: with another number a key would be looked for in another place.
 SLOTS = 16

@@ -1,2 +1,2 @@
 """How definitions become code: `schema` reads them, `decoders` and `encoders` write functions,
-`modules` puts a file together. Only `headrace.protocol.generator` and tests import this."""
+`modules` puts a file together. Only `headrace.wire.protocol.generator` and tests import this."""

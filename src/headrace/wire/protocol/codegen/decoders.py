@@ -11,9 +11,15 @@ Bounds: Structs refuse to read past the end; byte runs and counts are compared w
 
 from __future__ import annotations
 
-from headrace.protocol.codegen.schema import FIXED_CODES, FIXED_SIZES, Definition, Field, Struct
-from headrace.protocol.codegen.source import Bindings, Lines, size_of
-from headrace.protocol.codegen.types import annotation, class_default, element_annotation
+from headrace.wire.protocol.codegen.schema import (
+    FIXED_CODES,
+    FIXED_SIZES,
+    Definition,
+    Field,
+    Struct,
+)
+from headrace.wire.protocol.codegen.source import Bindings, Lines, size_of
+from headrace.wire.protocol.codegen.types import annotation, class_default, element_annotation
 
 
 def write_decoder(definition: Definition, version: int, bindings: Bindings) -> list[str]:

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from headrace.protocol.codegen.schema import FIXED_CODES, NUMBERS, Definition, Field, Struct
-from headrace.protocol.codegen.source import Bindings, Lines
-from headrace.protocol.codegen.types import class_default
+from headrace.wire.protocol.codegen.schema import FIXED_CODES, NUMBERS, Definition, Field, Struct
+from headrace.wire.protocol.codegen.source import Bindings, Lines
+from headrace.wire.protocol.codegen.types import class_default
 
 # Null or empty in nearly every message, so that the run goes on over them.
 COMMONLY_EMPTY = frozenset(

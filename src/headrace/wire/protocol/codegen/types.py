@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.protocol.codegen.schema import Field
+from headrace.wire.protocol.codegen.schema import Field
 
 _ANNOTATIONS = {
     "bool": "bool",

@@ -9,25 +9,25 @@ the CRC and patches base offset and leader epoch. Storing batches is not done he
 
 from __future__ import annotations
 
-from headrace.protocol.record_batch.bounds import (
+from headrace.wire.protocol.record_batch.bounds import (
     MAX_DECOMPRESSED,
     MOST_BYTES_NAMED,
     MOST_RECORDS_LOOKED_AT,
     MOST_RECORDS_NAMED,
     count_fits,
 )
-from headrace.protocol.record_batch.builder import (
+from headrace.wire.protocol.record_batch.builder import (
     build,
     build_pairs,
     build_values,
     encode_record,
 )
-from headrace.protocol.record_batch.fast_walks import (
+from headrace.wire.protocol.record_batch.fast_walks import (
     find_by_timestamp,
     keys_and_values,
     timestamp_deltas,
 )
-from headrace.protocol.record_batch.header import (
+from headrace.wire.protocol.record_batch.header import (
     ATTRIBUTES,
     ATTRIBUTES_AT,
     BASE_OFFSET,
@@ -79,8 +79,8 @@ from headrace.protocol.record_batch.header import (
     read_header,
     seal,
 )
-from headrace.protocol.record_batch.keys import every_record_has_key, require_records
-from headrace.protocol.record_batch.records import (
+from headrace.wire.protocol.record_batch.keys import every_record_has_key, require_records
+from headrace.wire.protocol.record_batch.records import (
     Record,
     RecordHeader,
     payload_of,

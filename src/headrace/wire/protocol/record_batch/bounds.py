@@ -7,7 +7,7 @@ were checked when a client sent them.
 
 from __future__ import annotations
 
-from headrace.protocol.record_batch.header import SMALLEST_RECORD
+from headrace.wire.protocol.record_batch.header import SMALLEST_RECORD
 
 # The largest decompressed size of a batch whose records must be read: as much as the largest
 # request Apache Kafka takes by default. More is an attack.

@@ -7,9 +7,9 @@ from struct import Struct
 
 from crc32c import crc32c
 
-from headrace.protocol import compression as codecs
-from headrace.protocol.primitives import zigzag
-from headrace.protocol.record_batch.header import (
+from headrace.wire.protocol import compression as codecs
+from headrace.wire.protocol.primitives import zigzag
+from headrace.wire.protocol.record_batch.header import (
     ATTRIBUTES_AT,
     CONTROL,
     HEADER,
@@ -26,7 +26,7 @@ from headrace.protocol.record_batch.header import (
     Fields,
     seal,
 )
-from headrace.protocol.record_batch.records import Record
+from headrace.wire.protocol.record_batch.records import Record
 
 _HEAD = Struct(">qiibI")  # base offset, length, leader epoch, magic, CRC of what follows
 # attributes, last offset delta, base and max timestamp, producer id and epoch, sequence, count

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from headrace.environment import Buffer
-from headrace.protocol import compression as codecs
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.primitives import BROKEN, read_zigzag
-from headrace.protocol.record_batch.header import (
+from headrace.wire.protocol import compression as codecs
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.primitives import BROKEN, read_zigzag
+from headrace.wire.protocol.record_batch.header import (
     ATTRIBUTES,
     COMPRESSION_MASK,
     HEADER_SIZE,
@@ -18,7 +18,7 @@ from headrace.protocol.record_batch.header import (
     Fields,
     read_header,
 )
-from headrace.protocol.record_batch.records import payload_of, read_varint
+from headrace.wire.protocol.record_batch.records import payload_of, read_varint
 
 Pairs = list[tuple[bytes | None, bytes | None]]
 
@@ -38,8 +38,8 @@ def keys_and_values(batches: bytes, at: int, fields: Fields, max_bytes: int) -> 
         for _ in range(fields[RECORD_COUNT]):
             # Lengths are zigzag varints. The first byte of a non-negative one below 64 is twice the
             # value, and of one below 8,192 two bytes are enough; both cases are read in place,
-            # everything else by `read_varint`. tests/unit/protocol/test_fast_walks.py compares with
-            # `walk`, for good and for damaged records.
+            # everything else by `read_varint`. tests/unit/wire/protocol/test_fast_walks.py compares
+            # with `walk`, for good and for damaged records.
             first, second = data[pos], data[pos + 1]
             if first < 128:
                 at = pos + 2  # behind the length and the attributes

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from headrace.environment import Buffer
-from headrace.protocol.errors import MalformedMessage
+from headrace.wire.protocol.errors import MalformedMessage
 
 # base offset, length, leader epoch, magic, crc, attributes, last offset delta, base timestamp,
 # max timestamp, producer id, producer epoch, base sequence, count

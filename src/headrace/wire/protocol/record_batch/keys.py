@@ -11,15 +11,15 @@ from __future__ import annotations
 from hashlib import blake2b
 
 from headrace.environment import Buffer
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.primitives import BROKEN, read_zigzag
-from headrace.protocol.record_batch import runs
-from headrace.protocol.record_batch.fast_walks import (
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.primitives import BROKEN, read_zigzag
+from headrace.wire.protocol.record_batch import runs
+from headrace.wire.protocol.record_batch.fast_walks import (
     check_headers,
     skip_bytes,
 )
-from headrace.protocol.record_batch.header import read_header
-from headrace.protocol.record_batch.records import payload_of, read_varint
+from headrace.wire.protocol.record_batch.header import read_header
+from headrace.wire.protocol.record_batch.records import payload_of, read_varint
 
 LONGEST_KEY = 64
 Keys = list[bytes | None]  # None: a record without a key
@@ -42,7 +42,7 @@ def keys_of_batch(data: bytes, pos: int, end: int, count: int) -> tuple[Keys, bo
     tombstones = False
     try:
         # Records of one shape (equal lengths of all fields) lie at equal distances, so one slice
-        # takes a field of all of them. tests/unit/protocol/test_record_runs.py compares with
+        # takes a field of all of them. tests/unit/wire/protocol/test_record_runs.py compares with
         # `walk`.
         for run in runs.runs_at(data, pos, end, count):
             keys += run.keys(data, pos)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from headrace.environment import Buffer
-from headrace.protocol import compression as codecs
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.primitives import BROKEN, LARGEST_VARINT, read_zigzag
-from headrace.protocol.record_batch.header import (
+from headrace.wire.protocol import compression as codecs
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.primitives import BROKEN, LARGEST_VARINT, read_zigzag
+from headrace.wire.protocol.record_batch.header import (
     HEADER_SIZE,
     NO_TIMESTAMP,
     SMALLEST_RECORD,

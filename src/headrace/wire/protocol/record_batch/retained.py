@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from itertools import compress
 
-from headrace.protocol import compression
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.primitives import BROKEN, read_zigzag, zigzag
-from headrace.protocol.record_batch import runs as record_runs
-from headrace.protocol.record_batch.builder import with_payload
-from headrace.protocol.record_batch.header import (
+from headrace.wire.protocol import compression
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.primitives import BROKEN, read_zigzag, zigzag
+from headrace.wire.protocol.record_batch import runs as record_runs
+from headrace.wire.protocol.record_batch.builder import with_payload
+from headrace.wire.protocol.record_batch.header import (
     COMPRESSION_MASK,
     CONTROL,
     DELETE_HORIZON,

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from struct import Struct
 
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.primitives import LARGEST_VARINT
-from headrace.protocol.record_batch.fast_walks import skip_bytes, skip_headers
-from headrace.protocol.record_batch.records import read_varint
+from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.primitives import LARGEST_VARINT
+from headrace.wire.protocol.record_batch.fast_walks import skip_bytes, skip_headers
+from headrace.wire.protocol.record_batch.records import read_varint
 
 # Below this, slices cost more than steps.
 SHORTEST_RUN = 8

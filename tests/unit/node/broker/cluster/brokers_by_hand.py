@@ -9,10 +9,19 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.environment import Now
-from headrace.metadata.image import NO_LEADER, BrokerImage, Endpoint, PartitionImage, TopicImage
-from headrace.protocol.java_hash import partition_for_group
-from tests.unit.broker.rig import START_MS, WAITS, Randomness, Rig, read_piece
-from tests.unit.broker.transactions.transaction_rig import TransactionalProducer, TransactionRig
+from headrace.node.metadata.image import (
+    NO_LEADER,
+    BrokerImage,
+    Endpoint,
+    PartitionImage,
+    TopicImage,
+)
+from headrace.wire.protocol.java_hash import partition_for_group
+from tests.unit.node.broker.rig import START_MS, WAITS, Randomness, Rig, read_piece
+from tests.unit.node.broker.transactions.transaction_rig import (
+    TransactionalProducer,
+    TransactionRig,
+)
 
 OFFSETS, STATE = "__consumer_offsets", "__transaction_state"
 FIRST_PORT = 9_000

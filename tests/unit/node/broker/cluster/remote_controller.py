@@ -6,32 +6,32 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headrace.broker.cluster.cluster_membership import ClusterMembership
-from headrace.broker.cluster.controller_channel import ControllerChannel
-from headrace.broker.cluster.forwarding import Forwarding
-from headrace.broker.cluster.lifecycle import Lifecycle, LifecycleSettings
 from headrace.environment import Address
-from headrace.metadata.features import SUPPORTED_FEATURES
-from headrace.metadata.image import MetadataImage
-from headrace.node.controller_at_hand import ControllerAtHand
-from headrace.node.controller_elsewhere import ControllerElsewhere
-from headrace.node.controller_routing import ControllerRouting
-from headrace.node.served import forwardable_apis, served_apis
-from headrace.protocol.framing import decode_response, encode_request
-from headrace.protocol.messages.broker_registration import (
+from headrace.node.assembly.controller_at_hand import ControllerAtHand
+from headrace.node.assembly.controller_elsewhere import ControllerElsewhere
+from headrace.node.assembly.controller_routing import ControllerRouting
+from headrace.node.assembly.served import forwardable_apis, served_apis
+from headrace.node.broker.cluster.cluster_membership import ClusterMembership
+from headrace.node.broker.cluster.controller_channel import ControllerChannel
+from headrace.node.broker.cluster.forwarding import Forwarding
+from headrace.node.broker.cluster.lifecycle import Lifecycle, LifecycleSettings
+from headrace.node.metadata.features import SUPPORTED_FEATURES
+from headrace.node.metadata.image import MetadataImage
+from headrace.node.replication.this_broker import ThisBroker
+from headrace.node.serving.api import WaitingRequest
+from headrace.node.serving.authorization import Authorizer
+from headrace.node.serving.dispatch import Dispatch
+from headrace.node.serving.envelopes import Envelopes
+from headrace.node.serving.principal import ANONYMOUS
+from headrace.node.serving.route import Route
+from headrace.node.serving.session import Session
+from headrace.wire.protocol.framing import decode_response, encode_request
+from headrace.wire.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
     Feature,
     Listener,
 )
-from headrace.replication.this_broker import ThisBroker
-from headrace.serving.api import WaitingRequest
-from headrace.serving.authorization import Authorizer
-from headrace.serving.dispatch import Dispatch
-from headrace.serving.envelopes import Envelopes
-from headrace.serving.principal import ANONYMOUS
-from headrace.serving.route import Route
-from headrace.serving.session import Session
-from tests.unit.consensus.quorum_of_one import QuorumOfOne
+from tests.unit.node.consensus.quorum_of_one import QuorumOfOne
 
 LISTENER = "CONTROLLER"
 PLACE = Address("controller", 9093)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.metadata.image import (
+from headrace.node.metadata.image import (
     MIGRATING_DIRECTORY,
     BrokerImage,
     ControllerImage,
@@ -12,14 +12,14 @@ from headrace.metadata.image import (
     PartitionImage,
     TopicImage,
 )
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import (
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import (
     describe_cluster,
     describe_topic_partitions,
     find_coordinator,
     metadata,
 )
-from tests.unit.broker.rig import Rig
+from tests.unit.node.broker.rig import Rig
 
 HERE, THERE, DEAD, ELSEWHERE = 1, 2, 3, 4
 DISK, FAILED_DISK = b"d" * 16, b"f" * 16

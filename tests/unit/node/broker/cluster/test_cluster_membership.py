@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import broker_heartbeat
-from headrace.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
-from headrace.protocol.messages.create_topics import (
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import broker_heartbeat
+from headrace.wire.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
+from headrace.wire.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreateTopicsRequest,
 )
-from tests.unit.broker.cluster.remote_controller import RemoteBroker, RemoteController
+from tests.unit.node.broker.cluster.remote_controller import RemoteBroker, RemoteController
 
 
 def test_two_brokers_join_and_stay(tmp_path: Path) -> None:

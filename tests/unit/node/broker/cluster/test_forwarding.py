@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.cluster.controller_channel import REST_MS, ControllerChannel
-from headrace.broker.cluster.forwarding import LANE, USUAL_TIMEOUT_MS, Forwarding
 from headrace.environment import Address, Now
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import create_topics
-from headrace.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from headrace.protocol.messages.envelope import EnvelopeResponse
-from headrace.serving.api import Api
-from headrace.serving.purgatory import Purgatory
-from tests.unit.serving.test_envelopes import VERSION, a_call
+from headrace.node.broker.cluster.controller_channel import REST_MS, ControllerChannel
+from headrace.node.broker.cluster.forwarding import LANE, USUAL_TIMEOUT_MS, Forwarding
+from headrace.node.serving.api import Api
+from headrace.node.serving.purgatory import Purgatory
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import create_topics
+from headrace.wire.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from headrace.wire.protocol.messages.envelope import EnvelopeResponse
+from tests.unit.node.serving.test_envelopes import VERSION, a_call
 
 FIRST, SECOND = Address("10.0.0.1", 9093), Address("10.0.0.2", 9093)
 API = Api(create_topics, lambda *_: None, create_topics.VERSIONS, owner="controller")

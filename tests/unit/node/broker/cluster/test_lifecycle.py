@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.broker.cluster.lifecycle import (
+from headrace.node.broker.cluster.lifecycle import (
     FATAL,
     FIRST_LOOK_WHILE_LEAVING_MS,
     FIRST_RETRY_MS,
@@ -34,12 +34,12 @@ from headrace.broker.cluster.lifecycle import (
     Tick,
     Unfenced,
 )
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.broker_heartbeat import (
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages.broker_heartbeat import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
 )
-from headrace.protocol.messages.broker_registration import (
+from headrace.wire.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
 )

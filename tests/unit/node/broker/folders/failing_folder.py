@@ -2,8 +2,8 @@
 
 import errno
 
-from headrace.server.folders.real_disk import RealDisk, RealFile
-from tests.unit.broker.rig import Rig
+from headrace.node.process.folders.real_disk import RealDisk, RealFile
+from tests.unit.node.broker.rig import Rig
 
 
 class FailingFile(RealFile):

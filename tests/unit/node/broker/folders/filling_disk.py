@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from headrace.server.folders.real_disk import RealDisk, RealFile
-from tests.unit.broker import rig as rig_module
+from headrace.node.process.folders.real_disk import RealDisk, RealFile
+from tests.unit.node.broker import rig as rig_module
 
 
 class Room:

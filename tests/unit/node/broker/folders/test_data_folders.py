@@ -5,19 +5,19 @@ import shutil
 
 import pytest
 
-from headrace.broker.folders.identity import UnusableFolder
-from headrace.broker.handlers import describe_log_dirs as handler
-from headrace.metadata.image import NO_LEADER
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import (
+from headrace.node.broker.folders.identity import UnusableFolder
+from headrace.node.broker.handlers import describe_log_dirs as handler
+from headrace.node.metadata.image import NO_LEADER
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import (
     alter_replica_log_dirs,
     delete_records,
     describe_log_dirs,
     fetch,
     metadata,
 )
-from tests.unit.broker.folders.failing_folder import FailingDisk, TwoFolders
-from tests.unit.broker.rig import WAITS, Randomness, Rig, values_in
+from tests.unit.node.broker.folders.failing_folder import FailingDisk, TwoFolders
+from tests.unit.node.broker.rig import WAITS, Randomness, Rig, values_in
 
 CHECKPOINT_MS = 60_000
 

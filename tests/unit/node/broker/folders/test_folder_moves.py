@@ -6,23 +6,23 @@ from typing import Any
 
 import pytest
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import (
+from headrace.node.storage.log_folder import FUTURE
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import (
     alter_replica_log_dirs,
     delete_records,
     describe_log_dirs,
     produce,
 )
-from headrace.storage.log_folder import FUTURE
-from tests.unit.broker.folders.failing_folder import FailingDisk, TwoFolders
-from tests.unit.broker.replicas.test_log_cleaner import (
+from tests.unit.node.broker.folders.failing_folder import FailingDisk, TwoFolders
+from tests.unit.node.broker.replicas.test_log_cleaner import (
     BACKOFF,
     SMALL,
     InThisProcess,
     closed_segment,
 )
-from tests.unit.broker.rig import WAITS, values_in
-from tests.unit.broker.transactions.transaction_rig import TransactionRig
+from tests.unit.node.broker.rig import WAITS, values_in
+from tests.unit.node.broker.transactions.transaction_rig import TransactionRig
 
 LOOK_MS = 50
 CHECKPOINT_MS = 60_000

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import (
+from headrace.node.process.folders.real_disk import RealDisk, RealFile
+from headrace.node.storage.durability.flush import FlushOfEverything
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import (
     alter_user_scram_credentials,
     create_partitions,
     delete_topics,
@@ -18,13 +20,11 @@ from headrace.protocol.messages import (
     offset_commit,
     produce,
 )
-from headrace.server.folders.real_disk import RealDisk, RealFile
-from headrace.storage.durability.flush import FlushOfEverything
-from tests.unit.broker import rig as rig_module
-from tests.unit.broker.folders.filling_disk import FillingDisk, make_room_for_rigs
-from tests.unit.broker.groups.group_readers import Reader, describe
-from tests.unit.broker.groups.group_rig import GroupRig
-from tests.unit.broker.rig import WAITS, CutOff, Rig, build, fetch_request, values_in
+from tests.unit.node.broker import rig as rig_module
+from tests.unit.node.broker.folders.filling_disk import FillingDisk, make_room_for_rigs
+from tests.unit.node.broker.groups.group_readers import Reader, describe
+from tests.unit.node.broker.groups.group_rig import GroupRig
+from tests.unit.node.broker.rig import WAITS, CutOff, Rig, build, fetch_request, values_in
 
 NONE, NO_ROOM = ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR
 LATEST = -1

@@ -5,10 +5,10 @@ import logging
 
 import pytest
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import describe_log_dirs
-from tests.unit.broker.folders.filling_disk import make_room_for_rigs
-from tests.unit.broker.replicas.replicating import ReplicatingCluster
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import describe_log_dirs
+from tests.unit.node.broker.folders.filling_disk import make_room_for_rigs
+from tests.unit.node.broker.replicas.replicating import ReplicatingCluster
 
 NONE, NO_ROOM = ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.broker.folders.identity import UnusableFolder, read_identity, write_identity
-from headrace.server.folders.real_disk import RealDisk
+from headrace.node.broker.folders.identity import UnusableFolder, read_identity, write_identity
+from headrace.node.process.folders.real_disk import RealDisk
 
 APACHE = b"""#
 #Mon Nov 16 21:00:00 UTC 2026

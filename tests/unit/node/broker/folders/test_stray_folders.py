@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-from headrace.broker.folders.identity import UnusableFolder
-from tests.unit.broker.rig import Rig
+from headrace.node.broker.folders.identity import UnusableFolder
+from tests.unit.node.broker.rig import Rig
 
 DAY_MS = 86_400_000
 
@@ -39,7 +39,7 @@ def test_many_folders_that_lose_their_topics_at_once_are_said_loudly(tmp_path, c
 
 def test_a_single_one_is_a_warning(tmp_path, caplog):
     Rig(with_lost_topics(tmp_path, 1))
-    assert [r.levelno for r in caplog.records if r.name.startswith("headrace.broker")] == [
+    assert [r.levelno for r in caplog.records if r.name.startswith("headrace.node.broker")] == [
         logging.WARNING
     ]
 

@@ -4,19 +4,19 @@ Their subscriptions and assignments are the real ones, so that a group of them c
 newer protocol and back.
 """
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import (
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import (
     consumer_protocol_assignment,
     consumer_protocol_subscription,
     join_group,
     sync_group,
 )
-from headrace.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
-from headrace.protocol.messages.consumer_protocol_subscription import (
+from headrace.wire.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
+from headrace.wire.protocol.messages.consumer_protocol_subscription import (
     ConsumerProtocolSubscription,
     TopicPartition,
 )
-from tests.unit.broker.rig import WAITS
+from tests.unit.node.broker.rig import WAITS
 
 E = ErrorCode
 PROTOCOL = "cooperative-sticky"

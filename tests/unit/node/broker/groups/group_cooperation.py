@@ -4,9 +4,9 @@ Like `group_crowd.Crowd` it knows at every moment who holds what; those that cra
 until their session is over.
 """
 
-from headrace.protocol.errors import ErrorCode
-from tests.unit.broker.groups.group_classics import ClassicReader, share_out
-from tests.unit.broker.rig import WAITS
+from headrace.wire.protocol.errors import ErrorCode
+from tests.unit.node.broker.groups.group_classics import ClassicReader, share_out
+from tests.unit.node.broker.rig import WAITS
 
 E = ErrorCode
 SESSION_MS = 10_000  # what the rig's JoinGroup asks for

@@ -8,8 +8,8 @@ does not is out after the one, with what it had; here only the other ends anybod
 
 import random
 
-from headrace.protocol.errors import ErrorCode
-from tests.unit.broker.groups.group_readers import require_no_overlap
+from headrace.wire.protocol.errors import ErrorCode
+from tests.unit.node.broker.groups.group_readers import require_no_overlap
 
 E = ErrorCode
 FENCED = (E.FENCED_MEMBER_EPOCH, E.UNKNOWN_MEMBER_ID)

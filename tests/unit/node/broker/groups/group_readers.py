@@ -1,8 +1,8 @@
 """Consumers of the newer protocol (KIP-848) on a rig, and what must hold among them."""
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import consumer_group_describe, consumer_group_heartbeat
-from headrace.protocol.messages.consumer_group_heartbeat import TopicPartitions
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import consumer_group_describe, consumer_group_heartbeat
+from headrace.wire.protocol.messages.consumer_group_heartbeat import TopicPartitions
 
 E = ErrorCode
 

@@ -1,6 +1,6 @@
 """Short ways to say what consumers ask of their coordinator, on a whole node without sockets."""
 
-from headrace.protocol.messages import (
+from headrace.wire.protocol.messages import (
     find_coordinator,
     heartbeat,
     join_group,
@@ -9,7 +9,7 @@ from headrace.protocol.messages import (
     offset_fetch,
     sync_group,
 )
-from tests.unit.broker.rig import WAITS, Rig
+from tests.unit.node.broker.rig import WAITS, Rig
 
 
 class GroupRig(Rig):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import (
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import (
     add_partitions_to_txn,
     consumer_group_heartbeat,
     end_txn,
@@ -13,10 +13,10 @@ from headrace.protocol.messages import (
     offset_commit,
     sync_group,
 )
-from headrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from tests.unit.broker.cluster.brokers_by_hand import OFFSETS, STATE, Brokers
-from tests.unit.broker.rig import WAITS
-from tests.unit.broker.transactions.transaction_rig import TransactionalProducer
+from headrace.wire.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from tests.unit.node.broker.cluster.brokers_by_hand import OFFSETS, STATE, Brokers
+from tests.unit.node.broker.rig import WAITS
+from tests.unit.node.broker.transactions.transaction_rig import TransactionalProducer
 
 
 @pytest.fixture

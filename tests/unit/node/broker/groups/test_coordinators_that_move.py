@@ -6,9 +6,9 @@ not there, so its part as a follower is played where a story needs one.
 
 import pytest
 
-from headrace.coordination import shard as shards
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import (
+from headrace.node.coordination import shard as shards
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import (
     delete_groups,
     describe_groups,
     heartbeat,
@@ -17,15 +17,15 @@ from headrace.protocol.messages import (
     offset_commit,
     offset_fetch,
 )
-from tests.unit.broker.replicas.following import Following
-from tests.unit.broker.replicas.test_replicas_of_others import (
+from tests.unit.node.broker.replicas.following import Following
+from tests.unit.node.broker.replicas.test_replicas_of_others import (
     BOTH,
     HERE,
     THERE,
     change,
     coordinator,
 )
-from tests.unit.broker.rig import WAITS, Rig
+from tests.unit.node.broker.rig import WAITS, Rig
 
 OFFSETS = "__consumer_offsets"
 

@@ -4,14 +4,14 @@ from itertools import pairwise
 
 import pytest
 
-from headrace.broker.coordinators import groups as coordinator
-from headrace.broker.handlers import delete_groups as delete_handler
-from headrace.broker.handlers import list_groups as list_handler
-from headrace.coordination.group import offset_rules
-from headrace.coordination.group import views as group_views
-from headrace.coordination.group.offsets import OffsetCopies
-from headrace.protocol.messages import delete_groups, delete_topics, list_groups
-from tests.unit.broker.groups.group_rig import GroupRig
+from headrace.node.broker.coordinators import groups as coordinator
+from headrace.node.broker.handlers import delete_groups as delete_handler
+from headrace.node.broker.handlers import list_groups as list_handler
+from headrace.node.coordination.group import offset_rules
+from headrace.node.coordination.group import views as group_views
+from headrace.node.coordination.group.offsets import OffsetCopies
+from headrace.wire.protocol.messages import delete_groups, delete_topics, list_groups
+from tests.unit.node.broker.groups.group_rig import GroupRig
 
 GROUPS = [f"g{number}" for number in range(8)]
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import describe_groups, join_group, leave_group, sync_group
-from tests.unit.broker.groups.group_rig import GroupRig, subscription
-from tests.unit.broker.rig import WAITS
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import describe_groups, join_group, leave_group, sync_group
+from tests.unit.node.broker.groups.group_rig import GroupRig, subscription
+from tests.unit.node.broker.rig import WAITS
 
 E = ErrorCode
 

@@ -2,15 +2,15 @@
 
 import pytest
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import delete_groups, list_groups
-from tests.unit.broker.groups.group_readers import (
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import delete_groups, list_groups
+from tests.unit.node.broker.groups.group_readers import (
     Reader,
     describe,
     require_no_overlap,
     until_stable,
 )
-from tests.unit.broker.groups.group_rig import GroupRig, subscription
+from tests.unit.node.broker.groups.group_rig import GroupRig, subscription
 
 E = ErrorCode
 GROUP = 32  # as a kind of what has settings

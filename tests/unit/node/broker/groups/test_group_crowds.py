@@ -4,15 +4,15 @@ import random
 
 import pytest
 
-from headrace.coordination.group import promised_ids
-from headrace.coordination.group.classic_answers import Client
-from headrace.coordination.group.machine import GroupMachine
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import join_group
-from tests.unit.broker.groups.group_cooperation import Cooperation
-from tests.unit.broker.groups.group_crowd import Crowd
-from tests.unit.broker.groups.group_readers import Reader, require_no_overlap
-from tests.unit.broker.groups.group_rig import GroupRig, subscription
+from headrace.node.coordination.group import promised_ids
+from headrace.node.coordination.group.classic_answers import Client
+from headrace.node.coordination.group.machine import GroupMachine
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import join_group
+from tests.unit.node.broker.groups.group_cooperation import Cooperation
+from tests.unit.node.broker.groups.group_crowd import Crowd
+from tests.unit.node.broker.groups.group_readers import Reader, require_no_overlap
+from tests.unit.node.broker.groups.group_rig import GroupRig, subscription
 
 E = ErrorCode
 PARTITIONS = 120

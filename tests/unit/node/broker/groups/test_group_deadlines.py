@@ -5,11 +5,11 @@ The loop sleeps until the purgatory's next deadline, so that is where a group's 
 
 import pytest
 
-from headrace.broker.coordinators import coordinators
-from headrace.protocol.messages import consumer_group_describe, describe_groups, join_group
-from tests.unit.broker.groups.group_readers import Reader
-from tests.unit.broker.groups.group_rig import GroupRig
-from tests.unit.broker.rig import WAITS
+from headrace.node.broker.coordinators import coordinators
+from headrace.wire.protocol.messages import consumer_group_describe, describe_groups, join_group
+from tests.unit.node.broker.groups.group_readers import Reader
+from tests.unit.node.broker.groups.group_rig import GroupRig
+from tests.unit.node.broker.rig import WAITS
 
 
 @pytest.fixture

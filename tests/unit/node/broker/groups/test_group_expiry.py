@@ -2,13 +2,13 @@
 
 import pytest
 
-from headrace.coordination.group import offset_rules, records
-from headrace.coordination.shard import Decision
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import delete_groups, list_groups, offset_delete, offset_fetch
-from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
-from tests.unit.broker.groups.group_readers import Reader, until_stable
-from tests.unit.broker.groups.group_rig import GroupRig
+from headrace.node.coordination.group import offset_rules, records
+from headrace.node.coordination.shard import Decision
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import delete_groups, list_groups, offset_delete, offset_fetch
+from headrace.wire.protocol.messages.offset_commit_value import OffsetCommitValue
+from tests.unit.node.broker.groups.group_readers import Reader, until_stable
+from tests.unit.node.broker.groups.group_rig import GroupRig
 
 E = ErrorCode
 DAY_MS = 24 * 3600 * 1000

@@ -2,8 +2,9 @@
 
 import pytest
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import (
+from headrace.node.process.folders.real_disk import RealFile
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import (
     delete_groups,
     describe_groups,
     join_group,
@@ -12,9 +13,8 @@ from headrace.protocol.messages import (
     offset_fetch,
     sync_group,
 )
-from headrace.server.folders.real_disk import RealFile
-from tests.unit.broker.groups.group_rig import GroupRig, subscription
-from tests.unit.broker.rig import WAITS
+from tests.unit.node.broker.groups.group_rig import GroupRig, subscription
+from tests.unit.node.broker.rig import WAITS
 
 E = ErrorCode
 

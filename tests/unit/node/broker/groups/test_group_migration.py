@@ -2,12 +2,12 @@
 
 import pytest
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import join_group, list_groups, sync_group
-from tests.unit.broker.groups.group_classics import ClassicReader, stable_group
-from tests.unit.broker.groups.group_readers import Reader, describe, until_stable
-from tests.unit.broker.groups.group_rig import GroupRig
-from tests.unit.broker.rig import WAITS
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import join_group, list_groups, sync_group
+from tests.unit.node.broker.groups.group_classics import ClassicReader, stable_group
+from tests.unit.node.broker.groups.group_readers import Reader, describe, until_stable
+from tests.unit.node.broker.groups.group_rig import GroupRig
+from tests.unit.node.broker.rig import WAITS
 
 E = ErrorCode
 ALL = {("orders", index) for index in range(4)}

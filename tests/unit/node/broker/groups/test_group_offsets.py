@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
-from headrace.coordination.group import records
-from headrace.coordination.records import RecordCodec
-from headrace.coordination.shard import Decision
-from headrace.protocol import record_batch
-from headrace.protocol.errors import ErrorCode, MalformedMessage
-from headrace.protocol.framing import encode_request
-from headrace.protocol.messages import (
+from headrace.node.coordination.group import records
+from headrace.node.coordination.records import RecordCodec
+from headrace.node.coordination.shard import Decision
+from headrace.node.process.folders.real_disk import RealFile
+from headrace.wire.protocol import record_batch
+from headrace.wire.protocol.errors import ErrorCode, MalformedMessage
+from headrace.wire.protocol.framing import encode_request
+from headrace.wire.protocol.messages import (
     list_groups,
     offset_commit,
     offset_commit_key,
@@ -19,10 +20,9 @@ from headrace.protocol.messages import (
     offset_delete,
     offset_fetch,
 )
-from headrace.protocol.messages.offset_commit_value import OffsetCommitValue
-from headrace.server.folders.real_disk import RealFile
-from tests.unit.broker.groups.group_rig import GroupRig
-from tests.unit.broker.rig import WAITS, CutOff
+from headrace.wire.protocol.messages.offset_commit_value import OffsetCommitValue
+from tests.unit.node.broker.groups.group_rig import GroupRig
+from tests.unit.node.broker.rig import WAITS, CutOff
 
 E = ErrorCode
 DAY_MS = 24 * 3600 * 1000

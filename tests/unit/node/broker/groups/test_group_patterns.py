@@ -2,14 +2,14 @@
 
 import pytest
 
-from headrace.coordination import patterns
-from headrace.coordination.group import subscriptions
-from headrace.coordination.group.consumer_group import ConsumerGroup
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import consumer_group_heartbeat, list_transactions
-from headrace.protocol.steps import at_once
-from tests.unit.broker.groups.group_readers import Reader
-from tests.unit.broker.groups.group_rig import GroupRig
+from headrace.node.coordination import patterns
+from headrace.node.coordination.group import subscriptions
+from headrace.node.coordination.group.consumer_group import ConsumerGroup
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import consumer_group_heartbeat, list_transactions
+from headrace.wire.protocol.steps import at_once
+from tests.unit.node.broker.groups.group_readers import Reader
+from tests.unit.node.broker.groups.group_rig import GroupRig
 
 TOPICS = [f"orders-{number}" for number in range(6)]
 

@@ -2,17 +2,17 @@
 
 import pytest
 
-from headrace.coordination.group import consumer_records
-from headrace.coordination.shard import Decision
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import offset_fetch
-from tests.unit.broker.groups.group_readers import (
+from headrace.node.coordination.group import consumer_records
+from headrace.node.coordination.shard import Decision
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import offset_fetch
+from tests.unit.node.broker.groups.group_readers import (
     Reader,
     describe,
     require_no_overlap,
     until_stable,
 )
-from tests.unit.broker.groups.group_rig import GroupRig
+from tests.unit.node.broker.groups.group_rig import GroupRig
 
 E = ErrorCode
 

@@ -6,16 +6,16 @@ cannot load a partition in which a consumer group has the name of a share group.
 
 import pytest
 
-from headrace.coordination.group.records import CODEC
-from headrace.coordination.records import Record
-from headrace.protocol import record_batch
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.share_group_metadata_key import ShareGroupMetadataKey
-from headrace.protocol.messages.share_group_metadata_value import ShareGroupMetadataValue
-from headrace.protocol.messages.streams_group_metadata_key import StreamsGroupMetadataKey
-from headrace.protocol.messages.streams_group_metadata_value import StreamsGroupMetadataValue
-from tests.unit.broker.groups.group_readers import Reader
-from tests.unit.broker.groups.group_rig import GroupRig
+from headrace.node.coordination.group.records import CODEC
+from headrace.node.coordination.records import Record
+from headrace.wire.protocol import record_batch
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages.share_group_metadata_key import ShareGroupMetadataKey
+from headrace.wire.protocol.messages.share_group_metadata_value import ShareGroupMetadataValue
+from headrace.wire.protocol.messages.streams_group_metadata_key import StreamsGroupMetadataKey
+from headrace.wire.protocol.messages.streams_group_metadata_value import StreamsGroupMetadataValue
+from tests.unit.node.broker.groups.group_readers import Reader
+from tests.unit.node.broker.groups.group_rig import GroupRig
 
 E = ErrorCode
 KINDS = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.protocol.messages import fetch
-from tests.unit.broker.rig import WAITS, Rig
+from headrace.wire.protocol.messages import fetch
+from tests.unit.node.broker.rig import WAITS, Rig
 
 VERSION = 17
 

@@ -6,25 +6,25 @@ its image, beat to it and ask it by a port of their own; their fetches travel as
 
 from functools import partial
 
-from headrace.controller.handlers import broker_heartbeat, broker_registration
 from headrace.environment import Now
-from headrace.metadata.features import SUPPORTED_FEATURES
-from headrace.node.controller_at_hand import ControllerAtHand
-from headrace.protocol.framing import decode_response
-from headrace.protocol.messages import create_topics, produce
-from headrace.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from headrace.protocol.messages.broker_registration import (
+from headrace.node.assembly.controller_at_hand import ControllerAtHand
+from headrace.node.controller.handlers import broker_heartbeat, broker_registration
+from headrace.node.metadata.features import SUPPORTED_FEATURES
+from headrace.node.serving.api import Call
+from headrace.node.simulator.counters import Counters
+from headrace.node.simulator.network import Network
+from headrace.node.simulator.peers import VirtualPeers
+from headrace.node.simulator.world import World
+from headrace.wire.protocol.framing import decode_response
+from headrace.wire.protocol.messages import create_topics, produce
+from headrace.wire.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from headrace.wire.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
     Feature,
     Listener,
 )
-from headrace.protocol.record_batch import headers_in, walk
-from headrace.serving.api import Call
-from headrace.simulator.counters import Counters
-from headrace.simulator.network import Network
-from headrace.simulator.peers import VirtualPeers
-from headrace.simulator.world import World
-from tests.unit.broker.rig import WAITS, Rig, read_piece
+from headrace.wire.protocol.record_batch import headers_in, walk
+from tests.unit.node.broker.rig import WAITS, Rig, read_piece
 
 CONTROLLER = 100
 TICK_MS = 100

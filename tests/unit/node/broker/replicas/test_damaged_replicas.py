@@ -2,9 +2,9 @@
 
 import logging
 
-from headrace.protocol.errors import ErrorCode
-from tests.unit.broker.replicas.replicating import ReplicatingCluster
-from tests.unit.broker.rig import values_in
+from headrace.wire.protocol.errors import ErrorCode
+from tests.unit.node.broker.replicas.replicating import ReplicatingCluster
+from tests.unit.node.broker.rig import values_in
 
 VALUES = [f"value {number}" for number in range(9)]
 

@@ -3,12 +3,12 @@
 import logging
 from typing import Any
 
-from headrace.broker.handlers.describe_configs import damage_of
-from headrace.protocol.errors import ErrorCode
-from headrace.storage.recovery.damage import Cut, Damage
-from tests.unit.broker.groups.group_rig import GroupRig
-from tests.unit.broker.rig import Rig
-from tests.unit.storage.a_log import ALog
+from headrace.node.broker.handlers.describe_configs import damage_of
+from headrace.node.storage.recovery.damage import Cut, Damage
+from headrace.wire.protocol.errors import ErrorCode
+from tests.unit.node.broker.groups.group_rig import GroupRig
+from tests.unit.node.broker.rig import Rig
+from tests.unit.node.storage.a_log import ALog
 
 
 class Topic:

@@ -1,13 +1,19 @@
 """A node that leads for another broker: its follower is played by raw requests."""
 
-from headrace.controller.handlers import broker_heartbeat, broker_registration
-from headrace.metadata.features import SUPPORTED_FEATURES
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import create_topics, delete_records, fetch, list_offsets, produce
-from headrace.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from headrace.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
-from headrace.serving.api import Call
-from tests.unit.broker.rig import WAITS, Rig, values_in
+from headrace.node.controller.handlers import broker_heartbeat, broker_registration
+from headrace.node.metadata.features import SUPPORTED_FEATURES
+from headrace.node.serving.api import Call
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import (
+    create_topics,
+    delete_records,
+    fetch,
+    list_offsets,
+    produce,
+)
+from headrace.wire.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from headrace.wire.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
+from tests.unit.node.broker.rig import WAITS, Rig, values_in
 
 FOLLOWER = 2
 

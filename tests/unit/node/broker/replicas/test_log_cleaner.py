@@ -4,9 +4,12 @@ from typing import Any
 
 import pytest
 
+from headrace.node.process.folders.real_disk import RealDisk
+from headrace.node.process.metrics.metrics import cleaner_families
+from headrace.node.storage.compaction.compaction import clean
 from headrace.prometheus_text import render
-from headrace.protocol.messages import fetch
-from headrace.protocol.record_batch import (
+from headrace.wire.protocol.messages import fetch
+from headrace.wire.protocol.record_batch import (
     LENGTH_AT,
     LENGTH_OVERHEAD,
     Record,
@@ -15,11 +18,8 @@ from headrace.protocol.record_batch import (
     seal,
     walk,
 )
-from headrace.server.folders.real_disk import RealDisk
-from headrace.server.metrics.metrics import cleaner_families
-from headrace.storage.compaction.compaction import clean
-from tests.unit.broker.groups.group_rig import GroupRig
-from tests.unit.broker.rig import Rig, fetch_request, only_partition
+from tests.unit.node.broker.groups.group_rig import GroupRig
+from tests.unit.node.broker.rig import Rig, fetch_request, only_partition
 
 BACKOFF = 15_000
 BROKER = 4  # as a kind of what has settings

@@ -4,14 +4,14 @@ import logging
 
 import pytest
 
-from headrace.broker.replicas.log_scrubber import CHECKPOINT, FIRST_LOOK_MS
+from headrace.node.broker.replicas.log_scrubber import CHECKPOINT, FIRST_LOOK_MS
+from headrace.node.process.folders.real_disk import RealDisk
+from headrace.node.process.metrics.metrics import scrub_families
+from headrace.node.storage.recovery.scrub import damage_in
 from headrace.prometheus_text import render
-from headrace.protocol.errors import ErrorCode
-from headrace.server.folders.real_disk import RealDisk
-from headrace.server.metrics.metrics import scrub_families
-from headrace.storage.recovery.scrub import damage_in
-from tests.unit.broker.replicas.test_damaged_replicas import VALUES, a_cluster_with_segments
-from tests.unit.broker.rig import Rig
+from headrace.wire.protocol.errors import ErrorCode
+from tests.unit.node.broker.replicas.test_damaged_replicas import VALUES, a_cluster_with_segments
+from tests.unit.node.broker.rig import Rig
 
 SMALL = {"segment_ms": 1_000, "retention_ms": -1}
 DAY_MS = 86_400_000

@@ -8,9 +8,10 @@ import shutil
 
 import pytest
 
-from headrace.broker.handlers.find_coordinator import LONGEST_WAIT_MS
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import (
+from headrace.node.broker.handlers.find_coordinator import LONGEST_WAIT_MS
+from headrace.node.process.folders.real_disk import RealDisk
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import (
     create_partitions,
     create_topics,
     delete_topics,
@@ -18,8 +19,7 @@ from headrace.protocol.messages import (
     init_producer_id,
     metadata,
 )
-from headrace.server.folders.real_disk import RealDisk
-from tests.unit.broker.rig import WAITS, Rig
+from tests.unit.node.broker.rig import WAITS, Rig
 
 E = ErrorCode
 MANY = 40

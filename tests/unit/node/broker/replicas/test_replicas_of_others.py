@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.metadata.image import BrokerImage, Endpoint
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import (
+from headrace.node.metadata.image import BrokerImage, Endpoint
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import (
     fetch,
     find_coordinator,
     offset_commit,
     offset_fetch,
     produce,
 )
-from tests.unit.broker.folders.filling_disk import make_room_for_rigs
-from tests.unit.broker.rig import WAITS, Rig, fetch_request, only_partition, values_in
+from tests.unit.node.broker.folders.filling_disk import make_room_for_rigs
+from tests.unit.node.broker.rig import WAITS, Rig, fetch_request, only_partition, values_in
 
 HERE, THERE = 1, 2
 

@@ -3,12 +3,12 @@ compaction, retention."""
 
 import pytest
 
-from headrace.protocol import record_batch
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import fetch, write_txn_markers
-from tests.unit.broker.replicas.replicating import ReplicatingCluster
-from tests.unit.broker.replicas.test_log_cleaner import InThisProcess
-from tests.unit.broker.rig import build, fetch_request, only_partition
+from headrace.wire.protocol import record_batch
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import fetch, write_txn_markers
+from tests.unit.node.broker.replicas.replicating import ReplicatingCluster
+from tests.unit.node.broker.replicas.test_log_cleaner import InThisProcess
+from tests.unit.node.broker.rig import build, fetch_request, only_partition
 
 PRODUCER = {"producer_id": 7, "producer_epoch": 0}
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from headrace.broker.replicas import in_sync_upkeep, replica_fetching
-from headrace.metadata.config_definitions.cluster import RACK_AWARE
+from headrace.node.broker.replicas import in_sync_upkeep, replica_fetching
+from headrace.node.metadata.config_definitions.cluster import RACK_AWARE
+from headrace.node.process.metrics.replica_metrics import replica_families
 from headrace.prometheus_text import render
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import delete_records, delete_topics, fetch, produce
-from headrace.server.metrics.replica_metrics import replica_families
-from tests.unit.broker.replicas.replicating import ReplicatingCluster
-from tests.unit.broker.rig import WAITS, fetch_request, only_partition, values_in
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import delete_records, delete_topics, fetch, produce
+from tests.unit.node.broker.replicas.replicating import ReplicatingCluster
+from tests.unit.node.broker.rig import WAITS, fetch_request, only_partition, values_in
 
 
 @pytest.fixture

@@ -2,19 +2,19 @@
 
 from dataclasses import replace
 
-from headrace.broker.broker import Broker
-from headrace.broker.coordinators.groups import GroupCoordinator
-from headrace.broker.share.led_partitions import LedSharePartitions
-from headrace.coordination.group.settings import ShareGroupSettings
 from headrace.environment import FileSlice
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import (
+from headrace.node.broker.broker import Broker
+from headrace.node.broker.coordinators.groups import GroupCoordinator
+from headrace.node.broker.share.led_partitions import LedSharePartitions
+from headrace.node.coordination.group.settings import ShareGroupSettings
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import (
     read_share_group_state,
     share_acknowledge,
     share_fetch,
     write_share_group_state,
 )
-from tests.unit.broker.rig import WAITS, Rig, values_in
+from tests.unit.node.broker.rig import WAITS, Rig, values_in
 
 GROUP = "jobs"
 ACCEPT, RELEASE, REJECT, RENEW, GAP = 1, 2, 3, 4, 0

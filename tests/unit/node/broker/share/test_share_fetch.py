@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.record_batch import headers_in
-from tests.unit.broker.rig import WAITS, build
-from tests.unit.broker.share.share_rig import (
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.record_batch import headers_in
+from tests.unit.node.broker.rig import WAITS, build
+from tests.unit.node.broker.share.share_rig import (
     ACCEPT,
     REJECT,
     RELEASE,

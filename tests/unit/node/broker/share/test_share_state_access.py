@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.coordinators.share_state_access import ShareStateAccess
-from headrace.broker.coordinators.share_states import SHARE_STATE_TOPIC
-from headrace.coordination.share.state_key import SharePartitionKey
 from headrace.environment import Now
-from headrace.metadata.image import MetadataImage, PartitionImage, TopicImage
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import write_share_group_state as write
-from headrace.serving.purgatory import Purgatory
-from tests.unit.broker.rig import Rig
+from headrace.node.broker.coordinators.share_state_access import ShareStateAccess
+from headrace.node.broker.coordinators.share_states import SHARE_STATE_TOPIC
+from headrace.node.coordination.share.state_key import SharePartitionKey
+from headrace.node.metadata.image import MetadataImage, PartitionImage, TopicImage
+from headrace.node.serving.purgatory import Purgatory
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import write_share_group_state as write
+from tests.unit.node.broker.rig import Rig
 
 TOPIC_ID = b"t" * 16
 ZERO = SharePartitionKey("workers", TOPIC_ID, 0)

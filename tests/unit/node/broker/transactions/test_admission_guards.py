@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.coordinators.admission_ahead import Guards
-from headrace.coordination.transaction.machine import Producer
+from headrace.node.broker.coordinators.admission_ahead import Guards
+from headrace.node.coordination.transaction.machine import Producer
 
 ID = 7
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import describe_groups, offset_fetch
-from headrace.replication.replica import Replica
-from tests.unit.broker.groups.test_coordinators_that_move import (
+from headrace.node.replication.replica import Replica
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import describe_groups, offset_fetch
+from tests.unit.node.broker.groups.test_coordinators_that_move import (
     OFFSETS,
     commit,
     fetch_offsets,
@@ -13,9 +13,9 @@ from tests.unit.broker.groups.test_coordinators_that_move import (
     rig,
     told,
 )
-from tests.unit.broker.replicas.following import Following
-from tests.unit.broker.replicas.test_replicas_of_others import HERE, THERE, change
-from tests.unit.broker.rig import WAITS
+from tests.unit.node.broker.replicas.following import Following
+from tests.unit.node.broker.replicas.test_replicas_of_others import HERE, THERE, change
+from tests.unit.node.broker.rig import WAITS
 
 __all__ = ["rig"]  # the fixture
 ELSEWHERE = 3

@@ -2,11 +2,11 @@
 
 import pytest
 
-from headrace.broker.coordinators import transaction_markers
-from headrace.coordination.transaction import machine as transaction_machine
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import end_txn
-from tests.unit.broker.transactions.transaction_rig import TransactionRig
+from headrace.node.broker.coordinators import transaction_markers
+from headrace.node.coordination.transaction import machine as transaction_machine
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import end_txn
+from tests.unit.node.broker.transactions.transaction_rig import TransactionRig
 
 PARTITIONS = 6
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from headrace.broker.coordinators import coordinators, transaction_markers
-from headrace.coordination.transaction import machine as transaction_machine
-from tests.unit.broker.transactions.transaction_rig import TransactionRig
+from headrace.node.broker.coordinators import coordinators, transaction_markers
+from headrace.node.coordination.transaction import machine as transaction_machine
+from tests.unit.node.broker.transactions.transaction_rig import TransactionRig
 
 TRANSACTIONS = 12
 AT_ONCE = 3

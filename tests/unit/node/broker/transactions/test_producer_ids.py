@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.coordinators.producer_ids import PATIENCE_MS, ProducerIds
 from headrace.environment import Now
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.serving.api import WaitingRequest
-from headrace.serving.purgatory import Purgatory
+from headrace.node.broker.coordinators.producer_ids import PATIENCE_MS, ProducerIds
+from headrace.node.serving.api import WaitingRequest
+from headrace.node.serving.purgatory import Purgatory
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 
 class Story:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from headrace.protocol.errors import ErrorCode
-from tests.unit.broker.transactions.transaction_rig import TransactionRig
+from headrace.wire.protocol.errors import ErrorCode
+from tests.unit.node.broker.transactions.transaction_rig import TransactionRig
 
 E = ErrorCode
 

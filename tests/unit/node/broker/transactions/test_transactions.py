@@ -2,10 +2,13 @@
 
 import pytest
 
-from headrace.protocol import record_batch
-from headrace.protocol.errors import ErrorCode
-from tests.unit.broker.groups.group_rig import GroupRig
-from tests.unit.broker.transactions.transaction_rig import TransactionalProducer, TransactionRig
+from headrace.wire.protocol import record_batch
+from headrace.wire.protocol.errors import ErrorCode
+from tests.unit.node.broker.groups.group_rig import GroupRig
+from tests.unit.node.broker.transactions.transaction_rig import (
+    TransactionalProducer,
+    TransactionRig,
+)
 
 NONE = ErrorCode.NONE
 FENCED = ErrorCode.PRODUCER_FENCED
@@ -306,7 +309,7 @@ def test_a_restart_changes_nothing(tmp_path, clean):
 
 
 def test_markers_that_were_not_written_are_written_after_a_restart(tmp_path, monkeypatch):
-    from headrace.broker.coordinators.transaction_markers import TransactionMarkers
+    from headrace.node.broker.coordinators.transaction_markers import TransactionMarkers
 
     rig = TransactionRig(tmp_path / "data")
     rig.create("orders")
@@ -368,7 +371,7 @@ def test_with_durability_disk_every_step_waits_for_the_disk(tmp_path):
 
 
 def test_with_durability_disk_nothing_is_written_ahead_of_the_coordinator(tmp_path):
-    from tests.unit.broker.rig import WAITS
+    from tests.unit.node.broker.rig import WAITS
 
     rig = TransactionRig(tmp_path / "data", headrace_durability="disk")
     rig.create("orders")

@@ -2,11 +2,11 @@
 
 import pytest
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import produce, write_txn_markers
-from tests.unit.broker.cluster.brokers_by_hand import OFFSETS, STATE, Brokers
-from tests.unit.broker.rig import WAITS
-from tests.unit.broker.transactions.transaction_rig import TransactionalProducer
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import produce, write_txn_markers
+from tests.unit.node.broker.cluster.brokers_by_hand import OFFSETS, STATE, Brokers
+from tests.unit.node.broker.rig import WAITS
+from tests.unit.node.broker.transactions.transaction_rig import TransactionalProducer
 
 GENERATIONS = pytest.mark.parametrize("bumps", [True, False], ids=["kip-890", "before"])
 

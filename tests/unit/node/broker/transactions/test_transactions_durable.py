@@ -3,11 +3,11 @@ way, and ends that must not be waited for for ever."""
 
 import pytest
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import delete_topics, describe_transactions, end_txn
-from headrace.server.folders.real_disk import RealFile
-from tests.unit.broker.rig import WAITS
-from tests.unit.broker.transactions.transaction_rig import TransactionRig
+from headrace.node.process.folders.real_disk import RealFile
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import delete_topics, describe_transactions, end_txn
+from tests.unit.node.broker.rig import WAITS
+from tests.unit.node.broker.transactions.transaction_rig import TransactionRig
 
 NONE = ErrorCode.NONE
 CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS

@@ -3,12 +3,15 @@ as it was decided, without a restart, and meanwhile nobody is cut off who has lo
 
 import pytest
 
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import init_producer_id, produce
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import init_producer_id, produce
 from tests.effort import every
-from tests.unit.broker.folders.filling_disk import make_room_for_rigs
-from tests.unit.broker.rig import CutOff, build
-from tests.unit.broker.transactions.transaction_rig import TransactionalProducer, TransactionRig
+from tests.unit.node.broker.folders.filling_disk import make_room_for_rigs
+from tests.unit.node.broker.rig import CutOff, build
+from tests.unit.node.broker.transactions.transaction_rig import (
+    TransactionalProducer,
+    TransactionRig,
+)
 
 NONE = ErrorCode.NONE
 FEW = {"transaction_state_log_num_partitions": 1, "offsets_topic_num_partitions": 1}

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from headrace.protocol.errors import ErrorCode
-from headrace.server.folders.real_disk import RealDisk, RealFile
+from headrace.node.process.folders.real_disk import RealDisk, RealFile
+from headrace.wire.protocol.errors import ErrorCode
 from tests.effort import every
-from tests.unit.broker import rig as rig_module
-from tests.unit.broker.transactions.transaction_rig import TransactionRig
+from tests.unit.node.broker import rig as rig_module
+from tests.unit.node.broker.transactions.transaction_rig import TransactionRig
 
 
 class Killed(BaseException):

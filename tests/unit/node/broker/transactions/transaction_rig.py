@@ -1,7 +1,7 @@
 """A transactional producer that speaks with a whole node, in either generation of the protocol."""
 
-from headrace.protocol import record_batch
-from headrace.protocol.messages import (
+from headrace.wire.protocol import record_batch
+from headrace.wire.protocol.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     describe_transactions,
@@ -15,8 +15,8 @@ from headrace.protocol.messages import (
     txn_offset_commit,
     write_txn_markers,
 )
-from headrace.protocol.messages import fetch as fetch_messages
-from tests.unit.broker.rig import Rig, build, fetch_request, only_partition
+from headrace.wire.protocol.messages import fetch as fetch_messages
+from tests.unit.node.broker.rig import Rig, build, fetch_request, only_partition
 
 READ_COMMITTED = 1
 

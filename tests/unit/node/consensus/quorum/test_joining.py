@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from headrace.consensus.quorum.roles import Follower
-from headrace.simulator.quorum_cluster import QuorumCluster
-from headrace.simulator.quorum_member import Member
-from headrace.simulator.world import World
+from headrace.node.consensus.quorum.roles import Follower
+from headrace.node.simulator.quorum_cluster import QuorumCluster
+from headrace.node.simulator.quorum_member import Member
+from headrace.node.simulator.world import World
 
 
 class Growing:

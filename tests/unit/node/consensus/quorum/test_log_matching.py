@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from headrace.consensus.quorum.log_matching import diverges, truncation_point
-from headrace.consensus.quorum.messages import OffsetAndEpoch
-from headrace.consensus.snapshots import SnapshotId
-from headrace.simulator.memory_log import MemoryLog, StoredBatch
+from headrace.node.consensus.quorum.log_matching import diverges, truncation_point
+from headrace.node.consensus.quorum.messages import OffsetAndEpoch
+from headrace.node.consensus.snapshots import SnapshotId
+from headrace.node.simulator.memory_log import MemoryLog, StoredBatch
 
 
 def log(*epochs: int, start: int = 0, snapshots: tuple[SnapshotId, ...] = ()) -> MemoryLog:

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from headrace.consensus.quorum.believable_epochs import (
+from headrace.node.consensus.quorum.believable_epochs import (
     FORGOTTEN_EPOCHS,
     LAST_EPOCH,
     MOST_AHEAD,
     is_believable,
 )
-from headrace.consensus.quorum.machine import Quorum
-from headrace.consensus.quorum.messages import (
+from headrace.node.consensus.quorum.machine import Quorum
+from headrace.node.consensus.quorum.messages import (
     AddVoterRequest,
     BeginEpochRequest,
     EndEpochRequest,
@@ -29,15 +29,15 @@ from headrace.consensus.quorum.messages import (
     VoteRequest,
     VoteResponse,
 )
-from headrace.consensus.quorum.quorum_status import status_of
-from headrace.consensus.quorum.roles import Follower, Leader, Resigned
-from headrace.consensus.snapshots import SnapshotId
-from headrace.consensus.voters import Voter
-from headrace.protocol.errors import ErrorCode
-from headrace.simulator.memory_log import MemoryState
-from headrace.simulator.quorum_cluster import QuorumCluster
-from headrace.simulator.quorum_member import Member
-from headrace.simulator.world import World
+from headrace.node.consensus.quorum.quorum_status import status_of
+from headrace.node.consensus.quorum.roles import Follower, Leader, Resigned
+from headrace.node.consensus.snapshots import SnapshotId
+from headrace.node.consensus.voters import Voter
+from headrace.node.simulator.memory_log import MemoryState
+from headrace.node.simulator.quorum_cluster import QuorumCluster
+from headrace.node.simulator.quorum_member import Member
+from headrace.node.simulator.world import World
+from headrace.wire.protocol.errors import ErrorCode
 
 STRANGER = ReplicaKey(9, b"s" * 16)
 

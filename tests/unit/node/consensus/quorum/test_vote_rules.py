@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.consensus.quorum.messages import OffsetAndEpoch, ReplicaKey, VoteRequest
-from headrace.consensus.quorum.roles import (
+from headrace.node.consensus.quorum.messages import OffsetAndEpoch, ReplicaKey, VoteRequest
+from headrace.node.consensus.quorum.roles import (
     Candidate,
     Follower,
     Leader,
@@ -15,7 +15,7 @@ from headrace.consensus.quorum.roles import (
     Unattached,
     Votes,
 )
-from headrace.consensus.quorum.vote_rules import grants, is_malformed
+from headrace.node.consensus.quorum.vote_rules import grants, is_malformed
 
 ANNA, BEN = ReplicaKey(1, b"a" * 16), ReplicaKey(2, b"b" * 16)
 MINE = OffsetAndEpoch(offset=10, epoch=3)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.consensus.batches import batches_in, control_batch
-from headrace.consensus.quorum.messages import ReplicaKey
-from headrace.consensus.quorum.voter_history import VoterHistory
-from headrace.consensus.snapshots import Snapshot
-from headrace.consensus.voters import Voter, kraft_version_record, voters_record
+from headrace.node.consensus.batches import batches_in, control_batch
+from headrace.node.consensus.quorum.messages import ReplicaKey
+from headrace.node.consensus.quorum.voter_history import VoterHistory
+from headrace.node.consensus.snapshots import Snapshot
+from headrace.node.consensus.voters import Voter, kraft_version_record, voters_record
 
 ANNA, BEN, CLEO = (Voter(n, bytes([n]) * 16) for n in (1, 2, 3))
 

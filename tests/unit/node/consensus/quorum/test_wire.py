@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.consensus.quorum.messages import (
+from headrace.node.consensus.quorum.messages import (
     AddVoterRequest,
     BeginEpochRequest,
     EndEpochRequest,
@@ -24,7 +24,7 @@ from headrace.consensus.quorum.messages import (
     VoteRequest,
     VoteResponse,
 )
-from headrace.consensus.quorum.wire import (
+from headrace.node.consensus.quorum.wire import (
     OUTGOING,
     epoch_begin,
     epoch_end,
@@ -33,11 +33,11 @@ from headrace.consensus.quorum.wire import (
     voter_changes,
     votes,
 )
-from headrace.consensus.quorum.wire.names import Names
-from headrace.consensus.snapshots import SnapshotId
-from headrace.consensus.voters import Voter, VoterEndpoint
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import (
+from headrace.node.consensus.quorum.wire.names import Names
+from headrace.node.consensus.snapshots import SnapshotId
+from headrace.node.consensus.voters import Voter, VoterEndpoint
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import (
     add_raft_voter,
     api_versions,
     begin_quorum_epoch,

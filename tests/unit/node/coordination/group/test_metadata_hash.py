@@ -6,10 +6,10 @@ topics. Both brokers in turn on one folder: `tests/interop/test_data_folders_gro
 
 import pytest
 
-from headrace.coordination.group.metadata_hash import metadata_hash
-from headrace.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
-from tests.unit.broker.groups.group_readers import Reader, describe
-from tests.unit.broker.groups.group_rig import GroupRig
+from headrace.node.coordination.group.metadata_hash import metadata_hash
+from headrace.node.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from tests.unit.node.broker.groups.group_readers import Reader, describe
+from tests.unit.node.broker.groups.group_rig import GroupRig
 
 LONG = "a.topic-with_a.very.long-name." * 8 + "123456789"
 NO_RACKS = {1: None}

@@ -8,10 +8,10 @@ import re
 
 import pytest
 
-from headrace.protocol.messages import create_partitions, delete_topics
-from headrace.protocol.messages.create_partitions import CreatePartitionsTopic
-from tests.unit.broker.groups.group_readers import Reader, describe, until_stable
-from tests.unit.broker.groups.group_rig import GroupRig
+from headrace.wire.protocol.messages import create_partitions, delete_topics
+from headrace.wire.protocol.messages.create_partitions import CreatePartitionsTopic
+from tests.unit.node.broker.groups.group_readers import Reader, describe, until_stable
+from tests.unit.node.broker.groups.group_rig import GroupRig
 
 NAMES = [f"{kind}-{number}" for kind in ("ord", "pay", "log") for number in range(4)]
 BY_NAME = ("ord-0", "log-1", "log-2")

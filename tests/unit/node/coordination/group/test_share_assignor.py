@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.coordination.group.assignors.simple import assign_shares
+from headrace.node.coordination.group.assignors.simple import assign_shares
 
 A, B = b"a" * 16, b"b" * 16
 

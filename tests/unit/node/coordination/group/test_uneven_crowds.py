@@ -1,7 +1,7 @@
 """A crowd whose members read different topics: shared out as evenly as a small group, and each
 newcomer moves only what it gets."""
 
-from headrace.coordination.group.assignors import ASSIGNORS, MemberSpec
+from headrace.node.coordination.group.assignors import ASSIGNORS, MemberSpec
 
 A, B = b"a" * 16, b"b" * 16
 MEMBERS, EACH = 1_000, 5_000

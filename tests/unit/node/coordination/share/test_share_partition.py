@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.coordination.share.runs import DeliveryState
-from headrace.coordination.share.share_partition import (
+from headrace.node.coordination.share.runs import DeliveryState
+from headrace.node.coordination.share.share_partition import (
     UNCHANGED,
     Acknowledgement,
     AcknowledgeType,
@@ -16,7 +16,7 @@ from headrace.coordination.share.share_partition import (
     StateBatch,
     StateUpdate,
 )
-from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 AVAILABLE, ACQUIRED = DeliveryState.AVAILABLE, DeliveryState.ACQUIRED
 ACKNOWLEDGED, ARCHIVED = DeliveryState.ACKNOWLEDGED, DeliveryState.ARCHIVED

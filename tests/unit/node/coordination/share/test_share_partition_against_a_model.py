@@ -13,8 +13,8 @@ from random import Random
 
 import pytest
 
-from headrace.coordination.share.runs import DeliveryState
-from headrace.coordination.share.share_partition import (
+from headrace.node.coordination.share.runs import DeliveryState
+from headrace.node.coordination.share.share_partition import (
     UNCHANGED,
     Acknowledgement,
     AcknowledgeType,
@@ -24,7 +24,7 @@ from headrace.coordination.share.share_partition import (
     StateBatch,
     StateUpdate,
 )
-from headrace.protocol.errors import KafkaError
+from headrace.wire.protocol.errors import KafkaError
 from tests.effort import examples
 
 AVAILABLE, ACQUIRED = DeliveryState.AVAILABLE, DeliveryState.ACQUIRED

@@ -4,16 +4,16 @@ from itertools import pairwise
 
 import pytest
 
-from headrace.coordination.shard import Shard
-from headrace.coordination.share.state_batches import KeptBatch, lay_over
-from headrace.coordination.share.state_key import SharePartitionKey, is_valid_text
-from headrace.coordination.share.state_machine import NOT_KNOWN, ShareStateMachine
 from headrace.environment import Now
-from headrace.metadata.image import MetadataImage, PartitionImage, TopicImage
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import initialize_share_group_state as initialize
-from headrace.protocol.messages import write_share_group_state as write
-from tests.unit.coordination.a_journal import MemoryJournal
+from headrace.node.coordination.shard import Shard
+from headrace.node.coordination.share.state_batches import KeptBatch, lay_over
+from headrace.node.coordination.share.state_key import SharePartitionKey, is_valid_text
+from headrace.node.coordination.share.state_machine import NOT_KNOWN, ShareStateMachine
+from headrace.node.metadata.image import MetadataImage, PartitionImage, TopicImage
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import initialize_share_group_state as initialize
+from headrace.wire.protocol.messages import write_share_group_state as write
+from tests.unit.node.coordination.a_journal import MemoryJournal
 
 NOW = Now(0, 1_700_000_000_000)
 ORDERS = bytes(15) + b"\x07"

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from headrace.cli.secured.certificates import Authority
-from headrace.serving.authentication.certificate_names import (
+from headrace.node.serving.authentication.certificate_names import (
     MalformedCertificate,
     MalformedRules,
     NameRules,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.serving.authentication.jaas import MalformedJaas, parse
+from headrace.node.serving.authentication.jaas import MalformedJaas, parse
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.handlers import sasl_authenticate, sasl_handshake
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import api_versions, metadata
-from headrace.protocol.messages import sasl_authenticate as authenticate_messages
-from headrace.protocol.messages import sasl_handshake as handshake_messages
-from headrace.serving.api import ClosesConnection
-from headrace.serving.authentication.login import Login, Phase
-from headrace.serving.authentication.mechanisms import Logins, LoginSeen, Mechanisms
-from headrace.serving.authentication.plain import Plain
-from headrace.serving.principal import ANONYMOUS, Principal
-from tests.unit.serving.conversation import Conversation, frame
+from headrace.node.broker.handlers import sasl_authenticate, sasl_handshake
+from headrace.node.serving.api import ClosesConnection
+from headrace.node.serving.authentication.login import Login, Phase
+from headrace.node.serving.authentication.mechanisms import Logins, LoginSeen, Mechanisms
+from headrace.node.serving.authentication.plain import Plain
+from headrace.node.serving.principal import ANONYMOUS, Principal
+from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.messages import api_versions, metadata
+from headrace.wire.protocol.messages import sasl_authenticate as authenticate_messages
+from headrace.wire.protocol.messages import sasl_handshake as handshake_messages
+from tests.unit.node.serving.conversation import Conversation, frame
 
 API_VERSIONS, METADATA, HANDSHAKE, AUTHENTICATE = 18, 3, 17, 36
 USERS = {"alice": "wonder", "bob": "builder"}

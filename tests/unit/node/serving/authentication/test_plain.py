@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headrace.environment import Now
-from headrace.serving.authentication.exchange import LoginFailed
-from headrace.serving.authentication.plain import Plain
+from headrace.node.serving.authentication.exchange import LoginFailed
+from headrace.node.serving.authentication.plain import Plain
 
 NOW = Now(0, 0)
 USERS = {"alice": "wonder", "jürgen": "größe"}

@@ -9,15 +9,15 @@ import hmac
 import pytest
 
 from headrace.environment import Now
-from headrace.protocol.logins import scram as client
-from headrace.serving.authentication.exchange import LoginFailed
-from headrace.serving.authentication.scram import (
+from headrace.node.serving.authentication.exchange import LoginFailed
+from headrace.node.serving.authentication.scram import (
     SHA_256,
     SHA_512,
     Credential,
     Scram,
     credential_of,
 )
+from headrace.wire.protocol.logins import scram as client
 
 NOW = Now(0, 0)
 # RFC 7677, section 3.

@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from headrace.environment import Now
-from headrace.serving.authentication.exchange import LoginFailed
-from headrace.serving.authentication.oauthbearer import REFUSAL, OAuthBearer
-from headrace.serving.authentication.tokens import (
+from headrace.node.serving.authentication.exchange import LoginFailed
+from headrace.node.serving.authentication.oauthbearer import REFUSAL, OAuthBearer
+from headrace.node.serving.authentication.tokens import (
     BadToken,
     Key,
     MalformedKeys,

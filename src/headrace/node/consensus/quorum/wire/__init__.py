@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from headrace.consensus.quorum.messages import (
+from headrace.node.consensus.quorum.messages import (
     AddVoterRequest,
     BeginEpochRequest,
     EndEpochRequest,
@@ -24,7 +24,7 @@ from headrace.consensus.quorum.messages import (
     UpdateVoterRequest,
     VoteRequest,
 )
-from headrace.consensus.quorum.wire import (
+from headrace.node.consensus.quorum.wire import (
     epoch_begin,
     epoch_end,
     fetches,
@@ -32,8 +32,8 @@ from headrace.consensus.quorum.wire import (
     voter_changes,
     votes,
 )
-from headrace.consensus.quorum.wire.names import Names
-from headrace.protocol.messages import (
+from headrace.node.consensus.quorum.wire.names import Names
+from headrace.wire.protocol.messages import (
     add_raft_voter,
     api_versions,
     begin_quorum_epoch,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from headrace.consensus.quorum.messages import BeginEpochRequest, ReplicaKey, Response
-from headrace.consensus.quorum.wire.epoch_responses import decode_response as decode_response
-from headrace.consensus.quorum.wire.epoch_responses import fields_of
-from headrace.consensus.quorum.wire.names import PARTITION, Names, only_partition
-from headrace.consensus.voters import VoterEndpoint
-from headrace.metadata.topic_names import METADATA_TOPIC
-from headrace.protocol.messages import begin_quorum_epoch as begin
-from headrace.protocol.primitives import ZERO_ID
+from headrace.node.consensus.quorum.messages import BeginEpochRequest, ReplicaKey, Response
+from headrace.node.consensus.quorum.wire.epoch_responses import decode_response as decode_response
+from headrace.node.consensus.quorum.wire.epoch_responses import fields_of
+from headrace.node.consensus.quorum.wire.names import PARTITION, Names, only_partition
+from headrace.node.consensus.voters import VoterEndpoint
+from headrace.node.metadata.topic_names import METADATA_TOPIC
+from headrace.wire.protocol.messages import begin_quorum_epoch as begin
+from headrace.wire.protocol.primitives import ZERO_ID
 
 
 def encode_request(request: BeginEpochRequest, names: Names) -> begin.BeginQuorumEpochRequest:

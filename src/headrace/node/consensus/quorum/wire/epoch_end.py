@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from headrace.consensus.quorum.messages import EndEpochRequest, ReplicaKey, Response
-from headrace.consensus.quorum.wire.epoch_responses import decode_response as decode_response
-from headrace.consensus.quorum.wire.epoch_responses import fields_of
-from headrace.consensus.quorum.wire.names import PARTITION, Names, only_partition
-from headrace.consensus.voters import VoterEndpoint
-from headrace.metadata.topic_names import METADATA_TOPIC
-from headrace.protocol.messages import end_quorum_epoch as end
+from headrace.node.consensus.quorum.messages import EndEpochRequest, ReplicaKey, Response
+from headrace.node.consensus.quorum.wire.epoch_responses import decode_response as decode_response
+from headrace.node.consensus.quorum.wire.epoch_responses import fields_of
+from headrace.node.consensus.quorum.wire.names import PARTITION, Names, only_partition
+from headrace.node.consensus.voters import VoterEndpoint
+from headrace.node.metadata.topic_names import METADATA_TOPIC
+from headrace.wire.protocol.messages import end_quorum_epoch as end
 
 
 def encode_request(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.consensus.quorum.messages import Response
-from headrace.consensus.quorum.wire.names import (
+from headrace.node.consensus.quorum.messages import Response
+from headrace.node.consensus.quorum.wire.names import (
     PARTITION,
     Names,
     error_of,
@@ -13,7 +13,7 @@ from headrace.consensus.quorum.wire.names import (
     node_endpoints,
     only_partition,
 )
-from headrace.metadata.topic_names import METADATA_TOPIC
+from headrace.node.metadata.topic_names import METADATA_TOPIC
 
 
 def fields_of(messages: Any, response: Response) -> dict[str, Any]:

@@ -7,24 +7,24 @@ as if it had everything.
 
 from __future__ import annotations
 
-from headrace.consensus.quorum.messages import (
+from headrace.node.consensus.quorum.messages import (
     FetchRequest,
     FetchResponse,
     OffsetAndEpoch,
     ReplicaKey,
 )
-from headrace.consensus.quorum.wire.names import (
+from headrace.node.consensus.quorum.wire.names import (
     PARTITION,
     Names,
     error_of,
     failed,
     node_endpoints,
 )
-from headrace.consensus.snapshots import SnapshotId
-from headrace.metadata.topic_names import METADATA_TOPIC
-from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.protocol.messages import fetch
-from headrace.protocol.uuids import METADATA_TOPIC_ID
+from headrace.node.consensus.snapshots import SnapshotId
+from headrace.node.metadata.topic_names import METADATA_TOPIC
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import fetch
+from headrace.wire.protocol.uuids import METADATA_TOPIC_ID
 
 # As Apache's raft client asks.
 FETCH_BYTES = 8 << 20

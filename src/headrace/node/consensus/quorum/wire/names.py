@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from headrace.consensus.quorum.messages import NOBODY, Response
-from headrace.consensus.voters import VoterEndpoint
-from headrace.metadata.topic_names import METADATA_TOPIC
-from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.node.consensus.quorum.messages import NOBODY, Response
+from headrace.node.consensus.voters import VoterEndpoint
+from headrace.node.metadata.topic_names import METADATA_TOPIC
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 R = TypeVar("R", bound=Response)
 PARTITION = 0

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from headrace.consensus.quorum.messages import (
+from headrace.node.consensus.quorum.messages import (
     FetchSnapshotRequest,
     FetchSnapshotResponse,
     ReplicaKey,
 )
-from headrace.consensus.quorum.wire.names import (
+from headrace.node.consensus.quorum.wire.names import (
     PARTITION,
     Names,
     error_of,
@@ -15,9 +15,9 @@ from headrace.consensus.quorum.wire.names import (
     node_endpoints,
     only_partition,
 )
-from headrace.consensus.snapshots import SnapshotId
-from headrace.metadata.topic_names import METADATA_TOPIC
-from headrace.protocol.messages import fetch_snapshot as fetch
+from headrace.node.consensus.snapshots import SnapshotId
+from headrace.node.metadata.topic_names import METADATA_TOPIC
+from headrace.wire.protocol.messages import fetch_snapshot as fetch
 
 
 def encode_request(request: FetchSnapshotRequest, names: Names) -> fetch.FetchSnapshotRequest:

@@ -5,7 +5,7 @@ Responses to the first two name no leader: they answer an administrator, who ask
 
 from __future__ import annotations
 
-from headrace.consensus.quorum.messages import (
+from headrace.node.consensus.quorum.messages import (
     NOBODY,
     AddVoterRequest,
     KRaftVersionsRequest,
@@ -16,12 +16,12 @@ from headrace.consensus.quorum.messages import (
     UpdateVoterRequest,
     VoterChangeResponse,
 )
-from headrace.consensus.quorum.wire.names import Names, error_of
-from headrace.consensus.voters import Voter, VoterEndpoint
-from headrace.protocol.messages import add_raft_voter as add
-from headrace.protocol.messages import api_versions
-from headrace.protocol.messages import remove_raft_voter as remove
-from headrace.protocol.messages import update_raft_voter as update
+from headrace.node.consensus.quorum.wire.names import Names, error_of
+from headrace.node.consensus.voters import Voter, VoterEndpoint
+from headrace.wire.protocol.messages import add_raft_voter as add
+from headrace.wire.protocol.messages import api_versions
+from headrace.wire.protocol.messages import remove_raft_voter as remove
+from headrace.wire.protocol.messages import update_raft_voter as update
 
 KRAFT_VERSION = "kraft.version"
 

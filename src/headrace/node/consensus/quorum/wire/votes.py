@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.consensus.quorum.messages import ReplicaKey, VoteRequest, VoteResponse
-from headrace.consensus.quorum.wire.names import (
+from headrace.node.consensus.quorum.messages import ReplicaKey, VoteRequest, VoteResponse
+from headrace.node.consensus.quorum.wire.names import (
     PARTITION,
     Names,
     error_of,
@@ -11,9 +11,9 @@ from headrace.consensus.quorum.wire.names import (
     node_endpoints,
     only_partition,
 )
-from headrace.metadata.topic_names import METADATA_TOPIC
-from headrace.protocol.messages import vote
-from headrace.protocol.primitives import ZERO_ID
+from headrace.node.metadata.topic_names import METADATA_TOPIC
+from headrace.wire.protocol.messages import vote
+from headrace.wire.protocol.primitives import ZERO_ID
 
 
 def encode_request(request: VoteRequest, names: Names) -> vote.VoteRequest:

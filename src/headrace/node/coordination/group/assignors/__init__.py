@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from headrace.coordination.group.assignors.range import assign_ranges
-from headrace.coordination.group.assignors.spec import Assignment, MemberSpec
-from headrace.coordination.group.assignors.uniform import assign_uniformly, share_alike
+from headrace.node.coordination.group.assignors.range import assign_ranges
+from headrace.node.coordination.group.assignors.spec import Assignment, MemberSpec
+from headrace.node.coordination.group.assignors.uniform import assign_uniformly, share_alike
 
 Assignor = Callable[[Mapping[str, MemberSpec], Mapping[bytes, int]], dict[str, Assignment]]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.coordination.group.assignors.spec import Assignment, MemberSpec
+from headrace.node.coordination.group.assignors.spec import Assignment, MemberSpec
 
 
 def assign_ranges(

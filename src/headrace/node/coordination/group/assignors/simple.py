@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import nsmallest
 
-from headrace.coordination.group.assignors.spec import Assignment
+from headrace.node.coordination.group.assignors.spec import Assignment
 
 PartitionId = tuple[bytes, int]  # topic id and index
 

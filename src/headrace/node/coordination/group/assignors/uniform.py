@@ -15,7 +15,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 from itertools import chain, groupby, islice
 from operator import itemgetter
 
-from headrace.coordination.group.assignors.spec import Assignment, MemberSpec
+from headrace.node.coordination.group.assignors.spec import Assignment, MemberSpec
 
 Partition = tuple[bytes, int]
 

@@ -1,0 +1,1 @@
+"""What other programs rely on: Kafka's bytes (`protocol`), our own agreements (`contract`)."""
