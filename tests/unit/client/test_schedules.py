@@ -101,7 +101,7 @@ def test_what_the_service_would_reject_is_refused_before_it_is_sent(when: Any, w
 
 
 def test_a_misspelt_header_beside_a_delay_is_refused_before_it_is_sent() -> None:
-    with pytest.raises(Misuse, match="no header headrace-delayed"):
+    with pytest.raises(Misuse, match="No header headrace-delayed exists"):
         delayed(Outgoing("orders", b"v", b"k", [("headrace-delayed", b"1s")]), {"delay": "1s"})
 
 

@@ -46,7 +46,7 @@ OTHERS = {
 ALSO_SOMETHING_ELSE = {"headrace-delay"}
 # The beginning of some headers, where misspelt ones are refused.
 BEGINNINGS = {
-    "contract/delay_instructions.py": {
+    "wire/contract/delay_instructions.py": {
         "headrace-delay",
         "headrace-deliver",
         "headrace-cron",
