@@ -83,7 +83,7 @@ def test_visitors_of_now_pass_through_a_collector_that_writes_all_before_it_ends
 
 
 def test_what_cannot_be_is_said(headrace: CommandLine) -> None:
-    assert "no day" in headrace.failure("track", "generate", "--start", "soon")
+    assert "is not a day" in headrace.failure("track", "generate", "--start", "soon")
     url = f"http://{nobody()}"
     refused = headrace.failure("track", "generate", "--start", "2026-01-01", "--collector", url)
     assert "leave --start out" in refused

@@ -133,7 +133,7 @@ def consumers_v2(served: Served) -> None:
     no_content(served.ask("DELETE", INSTANCE))
     gone = served.ask("DELETE", INSTANCE)
     assert (gone.status, gone.json()["error_code"]) == (404, 40403)
-    assert "lives in the door that made it" in gone.json()["message"]
+    assert "belongs to the server that made it" in gone.json()["message"]
 
 
 def read_all(served: Served, embedded: str) -> list[dict[str, Any]]:
