@@ -70,7 +70,7 @@ class Disk(Protocol):
         ...
 
     def list(self, folder: str) -> list[str]:
-        """Names in `folder`, sorted; an empty list if there is no such folder."""
+        """Returns the names in `folder`, sorted; an empty list if the folder does not exist."""
         ...
 
     def make_folder(self, path: str) -> None: ...
@@ -90,7 +90,7 @@ class Disk(Protocol):
     def read_file(self, path: str) -> bytes: ...
 
     def write_file(self, path: str, pieces: Iterable[bytes], *, flush: bool = True) -> None:
-        """Replace `path` atomically: temporary file, fsync (unless told not to), rename."""
+        """Replace `path` atomically: temporary file, fsync (unless `flush` is False), rename."""
         ...
 
     def flush_folder(self, path: str) -> None:

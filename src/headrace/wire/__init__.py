@@ -1,1 +1,2 @@
-"""What other programs rely on: Kafka's bytes (`protocol`), our own agreements (`contract`)."""
+"""What other programs rely on: Kafka's bytes (`protocol`) and Headrace's own contracts
+(`contract`)."""

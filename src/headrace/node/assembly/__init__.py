@@ -1,1 +1,1 @@
-"""One node, wired: a member of the quorum, controller and broker behind one door; pure."""
+"""One node, wired: a member of the quorum, controller and broker behind one dispatch; pure."""

@@ -1,12 +1,12 @@
 """Finds brokers whose process has ended, before their session times out.
 
 A broker is suspected by the active controller when the connection of its heartbeats has ended, when
-it was not heard of for longer than it should be silent, or when this controller has just become the
-active one and has not heard of it yet. A suspect is asked for its versions. If its host refuses the
-connection, nobody listens there: the process has ended, and the broker is fenced at once. Silence
-proves nothing (a halted process, a cut cable), so then the session decides, as in Apache Kafka.
-Fencing a broker that is alive after all costs a change of leaders and no record: its next heartbeat
-unfences it.
+its heartbeats are overdue, or when this controller has just become the active one and has not heard
+of it yet. The controller sends a suspect an ApiVersions request. If its host refuses the
+connection, no process listens at that address: the broker's process has ended, and the broker is
+fenced at once. Silence proves nothing (a halted process, a cut cable), so then the session decides,
+as in Apache Kafka. Fencing a broker that is alive after all costs a change of leaders and no
+record: its next heartbeat unfences it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """The links of a node to the others of its cluster: its membership, and its connection to the
 controller.
 
-The controller may be here or elsewhere at any moment: `port` is how this broker asks it, `routing`
-how its clients' requests reach it. `look` is called when something may have happened: by a timer,
-and when metadata was committed. A controller that does not lead registers with the one that does.
+The active controller may be this node or another one, and that may change at any moment. This
+broker's own requests go to it through `port`, its clients' requests through `routing`. `look` is
+called by a timer and whenever metadata was committed. A standby controller registers with the
+active one.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class ClusterLinks:
         )
         self._broker: Broker
         self._applied_offset = -1  # of the broker, when it was last looked at
-        self.membership: ClusterMembership | None = None  # None: not yet, or this is no broker
+        self.membership: ClusterMembership | None = None  # None: not yet, or not a broker
 
         def channel(lane: str) -> ControllerChannel:
             return ControllerChannel(peers, member.active_controller, purgatory, now, lane)
@@ -168,7 +169,7 @@ class ClusterLinks:
 
     @property
     def is_unfenced(self) -> bool:
-        """Or there is no broker here that could be."""
+        """True too if this node is not a broker."""
         if not self._settings.is_broker:
             return True
         return self.membership is not None and self.membership.is_unfenced

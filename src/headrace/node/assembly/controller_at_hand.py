@@ -163,8 +163,9 @@ class ControllerAtHand:
         refused: Callable[[KafkaError], Any],
         with_files: bool = False,
     ) -> Any:
-        """`refused`: what the client is told if it is not, in time or because this controller was
-        deposed: what was decided may be undone then, so nothing of it may be used."""
+        """Returns `answer` once the decision is committed. `refused` makes the client's answer if
+        it is not committed in time, or if this controller was deposed. The decision may be undone
+        then, so `refused` may not use any of it."""
         committed = self._controller.answer(True, now, late=_too_late, with_files=with_files)
         if not isinstance(committed, WaitingRequest):
             return answer()

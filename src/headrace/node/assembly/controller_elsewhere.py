@@ -1,10 +1,10 @@
 """The controller in another process, as the broker sees it (`broker/cluster/controller_port.py`).
 
 Requests go to the active controller over `environment.Peers`, each kind on a lane of its own, so
-that a heartbeat never stands behind a topic that is being made. A created resource is answered only
-when this broker's own metadata has it, since the client asks this broker next. While there is no
-controller a request is tried again until its time is up; what the client is told then is what it is
-told of a topic or a coordinator that is not there yet, which it asks for again.
+that a heartbeat never waits behind the creation of a topic. The client is answered that a resource
+was created only when this broker's own metadata has it, since the client asks this broker next.
+While there is no active controller a request is retried until its deadline. Then the client gets
+the error for a topic or a coordinator that does not exist yet, and retries.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class FollowsMetadata(Protocol):
 
 
 class Outcome:
-    """The outcome of a request; waiting requests hang on it."""
+    """The outcome of a request, for the client requests that wait for it."""
 
     __slots__ = ("waiting", "answer", "is_over")
 
@@ -199,7 +199,8 @@ class ControllerElsewhere:
     def _create(
         self, topics: list[CreatableTopic], answer: Callable[[], Any], now: Now
     ) -> WaitingRequest:
-        """Each is asked for once, whoever else waits for it."""
+        """Returns a request that waits until each topic is created. Sends one creation request per
+        topic, also if several clients wait for the same topic."""
         new = [topic for topic in topics if topic.name not in self._making]
         if new:
             self._ask_for(new)

@@ -1,10 +1,10 @@
-"""A broker tells the controller in which data folder its replicas lie (KIP-858).
+"""A broker reports to the controller in which data folder each of its replicas is (KIP-858).
 
 The metadata name a folder for each replica, and a replica in a folder that its broker does not have
 is not elected. A broker with several folders chooses one for each new replica, and after the loss
-of a disk replicas lie in a new folder: nobody but the broker knows. Of a replica in a folder that
-has failed before it was told, the failed folder is told. Asked for again after a rest until the
-metadata have it.
+of a disk its replicas are in a new folder: only the broker knows which. If a folder fails before
+its replicas were reported, they are reported with the failed folder. A report is repeated after a
+pause until the metadata have it.
 """
 
 from __future__ import annotations

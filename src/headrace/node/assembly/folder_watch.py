@@ -1,8 +1,9 @@
-"""A data folder has failed: the broker loses its replicas there, and the controller hears of it.
+"""After a data folder has failed, the broker drops its replicas there and reports it to the
+controller.
 
-The node looks once per turn, behind its writes, so that answers which rest on lost batches have
-been taken back. The controller gives what was led there to others (KIP-858). Without any folder
-left there is no broker: then the node ends as it does when its only disk fails.
+The node checks once per turn, after its writes, so that answers which rest on lost batches have
+been taken back. The controller elects other leaders for the partitions that were led from that
+folder (KIP-858). When no folder is left the node ends, as it does when its only disk fails.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""One node: a member of the metadata quorum, controller and broker, wired behind one door.
+"""One node: a member of the metadata quorum, controller and broker, wired behind one dispatch.
 
 The node owns no socket, thread or clock: `process/` gives it bytes through `dispatch`, calls
 `end_turn` before replies leave, runs what the node submits on another thread, and calls the
 `timers`. Every record that a reply acknowledges is written before `end_turn` returns.
 
 Without `peers` it is a cluster of one: the only voter, which leads before the constructor returns.
-With peers it takes part in its quorum from `join` on, as a voter or as an observer; what it has of
-other nodes' decisions comes by the metadata log. Either way the broker learns of the metadata by
-committed images alone.
+With peers it takes part in its quorum from `join` on, as a voter or as an observer; other nodes'
+decisions reach it through the metadata log. In both cases the broker sees the metadata only as
+committed images.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ AUDIT_MS = 100
 CONTROLLER_LOOKS_MS = 250
 # How late a broker hears that there is another controller, or says that it has caught up.
 LINKS_LOOK_MS = 50
-# How late a node that is alone notes in its metadata where new replicas lie.
+# How often a node that is alone records in its metadata the folders of new replicas.
 DIRECTORIES_LOOK_MS = 1_000
 
 
@@ -115,12 +115,12 @@ class Node:
         self.now = now  # both clocks; the loop sets them once per turn
         self.purgatory = Purgatory()
         log_dirs = settings.log_dirs or (settings.folder,)
-        # Without the metadata there is no node, so that folder does not fail alone.
+        # A node cannot run without its metadata, so that folder does not fail alone.
         failures = FolderFailures(disk, [path for path in log_dirs if path != settings.folder])
         self._folder_failures = failures
         self.durability = Durability(disk, submit, now, failures)
         self.durability.on_loss = self._logs_were_cut_back
-        self.lost: list[Lost] = []  # taken by whoever can change answers that have not left
+        self.lost: list[Lost] = []  # read by the code that can change answers which have not left
         self.peers = peers
         self.has_left = False
         self.stopped = False
@@ -243,7 +243,8 @@ class Node:
 
     @property
     def directory_id(self) -> bytes:
-        """Random, made with the data folder; no client is told before it has logged in."""
+        """A random id, created with the data folder; clients see it only after they have logged
+        in."""
         return self.member.identity.directory_id
 
     def timers(self) -> Iterator[tuple[int, Callable[[], None]]]:
@@ -301,7 +302,7 @@ class Node:
     def leave(self, *, at_once: bool = False) -> None:
         """Hand over what this node leads, while it serves on; `has_left` says when that is done.
 
-        `at_once`: nobody is asked, or waited for any longer.
+        `at_once`: leave without asking or waiting for other nodes.
         """
         if self.links is None:
             self.has_left = True
@@ -371,7 +372,7 @@ class Node:
         return api if details is None else audited(api, self.auditor, details)
 
     def _limit_clients(self, image: MetadataImage) -> None:
-        """Where nobody is limited, nobody is measured."""
+        """Apply the client quotas of the image. Without quotas no request is measured."""
         self.dispatch.quotas = self.quotas if self.quotas.follow(image.client_quotas) else None
 
     def _meter(self, session: Session, frame: memoryview) -> Meter | None:
@@ -464,8 +465,8 @@ class Node:
         if self._joined_at is None and self.links is not None:
             self._joined_at = image.offset
             self.member.say_who_votes()
-            # In slices: after a kill 10,000 logs take seconds, and a voter must answer meanwhile.
-            # What later images mean for files comes behind it, in the same lane.
+            # In slices: after a kill, opening 10,000 logs takes seconds, and a voter must answer
+            # meanwhile. File changes of later images follow in the same lane.
             self.broker.changes.add(self._load_and_enter(image, self.links), image.offset)
 
     def _logs_were_cut_back(self, logs: Sequence[PartitionLog], why: str) -> None:

@@ -25,8 +25,8 @@ class NodeSettings:
     folder: str  # with the metadata log
     # Passwords are among both, so they are not shown.
     values: Mapping[str, Any] = field(repr=False)  # broker settings by Kafka's names, typed
-    given: Mapping[str, str] = field(repr=False)  # those that were set, as text
-    endpoints: dict[str, Endpoint]  # what clients of each listener are told
+    given: Mapping[str, str] = field(repr=False)  # those that were set explicitly, as text
+    endpoints: dict[str, Endpoint]  # what Metadata answers give to clients of each listener
     controller_endpoint: VoterEndpoint
     # The addresses for clients of a controller's listener, by its name; empty: there is none.
     controllers: dict[str, Endpoint] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class NodeSettings:
     # For a quorum of kraft.version 0; otherwise the metadata log names the voters.
     static_voters: tuple[Voter, ...] = ()
     bootstrap: tuple[VoterEndpoint, ...] = ()  # where to ask for the quorum's leader
-    log_dirs: tuple[str, ...] = ()  # where partitions lie; none: in `folder`
+    log_dirs: tuple[str, ...] = ()  # where partitions are stored; empty: in `folder`
     failed_folders: Mapping[str, str] = field(default_factory=dict)  # why, by path
 
 

@@ -26,7 +26,7 @@ from headrace.wire.protocol.acls import Operation
 # BrokerRegistration, BrokerHeartbeat, AllocateProducerIds, ControllerRegistration,
 # AssignReplicasToDirs, UpdateRaftVoter.
 NOT_FOR_CLIENTS = frozenset({52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82})
-# The quorum answers these itself, whoever leads it; a client's are handed on to the leader.
+# The quorum answers these on every member; a client's requests are forwarded to the leader.
 OF_THE_QUORUM = frozenset({52, 53, 54, 55, 59, 80, 81, 82})
 FETCH = 1  # of the metadata log, where it comes by a controller's listener
 # An operator's requests about other nodes: UnregisterBroker, AddRaftVoter, RemoveRaftVoter.

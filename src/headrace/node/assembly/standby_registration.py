@@ -1,7 +1,8 @@
-"""A controller that does not lead makes itself known to the one that does (KIP-919).
+"""A standby controller registers with the active one (KIP-919).
 
-Once per start, so that tools find all controllers and the feature levels that each supports. Asked
-for again after a rest until the metadata has it: what is in flight or refused is not believed.
+It registers once per start, so that tools find all controllers and the feature levels that each
+supports. It repeats the request after a pause until the metadata has the registration: a request in
+flight or a refused one does not count.
 """
 
 from __future__ import annotations

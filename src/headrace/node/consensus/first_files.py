@@ -82,9 +82,10 @@ def write_first_files(
 
 
 def read_bootstrap(disk: Disk, data_folder: str, *, needed: bool = True) -> list[Any]:
-    """The first records of a cluster; without the file, the levels of a new cluster.
+    """Returns the first records of a cluster; without the file, the levels of a new cluster.
 
-    Not `needed`: the metadata log has them already, so a damaged file is said and costs nothing.
+    `needed` is False if the metadata log has them already: then a damaged file is logged and
+    ignored.
     """
     path = f"{data_folder}/{BOOTSTRAP_FILE}"
     if not disk.exists(path):

@@ -398,7 +398,8 @@ class MetadataLog:
     # For a node alone
 
     def _require_voters(self) -> None:
-        """A damaged snapshot was passed over: the log must say all that it said."""
+        """Raises UnusableMetadata if the voters are unknown: a damaged snapshot that named them was
+        skipped, and the log does not name them either."""
         if not self.voters.latest and not self._state.static_voters:
             raise UnusableMetadata(
                 f"The snapshot in {self.folder} that names the voters is damaged, and the log does "

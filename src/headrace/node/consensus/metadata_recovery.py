@@ -44,8 +44,8 @@ def prepare_log(disk: Disk, folder: str, *, clean: bool, wall_ms: int) -> Openin
     if found.recovery_point_fault is not None:
         log.error("%s; the newest snapshot is taken instead", found.recovery_point_fault)
     require_whole(found, clean=clean)
-    # Damage at the very beginning may end where it began: a log that was truncated to nothing and
-    # written anew, and whose pages reached the disk in another order.
+    # Damage at the very beginning may end at the offset where it began: a log that was truncated to
+    # nothing and rewritten, and whose pages reached the disk in another order.
     covered = [d for d in found.damage if d.until <= found.base and d.offset < found.base]
     torn = [damage for damage in found.damage if damage not in covered]
     cut_bytes = _cut(disk, found, torn[0], wall_ms) if torn else 0

@@ -1,9 +1,10 @@
 """Finds the good and the damaged parts of the metadata log's folder; reads only.
 
-The newest good snapshot stands for all before its end (`base`); from there on the log must be whole
-up to where it was flushed. Damage is found by checksums, by offsets, which have no holes here, and
-by leader epochs, which lie outside the checksum and never go back. A start needs no segment that
-ends before the base, and after a clean stop no batch before it either; `everything` reads all.
+The newest good snapshot replaces all records before its end (`base`); from there on the log must be
+whole up to where it was flushed. Damage is found by checksums, by offsets, which have no holes
+here, and by leader epochs, which the checksum does not cover and which never decrease. A start
+needs no segment that ends before the base, and after a clean stop no batch before it either;
+`everything` reads all.
 """
 
 from __future__ import annotations

@@ -256,7 +256,7 @@ class QuorumStateFile:
         self._state = found or new
 
     def read(self) -> Election | None:
-        """None: there is no file."""
+        """Returns None if there is no file."""
         if not self._exists:
             return None
         state = self._state

@@ -76,7 +76,8 @@ class QuorumHost:
         now: Callable[[], Now],
         on_failure: Callable[[OSError], None] | None = None,
     ) -> None:
-        """`peers` None: nobody can be asked. `on_failure` None: the exception is the caller's."""
+        """`peers` None: there are no other members to ask. `on_failure` None: the caller gets the
+        exception."""
         self.quorum = quorum
         self._files = files
         self._peers = peers
@@ -91,8 +92,8 @@ class QuorumHost:
         self._is_over = False  # `on_failure` was called
         self._quiet_until_ms = 0
         self._logged_epochs = 0  # of `unbelievable_epochs`
-        self._claimed = ""  # what the last one said who named a second leader
-        self._strangers: set[VoterEndpoint] = set()  # of another cluster, and that was said
+        self._claimed = ""  # the last report of a second leader
+        self._strangers: set[VoterEndpoint] = set()  # of another cluster, and already logged
 
     # For the node
 
@@ -113,8 +114,8 @@ class QuorumHost:
 
     @property
     def leads(self) -> bool:
-        """Not any more from the moment that the quorum has decided so: the listener is told
-        `deposed` a little later, behind what was committed before."""
+        """False as soon as the quorum has decided that another member leads. The listener gets
+        `deposed` a little later, after the records that were committed before."""
         return isinstance(self.quorum.role, Leader)
 
     def append(self, batches: bytes | bytearray) -> None:
@@ -258,7 +259,7 @@ class QuorumHost:
                 self._listener.snapshot_installed(effect.end_offset)
 
     def _note_strangers(self, point: VoterEndpoint, response: Response) -> None:
-        """A wrong address in the settings, or a data folder of another cluster: said once of each
+        """Log a wrong address in the settings, or a data folder of another cluster: once for each
         address, since this member asks it again and again."""
         if response.error != ErrorCode.INCONSISTENT_CLUSTER_ID or point in self._strangers:
             return

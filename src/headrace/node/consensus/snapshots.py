@@ -1,9 +1,8 @@
 """Snapshots of the metadata: `<offset>-<epoch>.checkpoint`, and `bootstrap.checkpoint`.
 
-A snapshot stands for everything before its end offset. It is a file of record batches: a header,
-the quorum's version and voters, the records of the image, a footer; one without a footer is not
-whole and does not count. Offsets inside begin at 0. Files appear by rename, so they are whole or
-absent.
+A snapshot replaces all records before its end offset. It is a file of record batches: a header, the
+quorum's version and voters, the records of the image, a footer; one without a footer is not whole
+and does not count. Offsets inside begin at 0. Files appear by rename, so they are whole or absent.
 
 `00000000000000000000-0000000000.checkpoint` names the first voters of a new cluster and is written
 by formatting; `bootstrap.checkpoint` holds the first feature levels, for the first leader to write.
@@ -87,7 +86,7 @@ def snapshot_batches(
 class SnapshotWork:
     """A snapshot to be written on another thread (`run`) and then noted on the loop (`finish`).
 
-    `run` reads only what nobody changes: an image and the paths.
+    `run` reads only an image and the paths, which do not change.
     """
 
     disk: Disk
@@ -139,7 +138,8 @@ def _has_footer(file: File, batch: BatchHeader) -> bool:
 
 
 def read_last_contained_ms(disk: Disk, path: str) -> int:
-    """The time of the last record that the snapshot stands for; reads only its first batch."""
+    """Returns the time of the last record that the snapshot replaces; reads only its first
+    batch."""
     file = disk.open(path)
     size = read_header(file.read(HEADER_SIZE, 0)).size
     first = next(batches_in(memoryview(file.read(size, 0))))

@@ -1,8 +1,8 @@
 """The voters of the quorum.
 
-The set of voters lies in the log itself (kraft.version 1, KIP-853): a VotersRecord counts from the
-moment it is written and the latest one wins. In a quorum of kraft.version 0 the voters are
-configured and no record names them.
+The set of voters is in the log itself (kraft.version 1, KIP-853): a VotersRecord takes effect when
+it is written, and the latest one wins. In a quorum of kraft.version 0 the voters are configured and
+no record names them.
 """
 
 from __future__ import annotations

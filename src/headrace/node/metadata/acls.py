@@ -1,7 +1,7 @@
 """Access control entries of an image: which of them a client's filter means.
 
-A filter leaves open what it does not care for: null names, `ANY` elsewhere. The pattern type MATCH
-finds every pattern that a resource of the given name falls under, ANY those that are called so.
+In a filter, a null name and `ANY` in the other fields match every value. The pattern type MATCH
+finds every pattern that covers a resource of the given name, ANY only patterns with that name.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Filter(NamedTuple):
 
     @property
     def makes_sense(self) -> bool:
-        """Whether each of its numbers is one of those that Kafka knows."""
+        """Returns whether Kafka knows each of the filter's numbers."""
         return all(
             number in known
             for number, known in (
@@ -74,7 +74,7 @@ class Filter(NamedTuple):
 
     @property
     def has_unknown(self) -> bool:
-        """Whether it names the value that stands for none, which no client may send."""
+        """Returns whether a field has the value UNKNOWN, which no client may send."""
         return 0 in (self.resource_type, self.pattern_type, self.operation, self.permission_type)
 
 

@@ -1,8 +1,8 @@
-"""Settings as DescribeConfigs shows them: value, source, and the other places that have a say.
+"""Settings as DescribeConfigs shows them: value, source, and synonyms.
 
 The listed synonyms, and their order, follow the answers of Apache Kafka 4.3, including that a
 topic's value which comes from a broker's second choice (`log.retention.hours`) is shown as a
-default without synonyms. Values of passwords and of names nobody knows are never shown.
+default without synonyms. Values of passwords and of unknown settings are never shown.
 """
 
 from __future__ import annotations

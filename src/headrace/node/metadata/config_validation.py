@@ -115,7 +115,8 @@ def validate_topic_config(name: str, value: str) -> Any:
 
 
 def validate_topic_configs(settings: Mapping[str, str], defaults: Mapping[str, Any]) -> None:
-    """All settings of a topic together; `defaults` hold for those that it does not have."""
+    """Check all settings of a topic together; `defaults` apply to the settings that the topic does
+    not have."""
     values = {name: validate_topic_config(name, text) for name, text in settings.items()}
     shortest = values.get("min.compaction.lag.ms", defaults["min.compaction.lag.ms"])
     longest = values.get("max.compaction.lag.ms", defaults["max.compaction.lag.ms"])
@@ -144,7 +145,7 @@ def _not_supported(definition: Definition) -> str:
 
 # Kinds of groups whose settings are known, and whose APIs are not served.
 KINDS_NOT_SERVED = ("streams",)
-# A group's setting, and the broker's settings between which it must lie.
+# A group's setting, and the broker's settings that are its lower and upper bound.
 _GROUP_BOUNDS: dict[str, tuple[str | None, str | None]] = {
     **{
         f"{kind}.{what}": (f"group.{kind}.min.{what}", f"group.{kind}.max.{what}")

@@ -28,7 +28,8 @@ NO_LEADER = -1
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 
-# Reserved directory ids (KIP-858): where a replica lies is not known yet; not chosen yet; offline.
+# Reserved directory ids (KIP-858): the folder of a replica is not known yet; not chosen yet;
+# offline.
 MIGRATING_DIRECTORY = bytes(16)
 UNASSIGNED_DIRECTORY = bytes(15) + b"\x01"
 LOST_DIRECTORY = bytes(15) + b"\x02"
@@ -67,7 +68,8 @@ class BrokerImage:
         return not self.fenced and not self.in_controlled_shutdown
 
     def has_directory(self, directory: bytes) -> bool:
-        """Whether a replica that lies there is not lost. One that was not told yet is not."""
+        """Returns whether a replica in that directory is available. One that was not assigned yet
+        is."""
         if directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY):
             return True
         return directory != LOST_DIRECTORY and (not self.log_dirs or directory in self.log_dirs)
@@ -136,7 +138,7 @@ class MetadataImage:
 
     @property
     def finalized_features(self) -> Mapping[str, int]:
-        """All levels that hold, as clients are told."""
+        """All finalized levels, as clients see them."""
         if not self.kraft_version:
             return self.features
         return {**self.features, KRAFT_VERSION: self.kraft_version}

@@ -150,7 +150,7 @@ def _unknown(view: memoryview) -> UnknownRecord:
     return UnknownRecord(record_type, view.tobytes())
 
 
-# By type and version, as their varints stand in the frame: single bytes, all of them.
+# By type and version, as their varints are in the frame: each is a single byte.
 _DECODERS: dict[tuple[int, int], Callable[[memoryview, int], tuple[Any, int]]] = {
     (module.API_KEY, version): decoder
     for module in MODULES

@@ -64,7 +64,7 @@ class Draft:
         self._base = base
         self._owned: set[str] = set()
         self._partitions: dict[bytes, list[PartitionImage | None]] = {}
-        self._values: dict[str, Any] = {}  # fields that are no dictionaries
+        self._values: dict[str, Any] = {}  # fields that are not dictionaries
         for name in _COPIED:
             setattr(self, name, getattr(base, name))
 

@@ -130,7 +130,7 @@ class Flusher:
             work()
         except OSError as refusal:
             error = refusal
-        except Exception as bug:  # noqa: BLE001 - a thread that dies silently would hang the node
+        except Exception as bug:  # noqa: BLE001 - if this thread died silently, the node would hang
             self.failure = bug
             return
         self._finished.append((done, error))

@@ -40,9 +40,10 @@ LONGEST_WAIT_MS = 1_000
 # The time for long work in each turn: short enough that other clients do not notice it, and long
 # compared with the overhead of a turn (some 20 us).
 SLICE_NS = 5_000_000
-# The time for the requests of a turn. It is shared by the connections that have some; each has its
-# first request answered in any case, and goes on in the next turn if its share is over. Below the
-# least share, leaving and coming back would cost more than it brings.
+# The time for the requests of a turn, shared by the connections that have requests. Each connection
+# has its first request answered in any case, and continues in the next turn if its share is used
+# up. A share is never smaller than the least one: to leave a connection and come back would cost
+# more than it saves.
 REQUESTS_NS = 20_000_000
 LEAST_SHARE_NS = 2_000_000
 # While there is long work, a thread that computes gives Python's lock back after this time. The
@@ -117,10 +118,10 @@ class Loop:
         self._said_since_ms = 0
         self._said = 0  # lines about closed connections, in the second that began then
         self.timers.every(1_000, self._say_the_rest, now.monotonic_ms)
-        # For the next turn, in this order: connections that were put off because this one was
-        # over, and those that had their share of it and have complete frames left. True: goes on
-        # with what was read; False: had an event. Its mask is not kept, as the poller reports it
-        # again, if it is still so.
+        # Connections for the next turn, in this order: those that were put off because this turn
+        # was over, and those that used up their share and have complete frames left. True: continue
+        # with what was read. False: the connection had an event; its mask is not kept, as the
+        # poller reports it again if it still holds.
         self._put_off: dict[Connection, bool] = {}
         self._again: dict[Connection, bool] = {}
         self._stopwatch = stopwatch  # nanoseconds; measures the shares of a turn
@@ -198,10 +199,10 @@ class Loop:
             self.lag_ms = max(self.lag_ms, now.monotonic_ms - started_ms)
 
     def _take_those_of_before(self, events: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Take the connections that wait since an earlier turn; returns the events of others.
+        """Serve the connections that wait since an earlier turn; returns the events of the others.
 
-        The first of them is served in any case, and those that are not keep their places in front
-        of all who have been served: so each has its turn after a bounded number of others.
+        The first one is served in any case. Those that are not served keep their places before all
+        connections that were served, so each is served after a bounded number of others.
         """
         later = self._put_off | self._again
         self._put_off, self._again = {}, {}
@@ -244,7 +245,8 @@ class Loop:
             self._readable(connection)
 
     def _share_is_over(self) -> bool:
-        """Also false where there is no room to keep the rest of the requests meanwhile."""
+        """Returns whether the connection has used up its share; False if there is no room to keep
+        its other requests until the next turn."""
         return (
             self._stopwatch() - self._taken_at_ns >= self._share_ns
             and self._held_bytes + RECEIVE_BUFFER_BYTES <= self._most_held_bytes
@@ -444,8 +446,8 @@ class Loop:
 
     def _hold(self, more: int) -> None:
         """Count bytes of unfinished requests; all connections together share one limit."""
-        # `queued.max.request.bytes`. It counts bytes that have arrived, not announced lengths: a
-        # length alone costs nothing (mmap) and blocks nobody.
+        # `queued.max.request.bytes` counts bytes that have arrived, not announced lengths: a length
+        # alone costs nothing (mmap) and blocks no other connection.
         if self._held_bytes + more > self._most_held_bytes:
             raise ClosesConnection(
                 f"an unfinished request while {self._held_bytes} bytes of others are held"

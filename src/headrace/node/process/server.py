@@ -63,7 +63,7 @@ log = logging.getLogger(__name__)
 SHARE_OF_DESCRIPTORS_FOR_CONNECTIONS = 0.55
 SHARE_OF_DESCRIPTORS_FOR_SEGMENTS = 0.4
 FAREWELL_TURNS = 20
-# Only the node's own child uses it; no client is told of it.
+# Only the node's own child process uses this listener; it is not advertised to clients.
 DELAY_LISTENER = "HEADRACE_DELAY"
 
 
@@ -293,7 +293,8 @@ class Server:
         self.delay.image_changed(self.node.controller.committed_image)
 
     def _admit_delay_service(self, security: Security) -> tuple[str, dict[str, str]]:
-        """A door on loopback for it alone, and the password for that (docs/decisions/0009)."""
+        """Open a loopback listener for the delay service alone; returns its address and password
+        (docs/decisions/0009)."""
         opened = Listener(DELAY_LISTENER, "127.0.0.1", 0, backlog=8)
         password = os.urandom(32).hex()
         address = ListenerAddress(opened.name, opened.host, opened.port, "SASL_PLAINTEXT")

@@ -40,7 +40,7 @@ class IsrProposal:
 
 
 class Proposer(Protocol):
-    """A leader that proposes; it is told what became of it."""
+    """A leader that proposes an ISR, and gets the controller's answer."""
 
     def proposal_answered(self, proposal: IsrProposal, answer: ResponsePartitionData) -> bool:
         """Whether the same is to be proposed again."""
@@ -109,5 +109,5 @@ class IsrChanges:
     def _retry(self, proposals: dict[Key, tuple[Proposer, IsrProposal]], now_ms: int) -> None:
         if proposals:
             self._retry_at_ms = now_ms + RETRY_MS
-            for key, each in proposals.items():  # behind those that have not been sent yet
+            for key, each in proposals.items():  # after those that have not been sent yet
                 self._waiting.setdefault(key, each)  # a newer proposal replaces the older one

@@ -267,8 +267,9 @@ class FollowerRole:
             self.back_off(now_ms)
 
     def _repair(self, damage: int, wall_ms: int) -> None:
-        """Cut the damage off: nobody counts on what is behind it. It is read once more before, for
-        records below the high watermark are not given up while they are good."""
+        """Truncate the log where the damage begins; the records after it are fetched again. The
+        damaged range is read once more before: records below the high watermark are not given up
+        while they are good."""
         replica = self.replica
         replica.log.segments.confirm_damage()
         self.damage = replica.log.segments.first_damage(replica.log.start_offset)

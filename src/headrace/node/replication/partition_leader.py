@@ -77,7 +77,7 @@ class LeaderRole:
         self.isr = frozenset(partition.isr)  # as committed by the controller
         self.joining: int | None = None  # proposed, and waited for as if it were in the ISR
         self.proposal: IsrProposal | None = None  # the controller has not answered it for good
-        self.seen_ms = now_ms  # the latest moment that anybody has told us
+        self.seen_ms = now_ms  # the latest time that a caller has passed
         self.waiting: dict[Any, None] = {}  # fetches of followers that have no session
         self._directories = directories_of(partition)
         self.followers = {
@@ -140,7 +140,8 @@ class LeaderRole:
         end_offset: int,
         now_ms: int,
     ) -> None:
-        """A follower has everything before `offset`, which goes on from our own log."""
+        """A follower has all records before `offset`; call it when a fetch continues our own
+        log."""
         if self.broker.is_outdated(replica, broker_epoch):
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"an earlier start of broker {replica} fetches"
@@ -179,9 +180,10 @@ class LeaderRole:
         return found - {self.broker.id}
 
     def committed(self, own_end: int, end_offset: int, min_in_sync: int) -> int:
-        """Up to where all have the log for whom acks=all waits; UNKNOWN: cannot be said now.
+        """Returns the offset up to which all replicas that acks=all waits for have the log; UNKNOWN
+        if fewer than `min_in_sync` are in sync.
 
-        `own_end` is what this replica itself vouches for, `end_offset` where its log ends.
+        `own_end` is the end of what this replica itself guarantees, `end_offset` the log end.
         """
         if len(self.isr) < min_in_sync:
             return UNKNOWN
@@ -223,8 +225,9 @@ class LeaderRole:
         return (*sorted(self.isr), replica)
 
     def shrink_by(self, replica: int, high_watermark: int) -> tuple[int, ...] | None:
-        """The ISR to propose without one that lacks what is committed: it has said so, by asking
-        for that again. It may have lost it, or found it damaged."""
+        """Returns the ISR to propose without a replica that lacks committed records: it has asked
+        for them again. It may have lost them, or found them damaged. None: no change, or a proposal
+        is in flight."""
         if (
             self.proposal is not None
             or replica not in self.isr
@@ -236,7 +239,8 @@ class LeaderRole:
         return tuple(sorted(self.isr - {replica}))
 
     def shrink(self, end_offset: int, now_ms: int) -> tuple[int, ...] | None:
-        """The ISR to propose without those who lag; None: nobody does, or we wait for an answer."""
+        """Returns the ISR to propose without the replicas that lag; None: none lags, or a proposal
+        is in flight."""
         self.seen_ms = now_ms
         if self.proposal is not None:
             return None
@@ -310,5 +314,5 @@ class LeaderRole:
 
 
 def directories_of(partition: PartitionImage) -> dict[int, bytes]:
-    """In which data folder of its broker each replica lies."""
+    """Returns by replica in which data folder of its broker it is."""
     return dict(zip(partition.replicas, partition.directories, strict=False))

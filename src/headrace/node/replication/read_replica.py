@@ -1,8 +1,9 @@
 """Which replica a consumer should read from: one in its own rack, if there is one (KIP-392).
 
-As Apache's RackAwareReplicaSelector chooses: among the in-sync replicas that have the offset, those
-of the consumer's rack; the leader if it is one of them, else the one with the most records, and of
-these the one that was caught up last. None: the leader serves the consumer itself.
+The choice equals that of Apache's RackAwareReplicaSelector. Candidates are the in-sync replicas in
+the consumer's rack that have the offset. The leader is chosen if it is a candidate, else the
+replica with the most records, and among equal ones the one that was caught up last. None: the
+leader serves the consumer itself.
 """
 
 from __future__ import annotations

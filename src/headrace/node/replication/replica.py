@@ -89,8 +89,8 @@ class Replica(Generic[L]):
         broker: ThisBroker = NOBODY,
         high_watermark: int | None = None,
     ) -> None:
-        """`high_watermark` as it was checkpointed; None: all of the log is known to be committed,
-        as it is where nobody else has a replica."""
+        """`high_watermark` is the checkpointed one; None: all of the log is known to be committed,
+        as it is if there is no other replica."""
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
@@ -102,8 +102,8 @@ class Replica(Generic[L]):
         self._durable = not commits_at_once  # only flushed records count as replicated here
         self.commits_at_once = commits_at_once
         # Invariant: every record below the high watermark is on all in-sync replicas, so consumers
-        # may read it. While this replica leads, it goes back in one case only: the disk refused
-        # batches that were counted in this turn and acknowledged to nobody
+        # may read it. While this replica leads, it decreases in one case only: the disk refused
+        # batches that were counted in this turn and not acknowledged to any client
         # (`broker/replicas/lost_replicas.py`).
         self.high_watermark: int = log.end_offset
         if high_watermark is not None:
@@ -114,7 +114,7 @@ class Replica(Generic[L]):
             1  # the same as the topic says it, which may be more than there are replicas
         )
         # Plain dictionaries instead of sets: requests are woken in the order in which they came.
-        self.waiting: dict[Any, None] = {}  # requests that hang on this partition
+        self.waiting: dict[Any, None] = {}  # requests that wait for this partition
         self.sessions: dict[Any, Any] = {}  # fetch session -> its entry for this partition
         self.flush_asked = False
         self.on_progress = on_progress  # the high watermark has moved other than by an append
@@ -149,7 +149,7 @@ class Replica(Generic[L]):
         self.partition_epoch = partition.partition_epoch
 
     def _lead_alone(self, partition: PartitionImage) -> None:
-        """Lead without followers, so there is no progress to track: the case of a node alone."""
+        """Lead without followers, so there is no progress to track: for a node that is alone."""
         self.begin_epoch(partition.leader_epoch)
         if self.led_since == NOT_LEADING:
             self.led_since = partition.leader_epoch
@@ -188,7 +188,7 @@ class Replica(Generic[L]):
         self.commits_at_once = False
         self.epoch = partition.leader_epoch
         self.following = FollowerRole(self, partition)
-        self.on_progress(self)  # who waits here is told that this is not the leader
+        self.on_progress(self)  # waiting requests are answered that this is not the leader
 
     def adopt(self, log: L) -> None:
         """The log has moved to another data folder: `log` has the same records."""
@@ -203,7 +203,7 @@ class Replica(Generic[L]):
         self.led_since = NOT_LEADING
         self.writer = NO_WRITER
         self.commits_at_once = False
-        self.on_progress(self)  # who waits here is told that this is not the leader
+        self.on_progress(self)  # waiting requests are answered that this is not the leader
 
     def require_leading(self) -> None:
         if self.led_since == NOT_LEADING:

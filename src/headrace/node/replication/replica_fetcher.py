@@ -1,15 +1,14 @@
-"""Fetches of this broker from one other that leads: all partitions in one request, one at a time.
+"""Fetches of this broker from one leader: all partitions in one request, one request at a time.
 
-A fetch session (KIP-227) is opened by a request that names every partition; from then on requests
-name those whose position has changed, and those that are forgotten. An answer is taken partition by
+A fetch session (KIP-227) is opened by a request that names every partition; later requests name
+only partitions whose position has changed, and forgotten ones. An answer is taken partition by
 partition (`FollowerRole.take`), which may take several turns of the loop; the next request leaves
 when all of it is taken. When the session is unknown to the leader, or no answer came, the next
 request opens a new one. A request looks only at partitions that were *marked*: added, answered, or
-not fetched last time. 1,000 partitions at rest cost nothing.
-A partition for which the leader does not have the offset asks where the leader's log ends and
-begins (ListOffsets) before it fetches again. With durability `disk` a fetch waits until all that
-the last one brought is flushed, for a fetch says that we have it.
-Pure: makes requests, takes answers, sends nothing.
+not fetched last time. 1,000 partitions at rest cost nothing. If the leader does not have the offset
+of a partition, ListOffsets asks for the ends of the leader's log before the next fetch. With
+durability `disk` a fetch waits until all records of the last one are flushed, since a fetch
+confirms that this broker has them. Pure: makes requests, takes answers, sends nothing.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class ReplicaFetcher:
     def __init__(self, broker: ThisBroker, leader: int) -> None:
         self.broker = broker
         self.leader = leader
-        self.replicas: dict[Key, Replica[Any]] = {}  # those that follow this leader
+        self.replicas: dict[Key, Replica[Any]] = {}  # the followers of this leader
         self._session = NO_SESSION
         self._session_epoch = 0  # of the next request
         self._broker_epoch = broker.epoch  # of this broker's registration, as the session began
@@ -241,7 +240,7 @@ class ReplicaFetcher:
     def bounds_answered(
         self, response: ListOffsetsResponse, now_ms: int, wall_ms: int
     ) -> list[Replica[Any]]:
-        """Gives the replicas that were told; their logs may be shorter now."""
+        """Returns the replicas that have got an answer; their logs may be shorter now."""
         told = []
         asked, self._bounds_asked = self._bounds_asked or {}, None
         self._is_busy = False

@@ -10,7 +10,7 @@ from typing import Any
 from headrace.node.metadata.image import BrokerImage
 from headrace.node.replication.isr_changes import IsrChanges
 
-NOT_CHECKED = -1  # a broker epoch that nobody compares
+NOT_CHECKED = -1  # a broker epoch that is not compared
 
 
 @dataclass(slots=True)
@@ -66,9 +66,10 @@ class ThisBroker:
         return ""
 
     def may_join_isr(self, broker_id: int, fetched_epoch: int | None, directory: bytes) -> bool:
-        """Whether the broker is there for good, and is the same start of it that has fetched: one
-        that has been killed and started since may have lost what it had fetched before. Nor may its
-        replica lie in a data folder that has failed: it will never fetch again."""
+        """Returns whether the broker is unfenced and not shutting down, and is in the same start as
+        when it fetched: one that was killed and restarted since may have lost what it had fetched
+        before. Its replica may not be in a data folder that has failed either: it will never fetch
+        again."""
         broker = self.brokers.get(broker_id)
         if broker is None or not broker.alive or fetched_epoch is None:
             return False

@@ -1,8 +1,8 @@
 """The invariants of every run, whatever the faults. A checker sees all nodes at once.
 
-QuorumChecker: one leader per epoch; one value per offset, on every node that says it is committed;
-nothing acknowledged is lost; a snapshot stands for exactly the records before its end; all nodes
-name the same voters at the same committed offset.
+QuorumChecker: one leader per epoch; one value per offset, on every node that reports it as
+committed; nothing acknowledged is lost; a snapshot replaces exactly the records before its end; all
+nodes name the same voters at the same committed offset.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Violation(AssertionError):
 class QuorumChecker:
     def __init__(self) -> None:
         self._leaders: dict[int, int] = {}  # epoch -> node
-        self._committed: dict[int, StoredBatch] = {}  # by base offset, whatever node said so first
+        self._committed: dict[int, StoredBatch] = {}  # by base offset, as first reported
         self._digests: dict[int, bytes] = {0: b""}  # of everything before an offset
         self._acknowledged: dict[int, StoredBatch] = {}
         self._voters: dict[int, tuple[Voter, ...]] = {}  # by committed offset

@@ -35,7 +35,7 @@ class Listener(Protocol):
 
     @property
     def is_refusing(self) -> bool:
-        """The machine runs, and nobody listens there: it is not up."""
+        """The machine runs, but no process listens there: the node is not up."""
         ...
 
     def serve(self, frame: bytes, answered: Callable[[bytes | None], None], source: int) -> None:
@@ -103,7 +103,7 @@ class Connections:
 
         def arrives() -> None:
             if is_answered:
-                return  # nobody sends a request again whose answer has come
+                return  # a request whose answer has come is not sent again
             door = self._find(to)
             if door is not None and door.is_up:
                 self._refusing.discard(to)
@@ -124,7 +124,7 @@ class Connections:
             network.carry(target_id, self._node, refuse)
             return
         if connection in self._ended and not network.connects(self._node, target_id):
-            return  # nobody answers its SYN
+            return  # its SYN gets no answer
         network.carry(self._node, target_id, arrives)
 
 

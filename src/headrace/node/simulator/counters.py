@@ -10,7 +10,7 @@ class Counters:
     events: int = 0
     elections: int = 0
     commits: int = 0  # of the high watermark, by a leader
-    acknowledged: int = 0  # appends whose client was told that they are committed
+    acknowledged: int = 0  # appends that were acknowledged to a client as committed
     truncations: int = 0
     snapshots_taken: int = 0
     snapshots_installed: int = 0

@@ -115,7 +115,7 @@ class Contents:
 
 
 class Folder:
-    """Names and what they stand for: now, and as of the last flush."""
+    """Names and the files or folders that they name: now, and as of the last flush."""
 
     __slots__ = ("entries", "safe", "_unsafe")
 

@@ -1,8 +1,8 @@
 """A network between nodes that loses, delays, reorders and doubles messages, and can be cut.
 
 A message that is delayed longer than the next one arrives after it. A cut has a direction: a node
-may still be heard and hear nothing, or hear and not be heard. A firewall refuses: whoever asks is
-told at once that nobody listens there, though somebody does.
+may still be heard and hear nothing, or hear and not be heard. A firewall refuses: a connection
+attempt fails at once as if no process listened there, though one does.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Network:
         return (source, target) not in self._cuts and (target, source) not in self._cuts
 
     def refuses(self, source: int, target: int) -> bool:
-        """Whether something between them answers that nobody listens at `target`."""
+        """Returns whether a firewall between them refuses connections to `target`."""
         return (source, target) in self._firewalls
 
     def wall_off(self, node: int, others: Iterable[int], *, both_ways: bool) -> None:

@@ -37,7 +37,7 @@ class VirtualPeers:
         is_alive: Callable[[], bool],
         end_turn: Callable[[], None],
     ) -> None:
-        """`is_alive`: whether the process that asks still runs; else nobody hears the answer.
+        """`is_alive`: whether the process that asks still runs; if not, the answer is dropped.
         `end_turn` is called after each answer, as a node's loop ends its turns."""
         self._world = world
         self._network = network

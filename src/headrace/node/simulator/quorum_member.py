@@ -49,7 +49,8 @@ class Member:
         return Voter(self.id, self.key.directory_id, self.endpoints)
 
     def lose_disk(self, log: MemoryLog) -> None:
-        """It comes back empty and as another replica, which nobody has made a voter."""
+        """Lose the disk: the member restarts empty and as another replica, which is not a voter
+        yet."""
         self.disks += 1
         self.log, self.state = log, MemoryState()
         self.formatted = None

@@ -106,8 +106,9 @@ class QuorumRun:
         self.cluster.network.isolate(member.id, self.cluster.members, sends=sends, hears=hears)
 
     def _lose_disk(self, member: Member) -> None:
-        """One disk is lost, in some runs by a power cut of all nodes. No other node comes back at
-        another address then: a voter without its disk, and one that nobody finds, are two."""
+        """Lose one disk, in some runs by a power cut of all nodes. No other node may return at
+        another address then: a voter without its disk and one that others cannot find make two
+        failures."""
         cluster = self.cluster
         if not cluster.agree_on_voters():
             return

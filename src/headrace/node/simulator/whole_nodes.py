@@ -2,8 +2,8 @@
 
 Nodes speak to each other in Kafka's bytes through their own `dispatch`, so what travels is what
 travels between processes. A kill is a power cut without warning, or the death of the process alone;
-a pause is a process that stands still (SIGSTOP) while its connections stay open. Events of a node
-within one millisecond are one turn of its loop. Nothing here sleeps.
+a pause stops the process (SIGSTOP) while its connections stay open. Events of a node within one
+millisecond are one turn of its loop. Nothing here sleeps.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Member:
         self.settings = settings
         self.node: Node
         self.is_up = False
-        self.has_power = True  # its machine; without, nobody refuses connections
+        self.has_power = True  # of its machine; without, connections are not refused
         self.life = 0  # how often it was started
         self.clock = Clock(cluster.world)
         self.flush_ms: tuple[int, ...] = (FLUSH_MS,)  # one of them for each flush
@@ -151,8 +151,8 @@ class Member:
         self.turn()
 
     def kill(self, *, loses: bool = True) -> None:
-        """`loses`: with its machine, so that bytes which were not flushed are gone, and nobody is
-        told. Otherwise the process alone: its connections are closed."""
+        """`loses`: kill it with its machine, so that bytes which were not flushed are gone, and its
+        peers do not notice. Otherwise the process alone ends, and its connections are closed."""
         self.is_up = False
         self.has_power = not loses
         asked, self._asked = self._asked, []
@@ -350,7 +350,8 @@ class Member:
         return True
 
     def _sent(self, session: Session) -> bytes | None:
-        """As the server does it: what cannot be read ends the connection, and is told."""
+        """Returns the bytes to send. As in the server, a reply that cannot be read ends the
+        connection (None) and is reported to FolderFailures."""
         sent = b""
         for piece in session.outbox:
             try:

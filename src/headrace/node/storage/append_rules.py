@@ -1,9 +1,9 @@
 """The rules for a client's batch, and the changes to a batch that cannot go into the log unchanged.
 
-The common case is decided in `PartitionLog.append`; here are the refusals in Apache Kafka's order
+`PartitionLog.append` decides the common case. This module has the refusals in Apache Kafka's order
 and with its codes, and the rare work: timestamps of the log, keys of compacted topics, another
-compression. Records are looked into only for the latter and for `message.timestamp.before.max.ms`;
-otherwise a payload that is no list of records is the producer's own affair, its checksum is right.
+compression. Records are read only for the latter and for `message.timestamp.before.max.ms`.
+Otherwise a payload with a correct checksum is accepted, even if it is not a list of records.
 """
 
 from __future__ import annotations

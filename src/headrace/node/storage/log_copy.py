@@ -19,8 +19,8 @@ class LogCopy:
     def __init__(self, source: PartitionLog, copy: PartitionLog) -> None:
         self.source = source
         self.copy = copy
-        self.beginnings = 0  # how often it has begun anew
-        self._truncations = -1  # what lies in the copy may be of another time: it begins anew
+        self.beginnings = 0  # how often the copy was restarted
+        self._truncations = -1  # the copy may hold records of another time: it is restarted
 
     @property
     def lag(self) -> int:

@@ -1,12 +1,12 @@
-"""One data folder: a folder per partition, and the small files that speak of all of them.
+"""One data folder: a folder per partition, and the small files about all of them.
 
-On start the partitions are found again, each from its own checkpointed recovery point; folders that
-were on their way out (`-delete`) are finished off. `__cluster_metadata-0` lies in the same folder
-but belongs to the quorum. The clean-shutdown file is removed, durably, before anything else may
-happen, and written only when everything is on the disk. A start that ends before it has found its
-partitions knows nothing of them, and leaves every file as the one before it did.
-Nothing here knows the cluster, nor other data folders of the node
-(`broker/folders/data_folders.py`): the caller says which partitions exist and which are strays.
+On start the partitions are found again, each from its own checkpointed recovery point; folders
+marked for deletion (`-delete`) are deleted. `__cluster_metadata-0` is in the same folder but
+belongs to the quorum. The clean-shutdown file is removed, durably, before anything else may happen,
+and written only when everything is on the disk. A start that ends before it has found its
+partitions leaves every file unchanged. This module does not know the cluster, nor other data
+folders of the node (`broker/folders/data_folders.py`): the caller says which partitions exist and
+which are strays.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class LogFolder:
         self.path = path
         self.directory_id = bytes(16)  # as meta.properties says it
         self.logs: dict[Partition, PartitionLog] = {}
-        # Copies of replicas that lie in other data folders and are on their way here.
+        # Copies of replicas from other data folders that are being moved here.
         self.futures: dict[Partition, PartitionLog] = {}
         self.topic_ids: dict[Partition, bytes] = {}  # as partition.metadata says
         self.was_clean = False
@@ -173,8 +173,8 @@ class LogFolder:
             return None
 
     def _read_topic_id(self, partition: Partition, folder: str) -> None:
-        """Not known if the file is missing, damaged or was not flushed before a power cut; whoever
-        knows the topic assigns the id then."""
+        """Read the topic id. It stays unknown if the file is missing, damaged or was not flushed
+        before a power cut; the code that knows the topic assigns the id then."""
         disk = self._open_files.disk
         path = f"{folder}/{checkpoints.PARTITION_METADATA}"
         if disk.exists(path):
@@ -352,9 +352,10 @@ class LogFolder:
         high_watermarks: Mapping[Partition, int] | None = None,
         together: Together = one_by_one,
     ) -> None:
-        """A clean shutdown: close and flush every log, then say so. Waits for the disk.
+        """Shut down cleanly: close and flush every log, then write the clean-shutdown file. Waits
+        for the disk.
 
-        Before `load` nothing is said: the stop before this start may not have been clean.
+        Before `load` the file is not written: the previous stop may not have been clean.
         """
         if not self.is_loaded:
             return

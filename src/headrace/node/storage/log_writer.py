@@ -81,7 +81,7 @@ class LogWriter:
             size = len(records)
         if size > settings.max_message_bytes:
             raise append_rules.too_large(size, settings.max_message_bytes)
-        # The checksum covers everything from the attributes on. Base offset and leader epoch lie
+        # The checksum covers everything from the attributes on. Base offset and leader epoch come
         # before them, so the leader sets both below without computing a checksum again. This is why
         # a batch stays opaque from the socket to the file.
         if crc32c(records[ATTRIBUTES_AT:]) != crc:
@@ -242,7 +242,7 @@ class LogWriter:
         return log.end_offset
 
     def begin_with_batch(self, records: memoryview, *, wall_ms: int) -> list[str]:
-        """Let an empty log whose offset lies within the first batch of `records` begin with that
+        """Let an empty log whose offset is inside the first batch of `records` begin with that
         batch; returns the files to delete later. All other logs stay as they are.
 
         DeleteRecords moves the start of a log into the middle of a batch, and a copy of that log

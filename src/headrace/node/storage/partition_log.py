@@ -282,8 +282,8 @@ class PartitionLog:
         return FileSlice(file, position, length) if length > 0 else None
 
     def _write_for_reader(self, up_to: int) -> int:
-        """Up to which offset there is something to read; a refused write is no error of the
-        reader."""
+        """Write pending batches, and return the offset up to which a reader may read. A refused
+        write raises only if the log must be reloaded."""
         try:
             self.write_pending()
         except KafkaError:

@@ -6,8 +6,8 @@ rules and codes are those of Apache Kafka's ProducerAppendInfo. Only batches in 
 `check` decides and changes nothing, `record` is called for each appended batch and is also the
 start-up path.
 
-A snapshot is taken when the log rolls and when it closes, named by the offset it stands for; as in
-Apache Kafka it keeps the last batch of each producer, not all five.
+A snapshot is taken when the log rolls and when it closes, and named by the offset up to which it is
+valid; as in Apache Kafka it keeps the last batch of each producer, not all five.
 
 A transaction is open from its first batch in this log to its marker. It holds back the last stable
 offset until the high watermark has passed the marker, because before that the marker may still be
@@ -230,8 +230,8 @@ class ProducerState:
         return first_offset
 
     def take_back(self, producer_ids: Iterable[int], offset: int) -> bool:
-        """Undo the batches of these producers from `offset` on, which no marker has ended. False,
-        and nothing has changed: the state before them is no longer known.
+        """Undo the batches of these producers from `offset` on, which no marker has ended. Returns
+        False, without changes, if the state before them is no longer known.
 
         Fewer than five batches are remembered afterwards. That is enough: a client has at most five
         batches in flight, and the lost ones, which it sends again, are among them.

@@ -14,7 +14,7 @@ from headrace.wire.contract.delay_topics import COMPANION_SUFFIX, OUTCOMES_SUFFI
 
 # The internal topics of services: the registry of delayed topics, the audit, and others.
 OF_SERVICES = "headrace."
-# Of a topic and a group: `orders.billing.retry`, `orders.billing.dead`.
+# The suffixes of a topic and a group: `orders.billing.retry`, `orders.billing.dead`.
 RETRY_SUFFIX, DEAD_SUFFIX = ".retry", ".dead"
 
 _DELAY = "|".join(re.escape(s) for s in (COMPANION_SUFFIX, REJECTED_SUFFIX, OUTCOMES_SUFFIX))
@@ -24,7 +24,7 @@ _BELONGS = re.compile(rf"(?:\.[^.]+(?:{_RETRY}(?:{_DELAY})?|{_DEAD})|{_DELAY})")
 
 
 def with_companions(names: Iterable[str]) -> dict[str, list[str]]:
-    """Each topic that stands by itself -> the ends of its companions' names."""
+    """Returns the suffixes of the companions of each topic that is not itself a companion."""
     known = set(names)
     found: dict[str, list[str]] = {name: [] for name in known if _owner(name, known) is None}
     for name in sorted(known - found.keys()):

@@ -14,7 +14,7 @@ from headrace.wire.contract.own_records import UnreadableRecord, json_object
 
 TOPIC = "headrace.outbox.confirmations"
 PARTITIONS = 4
-# An outbox whose relay stands still for longer sends again what was confirmed.
+# An outbox whose relay is stopped for longer sends confirmed messages again.
 SETTINGS = {"cleanup.policy": "delete", "retention.ms": str(7 * 86_400_000)}
 
 
@@ -32,7 +32,8 @@ def read_confirmation(key: bytes | None, value: bytes | None) -> tuple[str, str]
 
 
 def understood(value: bytes | None) -> tuple[str, str] | None:
-    """The outbox and the message id; None if it is no confirmation: anybody may write here."""
+    """Returns the outbox and the message id; None if the value is not a confirmation: any client
+    may write to this topic."""
     try:
         return read_confirmation(None, value)
     except UnreadableRecord:

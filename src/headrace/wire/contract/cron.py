@@ -67,7 +67,8 @@ def first_run(cron: Cron, appended_ms: int) -> Run | None:
 
 
 def run_after(run: Run, after_ms: int) -> Run | None:
-    """The first run later than that; the run given if it is one; None when there is no more."""
+    """Returns the first run later than `after_ms`, which may be `run` itself; None if there are no
+    more."""
     if run.due_ms > after_ms:
         return run
     if run.cron.runs is None:

@@ -56,7 +56,7 @@ class IntakeRecord(NamedTuple):
 
 @dataclass(slots=True)
 class Schedule:
-    """Deliver at `due_ms`. `headers` are those that are handed on, None for none."""
+    """Deliver at `due_ms`. `headers` are passed on to the delivered record; None: it has none."""
 
     due_ms: int
     headers: list[tuple[str, bytes | None]] | None

@@ -19,7 +19,7 @@ OUTCOMES_SUFFIX = ".delay.outcomes"
 REGISTRY = "headrace.delay.topics"
 FAR = "headrace.delay.far"
 GROUP = "headrace-delay"
-# Of topics that only the service writes to: the broker stamps their records, so that it does not
+# For topics that only the service writes to: the broker stamps their records, so that it does not
 # refuse them when the service's clock is ahead of its own.
 STAMPED_BY_THE_BROKER = {"message.timestamp.type": "LogAppendTime"}
 
@@ -48,7 +48,7 @@ def companions_of(target: str) -> tuple[str, ...]:
 
 
 def target_of(companion: str) -> str:
-    """Raises ValueError when that is no companion's name."""
+    """Raises ValueError if that is not a companion's name."""
     target = companion.removesuffix(COMPANION_SUFFIX)
     if target == companion or not target:
         raise ValueError(f"'{companion}' is not a companion: its name does not end in '.delay'")

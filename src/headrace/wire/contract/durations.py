@@ -16,7 +16,7 @@ UNITS_MS = {
     "s": 1_000,
     "ms": 1,
 }
-# Ten years with three leap days, the most that ten years can have: nobody's "ten years" is refused.
+# Ten years with three leap days, the most that ten years can have: any "ten years" is accepted.
 LONGEST_DELAY_MS = 3_653 * UNITS_MS["d"]
 
 _PARTS = re.compile(r"(?:(\d{1,18})w)?(?:(\d{1,18})d)?(?:(\d{1,18})h)?(?:(\d{1,18})m(?!s))?"

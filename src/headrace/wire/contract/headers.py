@@ -1,8 +1,8 @@
 """The names of all record headers that begin with `headrace-`, and what their values look like.
 
-They are a contract with producers and consumers in every language: a name is never given another
-meaning. Values are UTF-8 text; times are milliseconds since 1970 unless something else is said. A
-header stands here, in `docs/guide/headers.md`, and nowhere else: a test compares.
+They are a contract with producers and consumers in every language: a name never gets another
+meaning. Values are UTF-8 text; times are milliseconds since 1970 unless noted otherwise. Every
+header is listed here and in `docs/guide/headers.md`, and nowhere else: a test compares them.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ CONFIRM = "headrace-confirm"  # the id of the outbox that waits for a confirmati
 # ---- set by the delay service on what it writes -------------------------------------------------
 DUE_AT = "headrace-due-at"  # milliseconds since 1970
 SOURCE = "headrace-source"  # topic/partition/offset of the record that asked for it
-SOURCE_TOPIC_ID = "headrace-source-topic-id"  # of that topic: one made anew has the same name
-# <id>@<due milliseconds>, for records with an id; for a cron without one its source stands for it
+SOURCE_TOPIC_ID = "headrace-source-topic-id"  # of that topic: a recreated one has the same name
+# <id>@<due milliseconds>, for records with an id; a cron without an id uses its source instead
 MESSAGE_ID = "headrace-message-id"
 REJECTED_REASON = "headrace-rejected-reason"  # a sentence, on records in `<topic>.delay.rejected`
 OUTCOME = "headrace-outcome"  # of a cancel, in `<topic>.delay.outcomes`: see OUTCOMES
@@ -81,7 +81,7 @@ DEAD_CUT = "headrace-dead-cut"
 FAR_KEY = "headrace-far-key"  # the record's own key; absent when it is null
 FAR_APPENDED_AT = "headrace-far-appended-at"  # milliseconds since 1970, when the intake took it
 FAR_NULL = "headrace-far-null"  # present when the record's own value is null
-FAR_TOPIC_ID = "headrace-far-topic-id"  # of the intake: one made anew has the same name
+FAR_TOPIC_ID = "headrace-far-topic-id"  # of the intake: a recreated one has the same name
 
 # The instruction in a record's headers. A delivered record carries none of them.
 INSTRUCTIONS = frozenset(

@@ -27,7 +27,7 @@ LONGEST_NUMBER: Final = 20
 LAST_MOMENT_MS: Final = 253_402_300_799_999  # the end of the year 9999
 # A record is logged once, even if its topic is read again and again.
 MOST_LOGGED: Final = 1_000
-# What a parser of such a record may raise for one that we have not written.
+# What a parser of such a record may raise for a record that Headrace has not written.
 FAULTS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 T = TypeVar("T")

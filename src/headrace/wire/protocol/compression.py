@@ -28,7 +28,7 @@ _JAVA_SNAPPY_HEADER = _JAVA_SNAPPY_MAGIC + b"\x00\x00\x00\x01" * 2  # version 1,
 _JAVA_SNAPPY_BLOCK = 32 * 1024
 _GZIP_WINDOW = 31  # 15 bits of window, +16 for the gzip header
 _INT32 = Struct(">i")
-# A snappy copy takes two bytes and makes at most 64, so a larger claim is a lie.
+# A snappy copy takes two bytes and makes at most 64, so a larger claim is false.
 _SNAPPY_LARGEST_RATIO = 64
 
 

@@ -66,7 +66,8 @@ def end_txn_marker(*, commit: bool, coordinator_epoch: int, timestamp: int) -> R
 
 
 def read_end_txn_marker(record: Record) -> tuple[bool, int]:
-    """Whether the transaction was committed, and the epoch of the coordinator that said so."""
+    """Returns whether the transaction was committed, and the epoch of the coordinator that ended
+    it."""
     kind = kind_of(record)
     if kind not in (ControlKind.ABORT, ControlKind.COMMIT):
         raise MalformedMessage(f"control record: kind {kind} ends no transaction")

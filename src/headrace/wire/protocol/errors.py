@@ -1,9 +1,10 @@
 """Kafka's error codes, and the two exceptions of the wire.
 
-`KafkaError` is a refusal that a peer must be told about: raised where it is discovered, turned into
-a response in one place. `MalformedMessage` is bytes that do not follow the protocol; it is the only
-exception a decoder raises. Bugs of our own are neither. Names, numbers and retriability are those
-of Apache Kafka 4.3; the sentences are ours. Inside the hot path codes are plain ints, see `NONE`.
+`KafkaError` is a refusal that is sent to a peer: raised where it is discovered, turned into a
+response in one place. `MalformedMessage` means that bytes do not follow the protocol; it is the
+only exception that a decoder raises. Bugs of our own are neither. Names, numbers and retriability
+are those of Apache Kafka 4.3; the sentences are ours. Inside the hot path codes are plain ints, see
+`NONE`.
 """
 
 from __future__ import annotations
@@ -183,7 +184,7 @@ LONGEST_MESSAGE = 2_000
 
 
 class KafkaError(Exception):
-    """A refusal with the code that the peer is told, and what to add to it, if anything."""
+    """A refusal with the error code for the peer, and a message to add to it, if any."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         if message is not None and len(message) > LONGEST_MESSAGE:

@@ -39,7 +39,7 @@ def bearer(token: str, extensions: Mapping[str, str]) -> Conversation:
     said = "".join(f"{name}={value}\x01" for name, value in extensions.items())
     refusal = yield f"n,,\x01auth=Bearer {token}\x01{said}\x01".encode()
     if refusal:
-        yield b"\x01"  # the broker has said why, and ends it when it hears that we have read it
+        yield b"\x01"  # the broker has sent the reason; this empty message lets it end the login
         words = refusal.decode("utf-8", "replace")
         raise Distrusted(f"The broker does not take the token: {words}.")
     yield None

@@ -4,7 +4,7 @@ Everything here is called by generated code, so a function exists only where a c
 cheaper than writing it out. Decoders take one memoryview and a position and never copy more than
 they return. A length or count is checked against the bytes that remain before anything is built;
 `struct.error`, `IndexError` and `UnicodeDecodeError` are turned into `MalformedMessage` once, at
-the door of each decoder (`BROKEN`).
+the entry of each decoder (`BROKEN`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NEW: Any = object()
 
 LONGEST_STRING = 0x7FFF  # also where the length is a varint, as in Apache Kafka
 LARGEST_VARINT = 5  # bytes; a longer one is refused as Apache Kafka does
-CACHED_LENGTHS = 256  # longer strings are rare; their Structs are made anew
+CACHED_LENGTHS = 256  # longer strings are rare; their Structs are not cached
 
 
 class Message:
@@ -130,8 +130,8 @@ def _array(code: str, count: int) -> Struct:
 
 
 def skip_tags(view: memoryview, pos: int, count: int) -> int:
-    """The position behind `count` tagged fields that nobody asked for; `count` may be only the
-    first byte of a varint."""
+    """Returns the position after `count` unknown tagged fields; `count` may be only the first byte
+    of a varint."""
     if count > 127:
         count, pos = more_uvarint(view, pos, count)
     size = len(view)

@@ -14,9 +14,9 @@ LAST_EPOCH = 0x7FFF_FFFE
 # Twelve days of one election per second, the fastest that `controller.quorum.election.timeout.ms`
 # allows by default: a member that was away for longer begins with an empty folder.
 MOST_AHEAD = 1 << 20
-# A voter that has lost `quorum-state` goes on so far behind the last epoch of its log: it may have
-# voted in any of those between, at least 18 hours of elections none of which left a record. Well
-# below MOST_AHEAD, so that the other members believe it.
+# A voter that has lost `quorum-state` skips so many epochs after the last epoch of its log: it may
+# have voted in any of those between, at least 18 hours of elections none of which left a record.
+# The number is well below MOST_AHEAD, so that the other members believe the voter.
 FORGOTTEN_EPOCHS = 1 << 16
 
 

@@ -44,7 +44,8 @@ class Elections:
     # Standing
 
     def stand(self, now: Now) -> None:
-        """Ask whether others would vote for this node; nobody's epoch changes yet."""
+        """Begin a pre-vote: ask whether others would vote for this node. No member changes its
+        epoch yet."""
         quorum, role = self._quorum, self._quorum.role
         voted: ReplicaKey | None = None
         leader_id = NOBODY
@@ -66,7 +67,8 @@ class Elections:
         return Votes(quorum.voters.latest, granted={quorum.me.id} if quorum.is_voter else set())
 
     def lead_alone(self, now: Now) -> None:
-        """The only voter asks nobody: it begins its next epoch as the leader, in one write."""
+        """Begin the next epoch as the leader, in one write; for the only voter, which needs no
+        other votes."""
         self._lead(self._quorum.epoch + 1, {self._quorum.me.id}, now)
 
     def canvass(self, role: Prospective, now: Now, *, is_late: bool) -> None:
@@ -104,7 +106,8 @@ class Elections:
                 quorum.send(voter.id, voter.endpoints, request, now)
 
     def _stand_down(self, role: Prospective, now: Now) -> None:
-        """Others hear a leader, or nobody answers: wait, and then try again."""
+        """End the pre-vote without a candidacy, after a refusal or a timeout; another one follows
+        later."""
         quorum = self._quorum
         if role.votes.lost and role.leader_endpoints:
             quorum.become_follower(quorum.epoch, role.leader_id, role.leader_endpoints, now)
@@ -176,8 +179,8 @@ class Elections:
         quorum.become(promised, Election(quorum.epoch, NOBODY, candidate))
 
     def turn_of_successor(self, successors: tuple[ReplicaKey, ...]) -> int:
-        """In how many ms to stand when the leader gives up: the longest log at once, the others
-        later, so that they seldom compete."""
+        """Returns after how many ms this node should begin an election when the leader resigns. The
+        voter with the longest log begins at once, the others later, so that they seldom compete."""
         quorum = self._quorum
         ranks = [rank for rank, key in enumerate(successors) if key.covers(quorum.me)]
         if ranks and ranks[0] == 0:

@@ -189,7 +189,7 @@ class Fetcher:
             return
         try:
             quorum.log.append(records, wall_ms=now.wall_ms)
-        except KafkaError:  # a full disk, which its log has said: the same fetch after a rest
+        except KafkaError:  # a full disk, which its log has reported: the same fetch after a rest
             quorum.noted.has_no_room = True
             rest_ms = quorum.timeouts.fetch_ms // 4
             quorum.in_flight.rest(quorum.leader_id, now.monotonic_ms, rest_ms)
@@ -208,7 +208,8 @@ class Fetcher:
             quorum.effects.append(Committed(point))
 
     def snapshot_piece(self, response: FetchSnapshotResponse, now: Now) -> None:
-        """A part of a snapshot has come; with the last one the log begins anew behind it."""
+        """Take a piece of a snapshot; with the last one, start the log again at the snapshot's
+        end."""
         quorum, role = self._quorum, self._quorum.role
         if not isinstance(role, Follower) or role.download is None:
             return
@@ -233,7 +234,7 @@ class Fetcher:
         try:
             snapshot = quorum.log.install_snapshot(snapshot_id, wall_ms=now.wall_ms)
         except MalformedMessage:
-            quorum.damaged_responses += 1  # the next fetch begins anew
+            quorum.damaged_responses += 1  # the next fetch starts from the beginning
             return
         end = snapshot_id.end_offset
         quorum.voters.begin_with(end, snapshot)

@@ -5,15 +5,16 @@ to perform come out in `effects`. The host performs the effects and brings the r
 here waits, opens a socket or reads a clock.
 
 Rules that everything rests on:
-1. Epoch, vote and leader are on disk before anything that depends on them leaves (`become`). A
-   full disk is no excuse for a vote; for following it is (`noted_election.py`).
+1. Epoch, vote and leader are on disk before anything that depends on them leaves (`become`).
+   A vote always needs this write; following a leader works with a full disk
+   (`noted_election.py`).
 2. A member counts as having a record only when its disk has it: a follower's next fetch leaves
    after the flush, a leader's own end counts as far as it is flushed.
 3. A leader commits nothing before a record of its own epoch is committed.
 4. The voters are those of the latest VotersRecord in the log, committed or not; the next one is
    written only when the one before is committed.
 5. An epoch far ahead of this member's own is not believed (`believable_epochs.py`).
-6. A voter that has lost its `quorum-state` passes over the epochs in which it may have voted.
+6. A voter that has lost its `quorum-state` skips the epochs in which it may have voted.
 
 `elections.py` has candidacies and votes, `leadership.py` and `voter_changes.py` the leader's part,
 `fetcher.py` that of followers and observers. Not done: raising kraft.version 0 to 1.
@@ -132,7 +133,7 @@ class Quorum:
         self.voter_changes = VoterChanges(self)
         self._fetcher = Fetcher(self)
 
-    # The door
+    # Entry points
 
     def start(self, now: Now) -> None:
         election = self.noted.read() or self._election_without_file()
@@ -211,8 +212,9 @@ class Quorum:
         self.tick(now)
 
     def refused(self, to: int, now: Now) -> None:
-        """The host of that member refuses connections to it: its process has ended. If it led,
-        nobody need wait for the rest of its time; others, who see the same, may be voted for."""
+        """The host of that member refuses connections to it: its process has ended. If it led, this
+        node does not wait for the rest of its fetch timeout, and grants votes to other
+        candidates."""
         role = self.role
         if isinstance(role, Follower) and role.leader_id == to:
             role.has_fetched = False
@@ -249,7 +251,7 @@ class Quorum:
             self.tick(now)
 
     def tick(self, now: Now) -> None:
-        """Do what is due. One pass may make the next thing due, so it goes on until nothing is."""
+        """Do what is due. One pass may make the next thing due, so repeat until nothing is due."""
         while True:
             role = self.role
             self._do_what_is_due(now)
@@ -297,8 +299,9 @@ class Quorum:
 
     @property
     def may_stand(self) -> bool:
-        """A voter may, and one whose removal is perhaps not committed: if nobody else has the
-        record of it, nobody else's log is long enough for its vote (Raft's thesis, 4.2.2)."""
+        """Returns whether this node may become a candidate: a voter may, and so may one whose
+        removal is perhaps not committed. If it alone has the record of its removal, no other log is
+        long enough for its vote (Raft's thesis, 4.2.2)."""
         if self.epoch >= LAST_EPOCH or self.noted.has_no_room:
             return False
         if self.is_voter:
@@ -373,7 +376,8 @@ class Quorum:
         return self.answer(Response)
 
     def believes(self, epoch: int) -> bool:
-        """Whether another member may name this epoch. Counts those that it may not."""
+        """Returns whether another member may name this epoch. Counts the epochs that are
+        refused."""
         has_log = self.log.end_offset > 0
         is_good = is_believable(epoch, self.epoch, has_log=has_log)
         self.unbelievable_epochs += not is_good
@@ -473,13 +477,15 @@ class Quorum:
             self.effects.append(Deposed(led))
 
     def election_deadline(self, now: Now) -> int:
-        """Random, so that two voters seldom stand at the same moment."""
+        """The deadline is random, so that two voters seldom begin an election at the same
+        moment."""
         election_ms = self.timeouts.election_ms
         return now.monotonic_ms + election_ms + self.chance(election_ms)
 
     def fetch_deadline(self, now: Now) -> int:
-        """When a follower that hears nothing doubts its leader. A tenth of it is random: followers
-        fetch at the same moments, and would stand at the same moment and split their votes."""
+        """Returns when a follower that hears nothing doubts its leader. A tenth of the timeout is
+        random: followers fetch at the same moments, and would otherwise begin elections at the same
+        moment and split their votes."""
         fetch_ms = self.timeouts.fetch_ms
         return now.monotonic_ms + fetch_ms + self.chance(fetch_ms // 10 + 1)
 

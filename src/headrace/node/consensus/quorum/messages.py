@@ -35,7 +35,7 @@ class OffsetAndEpoch(NamedTuple):
 
 @dataclass(slots=True)
 class VoteRequest:
-    epoch: int  # the candidate's; a pre-vote names the present epoch and changes nobody's
+    epoch: int  # the candidate's; a pre-vote names the present epoch and changes no member's
     candidate: ReplicaKey
     last_epoch: int  # of the last record in the candidate's log
     last_offset: int  # the end of its log

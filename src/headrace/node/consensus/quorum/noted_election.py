@@ -1,8 +1,8 @@
 """What a member of the quorum has noted in `quorum-state`, and whether its disk takes writes.
 
-On a full disk a member still follows, resigns and waits: without a vote of its own in that epoch,
-it loses nothing by a restart but the knowledge of the epoch, which others have. Two leaders in one
-epoch need a voter that votes twice, and a vote that cannot be written is not given.
+With a full disk a member still follows, resigns and waits: if it has not voted in that epoch, a
+restart loses only the number of the epoch, which other members know. Two leaders in one epoch need
+a voter that votes twice, and a vote that cannot be written is not given.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ class NotedElection:
     __slots__ = ("has_no_room", "_state_file", "_noted")
 
     def __init__(self, state_file: StateFile) -> None:
-        # The disk has refused a write since the last one that it took. A member that cannot write
-        # does not stand for election.
+        # True if the disk has refused a write since the last successful one. A member that cannot
+        # write does not become a candidate.
         self.has_no_room = False
         self._state_file = state_file
         self._noted: Election | None = None  # as the file has it
 
     def read(self) -> Election | None:
-        """None: there is no file, so this member is new or its file is lost."""
+        """Returns None without a file: this member is new, or its file is lost."""
         self._noted = self._state_file.read()
         return self._noted
 

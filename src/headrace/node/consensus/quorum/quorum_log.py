@@ -33,13 +33,14 @@ class QuorumLog(Matching, Protocol):
         ...
 
     def snapshot_size(self, snapshot_id: SnapshotId) -> int | None:
-        """None: there is no such snapshot."""
+        """Returns None if the snapshot does not exist."""
         ...
 
     def read_snapshot(self, snapshot_id: SnapshotId, position: int, max_bytes: int) -> bytes: ...
 
     def write_snapshot(self, snapshot_id: SnapshotId, position: int, data: bytes) -> None:
-        """Put a piece of the leader's snapshot aside; position 0 begins anew."""
+        """Store a piece of the leader's snapshot in a temporary file; position 0 starts a new
+        file."""
         ...
 
     def install_snapshot(self, snapshot_id: SnapshotId, *, wall_ms: int) -> Snapshot:
@@ -62,7 +63,7 @@ class StateFile(Protocol):
     """`quorum-state`. `write` has flushed when it returns; an OSError must end the node."""
 
     def read(self) -> Election | None:
-        """None: there is no file."""
+        """Returns None if there is no file."""
         ...
 
     def write(self, election: Election) -> None: ...

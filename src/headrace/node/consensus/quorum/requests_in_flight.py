@@ -36,7 +36,8 @@ class RequestsInFlight:
         return self._count
 
     def take(self, to: int, correlation_id: int) -> Request | None:
-        """The request that an answer belongs to; None if nobody waits for it any more."""
+        """Returns the request that an answer belongs to; None if the request is not pending any
+        more."""
         found = self._in_flight.get(to)
         if found is None or found.correlation_id != correlation_id:
             return None

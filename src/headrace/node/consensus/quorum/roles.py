@@ -50,7 +50,7 @@ class Votes:
 
 @dataclass(slots=True)
 class Unattached:
-    deadline_ms: int  # then a voter stands for election
+    deadline_ms: int  # then a voter begins an election
     voted: ReplicaKey | None = None  # in this epoch; it is on disk
     leader_id: int = NOBODY  # the epoch's leader, if this node knows it but not how to reach it
 

@@ -41,7 +41,8 @@ def hears_a_leader(role: Role) -> bool:
 
 
 def is_malformed(request: VoteRequest) -> bool:
-    """A candidate's log cannot hold records of the epoch that it stands for."""
+    """Returns whether the numbers of a request contradict each other: a candidate's log cannot hold
+    records of the epoch that it wants to lead."""
     highest = request.epoch if request.pre_vote else request.epoch - 1
     return (
         request.candidate.id < 0

@@ -44,7 +44,8 @@ class VoterChanges:
     # Add
 
     def add(self, request: AddVoterRequest, token: Any, now: Now) -> None:
-        """The record is written when the coming voter has said which versions it understands."""
+        """Begin to add a voter. The record is written when that node has answered which versions it
+        supports."""
         quorum = self._quorum
         refusal = self._refusal(request.voter)
         if refusal is None and any(v.id == request.voter.id for v in quorum.voters.latest):
@@ -123,7 +124,8 @@ class VoterChanges:
         self._write(role, rest, now)
 
     def update(self, request: UpdateVoterRequest, now: Now) -> Response:
-        """Answered when the record is written: nobody counts differently by it."""
+        """Answered when the record is written, not when it is committed: an update changes no
+        majority."""
         quorum, new = self._quorum, request.voter
         error = quorum.leadership.refusal(request.epoch)
         if error is None and (refusal := self._refusal(key_of(new))) is not None:

@@ -28,7 +28,8 @@ class VoterHistory:
     __slots__ = ("_entries",)
 
     def __init__(self, voters: tuple[Voter, ...] = (), kraft_version: int = 0) -> None:
-        """`voters`: the configured ones (kraft.version 0), those that formatting named, or none."""
+        """`voters`: the configured ones (kraft.version 0), the ones that formatting named, or
+        none."""
         self._entries = [Entry(BEFORE_THE_LOG, voters, kraft_version)]
 
     @property

@@ -19,7 +19,7 @@ from headrace.node.metadata.config_definitions.rows import (
 )
 from headrace.node.metadata.config_definitions.topic import DAY_MS
 
-# Apache's two classes (KIP-392); there is no other code that could be named.
+# Apache's two classes (KIP-392); no other class can be named.
 LEADER_ONLY = "org.apache.kafka.common.replica.LeaderSelector"
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 

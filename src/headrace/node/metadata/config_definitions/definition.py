@@ -54,14 +54,15 @@ class Change(Enum):
 Check = Callable[[Any], str | None]  # what is wrong with a value, as the end of a sentence
 
 _BITS = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
-# Python reads no number of more than 4,300 digits, and nobody means one.
+# Python refuses numbers of more than 4,300 digits, and no real setting is that long.
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,1000}")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _AROUND_COMMA = re.compile(r"\s*,\s*")
 
 
 class Synonym(NamedTuple):
-    """A broker's setting that stands in for a topic's; a topic's value is `factor` times its."""
+    """A broker's setting that replaces a topic's unset one; the topic's value is `factor` times
+    it."""
 
     name: str
     factor: int = 1
@@ -133,7 +134,7 @@ def _whole(bits: int) -> Callable[[str, str], int]:
 
 
 def _double(name: str, text: str) -> float:
-    # Java would take NaN too; a ratio or rate that compares with nothing helps nobody.
+    # Java would accept NaN too; a ratio or rate that compares with nothing is useless.
     if _NUMBER.fullmatch(text.strip()) is None:
         raise BadValue(f"{name} must be a number, not '{text.strip()}'.")
     return float(text)

@@ -1,7 +1,7 @@
-"""The settings of a group and of a client-metrics subscription, Kafka 4.3's.
+"""The settings of a group and of a client-metrics subscription, those of Kafka 4.3.
 
-A group's setting that is not set is the broker's `group.<name>`. Streams groups and client metrics
-are not served yet: their settings are kept and shown, and used by nobody.
+A group's setting that is not set takes the value of the broker's `group.<name>`. Streams groups and
+client metrics are not served yet: their settings are kept and shown, and have no effect.
 """
 
 from __future__ import annotations

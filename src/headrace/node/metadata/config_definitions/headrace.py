@@ -1,4 +1,5 @@
-"""Where Headrace departs from Kafka: defaults for a node that stands alone, settings of its own."""
+"""Where Headrace departs from Kafka: defaults for a node that runs alone, and settings of its
+own."""
 
 from __future__ import annotations
 
@@ -76,7 +77,8 @@ OWN: tuple[Definition, ...] = (
     ),
 )
 
-# Kafka wants these four said, has none of them for a first try, or keeps data in /tmp.
+# Settings that Kafka requires, or whose Kafka default does not suit a first try: its log.dir is in
+# /tmp.
 _SO_THAT_IT_STARTS: dict[str, Any] = {
     "process.roles": ("broker", "controller"),
     "node.id": 1,

@@ -1,8 +1,8 @@
-"""The words in which the tables beside this file are written: one call per setting.
+"""The functions with which the tables beside this file are written: one call per setting.
 
 `integer("num.partitions", 1, at_least(1), "What it is for.")`; the type is the function's name.
-`without_effect(why, ...)` and `unsupported(what, ...)` say what Headrace makes of a group of rows
-that were made just for it.
+`without_effect(why, ...)` and `unsupported(what, ...)` mark the rows that they are given as
+settings without effect or as not supported.
 """
 
 from __future__ import annotations

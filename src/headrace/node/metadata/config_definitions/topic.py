@@ -1,4 +1,5 @@
-"""The settings of a topic, Kafka 4.3's, and the broker's that stand in where one is not set."""
+"""The settings of a topic, those of Kafka 4.3, and the broker's settings that replace unset
+ones."""
 
 from __future__ import annotations
 

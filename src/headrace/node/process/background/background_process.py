@@ -42,7 +42,7 @@ class BackgroundProcess:
     def start(
         self, job: Any, told: Callable[[list[Any]], None], ended_early: Callable[[], None]
     ) -> None:
-        """`told` gets each report, and calls `stop` at the last one."""
+        """Start a process for `job`. `told` gets each report, and calls `stop` at the last one."""
         import subprocess  # a node that compacts nothing starts 10 ms sooner without them
         import tempfile
 
@@ -69,7 +69,7 @@ class BackgroundProcess:
             self._socket = None
 
     def close(self) -> None:
-        """The node ends: wait until nobody writes into its folder any more."""
+        """Stop at the end of the node: wait until the process no longer writes into its folder."""
         self.stop()
         for process in self._processes:
             self._wait_for(process)

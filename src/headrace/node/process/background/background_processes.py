@@ -19,7 +19,7 @@ class BackgroundProcesses:
             process.watch, process.forget = loop.call_when_readable, loop.stop_calling
 
     def close(self) -> None:
-        """The node ends: wait until nobody works in its folder any more."""
+        """Stop at the end of the node: wait until no process works in its folder any more."""
         for process in self._all:
             process.stop()
         for process in self._all:

@@ -60,7 +60,8 @@ class DelayProcess:
         loop.timers.every(LOOK_EVERY_MS, self._look, loop.now.monotonic_ms)
 
     def image_changed(self, image: MetadataImage) -> None:
-        """Nothing is started here: the door may not be open yet."""
+        """Note whether the service is wanted. Does not start it: the listeners may not be open
+        yet."""
         self._wanted = REGISTRY in image.topics
 
     @property
@@ -129,7 +130,8 @@ class DelayProcess:
 
 
 def delay_command(bootstrap: str, data_folder: str, node_id: int) -> list[str]:
-    """Its store lies beside the data, not in it: Apache Kafka refuses folders it does not know."""
+    """Its store is beside the data folder, not in it: Apache Kafka refuses folders it does not
+    know."""
     folder = os.path.abspath(data_folder) + "-delay"
     return [
         *(sys.executable, "-m", MODULE),

@@ -1,9 +1,9 @@
 """Restricts a data folder to its owner, also if an older version or Apache Kafka made it.
 
-Partitions' folders and the metadata log's, where the hashes of passwords lie, are closed to others
-when a node starts. The data folder itself is closed too if it holds nothing but Kafka's files; a
-folder that others share (`--data /tmp`) is left as it is, and the log says so. Not done: files in
-folders that are closed already; no other user can reach them.
+Partitions' folders and that of the metadata log, which holds the hashes of passwords, are closed to
+others when a node starts. The data folder itself is closed too if it holds nothing but Kafka's
+files; a folder that others share (`--data /tmp`) is left as it is, and the log says so. Not done:
+files in folders that are closed already; no other user can reach them.
 """
 
 from __future__ import annotations

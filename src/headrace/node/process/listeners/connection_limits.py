@@ -1,12 +1,13 @@
 """Limits on the number of connections, and on the rate of new ones.
 
-Bounds on numbers: of the node, of a listener, of an address. A connection above a limit is refused.
-Bounds on rates, measured as Apache Kafka does (`serving/rates.py`): of the node and of a listener,
-beyond which the listener rests for a moment while others wait in its backlog; and of an address,
-set by `connection_creation_rate` of an `ip` quota, beyond which a connection is not let in but
-closed a moment later, so that who reconnects in a loop is slowed down (KIP-612).
+The number of connections is bounded for the node, for a listener and for an address. A connection
+above a limit is refused. The rate of new connections is measured as Apache Kafka does
+(`serving/rates.py`). Above the rate of the node or of a listener, the listener pauses for a moment,
+and new connections wait in its backlog. Above the rate of an address, set by
+`connection_creation_rate` of an `ip` quota, a connection is not accepted but closed a moment later,
+so that a client that reconnects in a loop is slowed down (KIP-612).
 
-Pure: the time is an argument. Of addresses those seen last are measured, `MOST_ADDRESSES` of them.
+Pure: the time is an argument. Only the `MOST_ADDRESSES` addresses seen last are measured.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ class Security:
                 self.change({name: text for each in found for name, text in each.settings.items()})
 
         self._lookup = credentials
-        # The same after a restart, so that nobody can tell unknown users by their salts.
+        # The same after a restart, so that unknown users cannot be recognised by their salts.
         self._secret = hmac.digest(node.directory_id, b"salts of unknown users", "sha256")
         node.controller.on_committed.append(follow)
         node.controller.require_usable = self.require_usable
@@ -203,9 +203,10 @@ class Security:
         return Secured(context, begin)
 
     def require_usable(self, given: Mapping[str, str]) -> None:
-        """Raises BadValue if a listener could not be opened by these settings, or had other names.
+        """Raises BadValue if a listener could not be opened by these settings, or if its
+        certificate had other names.
 
-        Only listeners whose settings differ from those that hold are looked at.
+        Checks only listeners whose settings differ from the present ones.
         """
         wanted = relevant(given)
         for listener in self._listeners:
@@ -359,7 +360,8 @@ def _bearers(
     options: Mapping[str, str],
     kept: dict[tuple[str, int], Any],
 ) -> Callable[[], Exchange]:
-    """`kept` are keys that were read before: an alteration of other settings reads none anew."""
+    """`kept`: keys that were read before, so that a change of other settings does not read them
+    again."""
     try:
         from headrace.node.process.listeners.token_keys import URL, TokenKeys
         from headrace.node.serving.authentication.oauthbearer import OAuthBearer

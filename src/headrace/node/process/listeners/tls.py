@@ -90,7 +90,7 @@ class TlsConnection(Connection):
         self._handshakes = handshakes
         self._handshake_bytes = 0
         self._shaken = False
-        self._ended = False  # the client has said that nothing follows
+        self._ended = False  # the client has announced that nothing follows
         self._on_shaken = on_shaken
         self.receive_into = self._receive_into
 
@@ -109,7 +109,7 @@ class TlsConnection(Connection):
 
     def close(self) -> None:
         if self._shaken and not self._encrypted:
-            # A word of farewell, so that nobody can cut a reply short unnoticed.
+            # Send close_notify, so that an attacker cannot cut a reply short unnoticed.
             with suppress(OSError):
                 self._tls.unwrap()
             with suppress(OSError):

@@ -1,10 +1,10 @@
 """A listener's certificates, versions and ciphers, from Kafka's `ssl.*` settings to OpenSSL's.
 
 Keys and certificates are PEM: in a file (`ssl.keystore.location`: key and chain in one) or in the
-settings themselves. Files are looked at every few seconds; when one has changed, connections from
-then on get the new certificate, and those that are open keep theirs. New files that cannot be used
-are logged once and change nothing. New *settings* must name a certificate with the names of the one
-before, unless `ssl.allow.dn.changes` and `ssl.allow.san.changes` say otherwise (KIP-978).
+settings themselves. Files are checked every few seconds; when one has changed, new connections get
+the new certificate, and open ones keep theirs. New files that cannot be used are logged once and
+change nothing. New *settings* must name a certificate with the names of the one before, unless
+`ssl.allow.dn.changes` and `ssl.allow.san.changes` say otherwise (KIP-978).
 
 Not done: Java's key stores (JKS, PKCS12), versions before TLS 1.2, a choice among the three cipher
 suites of TLS 1.3 (Python offers none), lists of revoked certificates.
@@ -354,4 +354,4 @@ def _stamps(files: TlsFiles) -> list[tuple[str, int, int, int] | None]:
 
 
 def nobody(session: Session, certificate: bytes | None) -> None:
-    """On listeners where a login follows, the certificate names nobody."""
+    """For listeners where a login follows: the certificate names no principal."""

@@ -4,11 +4,11 @@
 
 FD is a socket to the parent, with one JSON object per line. The parent first sends the settings;
 the child answers `ready` with its address and broker epoch, or `refused` with the reason. `died`
-names another node of the parent: the controller gets it. `raise_min_in_sync` comes after the
-cluster has grown, and is answered when it is done. `stop` and SIGTERM together ask the last node to
-stop without handing over. When the socket ends the parent is gone, and the node stops as for
-SIGTERM. The settings come by the socket, not as arguments, so that no password stands in a list of
-processes.
+names another node of the parent that has ended, for the controller. `raise_min_in_sync` comes after
+the cluster has grown, and is answered when it is done. `stop` and SIGTERM together ask the last
+node to stop without handing over. When the socket is closed the parent has ended, and the node
+stops as for SIGTERM. The settings come by the socket, not as arguments, so that no password is
+visible in a list of processes.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def run(order: Order, line: Line) -> int:
 
 
 def epoch_of(server: Server) -> int:
-    """-1: a node that is alone; nobody needs to be told of its death."""
+    """Returns the broker epoch; -1 for a node that is alone, whose death concerns no other node."""
     links = server.node.links
     membership = None if links is None else links.membership
     return -1 if membership is None else membership.lifecycle.epoch

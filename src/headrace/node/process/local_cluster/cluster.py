@@ -2,10 +2,10 @@
 
 `open_cluster` locks the folder of node 1 against a second start, reads, makes or grows the plan,
 formats the folders that are new, and gives what each node is started with; `run` then runs until
-all have stopped. The plan notes each folder that was formatted, so a folder that is empty later is
-a lost one: it is formatted anew under another directory id, never as the one that was lost, and
-filled by the others (`prepare`, before each start of a node).
-Not done: controllers on other machines (`headrace format` and `start --config`).
+all have stopped. The plan records each folder that was formatted, so a folder that is empty later
+was lost. It is formatted under a new directory id, never under the lost one's, and filled from the
+other nodes (`prepare`, before each start of a node). Not done: controllers on other machines
+(`headrace format` and `start --config`).
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def open_cluster(
 ) -> OpenCluster:
     disk = RealDisk()
     given = _given(wanted)
-    _addresses(wanted, wanted.brokers or 1)  # a wrong one is told before a plan is written
+    _addresses(wanted, wanted.brokers or 1)  # fails on a wrong address before a plan is written
     lock = _lock(wanted.data)
     try:
         plan = _plan(disk, wanted, randomness)
@@ -208,8 +208,9 @@ def _lock(data: str) -> FolderLock:
 
 
 def _await_orphans(folders: list[str]) -> None:
-    """Nodes whose parent was killed end by themselves, and hold their folders and ports until then:
-    the next start may come sooner. Another process that stays is told of by the node."""
+    """Wait until the nodes of a parent that was killed have ended: they end by themselves, but hold
+    their folders and ports until then. If another process still uses a folder, the node reports
+    it."""
     until_s = time.monotonic() + LONGEST_WAIT_FOR_ORPHANS_S
     for folder in folders:
         if _is_in_use(folder):
@@ -263,7 +264,8 @@ def _plan(disk: RealDisk, wanted: Wanted, randomness: Callable[[int], bytes]) ->
 
 
 def _name_folders(disk: RealDisk, plan: ClusterPlan, wanted: Wanted) -> bool:
-    """Keep where the data lie, so that the next start need not be told; whether that is news."""
+    """Keep the data folders in the plan, so that the next start need not name them. Returns whether
+    they have changed."""
     if not wanted.log_dirs:
         return False
     named = [os.path.abspath(path) for path in wanted.log_dirs[1:]]

@@ -86,7 +86,8 @@ class Parent:
         program: Sequence[str] = PROGRAM,
         coloured: bool = False,
     ) -> None:
-        """`show` gets what each node said of itself when all were ready; `write` a line of text."""
+        """`show` gets what each node reported about itself when all were ready; `write` a line of
+        text."""
         self._supervision = supervision
         self._cluster = cluster
         self._show = show
@@ -246,7 +247,7 @@ class Parent:
         return f"{name} {escaped(text)}"
 
     def _gone(self, node: int, process: _Process) -> None:
-        """Read what it said last, then let go of it."""
+        """Read the last messages of an ended process, then close what belongs to it."""
         self._heard_last(node, process)
         for file in (process.line.socket, process.output):
             with suppress(KeyError, ValueError):

@@ -4,12 +4,12 @@ The first three nodes are brokers and controllers, the others brokers; a cluster
 has one controller (docs/decisions/0014). Broker i listens on the port P + i - 1. Controllers listen
 on free ports of localhost. These, the cluster's id and the ids of the controllers' folders are kept
 in `headrace-cluster.json` in the folder of node 1, written before anything else is: a start that
-was cut short goes on with them. Node i's folder lies beside that of node 1, and is named after it;
-each has a copy of the plan, so that the loss of node 1's folder does not lose the plan.
+was interrupted is continued with them. Node i's folder is beside that of node 1, and is named after
+it; each has a copy of the plan, so that the loss of node 1's folder does not lose the plan.
 
-A plan grows (`grow`): of a folder of one, and of fewer brokers than are wanted now. Controllers
-that come later are formatted without a quorum of their own and join the voters by themselves, one
-after the other, when they have caught up (`controller.quorum.auto.join.enable`).
+A plan grows (`grow`) from the folder of a single node, or from fewer brokers than are wanted now.
+Controllers that are added later are formatted without a quorum of their own and join the voters by
+themselves, one after the other, when they have caught up (`controller.quorum.auto.join.enable`).
 """
 
 from __future__ import annotations
@@ -252,8 +252,8 @@ def settings_of(
     *,
     secured: bool = False,
 ) -> dict[str, str]:
-    """The settings that the plan decides, and those that a cluster of this size needs unless they
-    are in `given`.
+    """Returns the settings that the plan decides, and those that a cluster of this size needs
+    unless they are in `given`.
 
     `secured`: nodes have a listener of their own beside that of clients (`security.py`).
     """

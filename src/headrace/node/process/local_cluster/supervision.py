@@ -24,7 +24,7 @@ LONGEST_REST_MS = 30_000
 LONG_LIFE_MS = 60_000
 # To hand over its leaderships, flush and close; then it is killed.
 TIME_TO_STOP_MS = 60_000
-# The exit code of a node that could not start, and has said why.
+# The exit code of a node that could not start, and has reported why.
 CANNOT_START = 3
 # The same, because its data folder is damaged.
 UNUSABLE_DATA = 4
@@ -73,7 +73,7 @@ class Start:
 
 @dataclass(slots=True, frozen=True)
 class Terminate:
-    """`at_once`: there is nobody left to whom it could hand anything over."""
+    """Stop a node. `at_once`: there is no other node to which it could hand over its partitions."""
 
     node: int
     at_once: bool = False

@@ -1,1 +1,1 @@
-"""What Prometheus reads of a node, and where it reads it."""
+"""What Prometheus reads of a node, and the endpoint where it reads it."""

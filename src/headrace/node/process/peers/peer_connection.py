@@ -104,7 +104,7 @@ class PeerConnection:
         self.to = to
         self.is_open = False  # greeted; what is asked leaves with this turn
         self.is_closed = False
-        self.was_refused = False  # by the other host: nobody listens there
+        self.was_refused = False  # by the other host: no process listens there
         self.was_idle = False  # when it was closed: open, and nothing was asked
         self.waiting: list[Question] = []  # until it is open
         self._loop = loop
@@ -127,7 +127,7 @@ class PeerConnection:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = sock
-        sock.connect_ex(address)  # what is wrong is told when the socket is ready
+        sock.connect_ex(address)  # an error is reported when the socket is ready
         self._watch(self._loop.poller.WRITE)
 
     def ask(self, question: Question) -> None:

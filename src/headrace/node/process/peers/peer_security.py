@@ -17,7 +17,7 @@ from headrace.node.process.peers.peer_streams import PlainStream, Stream, TlsStr
 from headrace.wire.protocol import logins
 from headrace.wire.protocol.logins import Conversation
 
-Login = tuple[str, Conversation]  # the mechanism, and what is said
+Login = tuple[str, Conversation]  # the SASL mechanism, and its messages
 
 
 class PeerSecurity(Protocol):
@@ -42,7 +42,8 @@ PLAIN = Plain()
 
 
 class Secured:
-    """`tls` None: the bytes are not encrypted. `begin` None: there is no login."""
+    """Connections with TLS, a login or both. `tls` None: the bytes are not encrypted. `begin` None:
+    there is no login."""
 
     def __init__(self, tls: ssl.SSLContext | None, begin: Callable[[], Login] | None) -> None:
         self._tls = tls

@@ -34,7 +34,7 @@ LONGEST_REST_MS = 1_000
 LOOK_EVERY_MS = 100
 # Requests beyond the bound for one node are answered with None at once.
 MOST_WAITING = 10_000
-# A node that is away is said once, and again each so often.
+# How often an unreachable node is logged.
 SAID_EVERY_MS = 30_000
 
 Found = tuple[int, Any]  # family and address, as getaddrinfo gives them
@@ -199,7 +199,8 @@ def peers_of(settings: Settings, security: Security | None) -> Peers:
 
 
 class Names:
-    """Hosts to addresses; what is no name is found at once, the rest on another thread."""
+    """Resolves host names: numeric addresses and localhost at once, other names on another
+    thread."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop

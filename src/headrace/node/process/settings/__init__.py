@@ -1,1 +1,1 @@
-"""What a node is started with, by Kafka's names."""
+"""The settings that a node is started with, under Kafka's names."""

@@ -1,8 +1,8 @@
 """A node's place in its cluster, by its settings: roles, controllers, listeners between nodes.
 
-The rules are Apache Kafka's for `process.roles`; `BadValue` says in one sentence which one is
-broken. Only one is laxer: a node of both roles may name no controllers at all, and then is a
-cluster of one, whose controller nobody has to reach. Where a cluster has more than one controller,
+The rules are Apache Kafka's for `process.roles`; `BadValue` names the broken one in one sentence.
+One rule is less strict: a node with both roles may name no controllers at all. Then it is a cluster
+of one, whose controller no other node has to reach. Where a cluster has more than one controller,
 the internal topics get Kafka's own replication factors, not those of a cluster of one.
 """
 
@@ -52,7 +52,7 @@ class ClusterSettings:
 
     @property
     def is_alone(self) -> bool:
-        """A cluster of one: there is nobody to speak to, and nobody can come."""
+        """A cluster of one: there are no other nodes, and none can join."""
         return (
             self.is_broker and self.is_controller and not self.has_door and not self.is_one_of_many
         )
@@ -166,8 +166,8 @@ def _broker_listener(
         return str(protocol)
     if "security.inter.broker.protocol" in given or protocol != "PLAINTEXT":
         raise BadValue(f"security.inter.broker.protocol={protocol} is not in listeners.")
-    # Nothing is said and no listener is named PLAINTEXT: Apache Kafka refuses, a node that is
-    # alone has no use for it.
+    # The protocol is not set and no listener is named PLAINTEXT: Apache Kafka refuses this, but a
+    # node that is alone needs no listener between brokers.
     return names[0] if names else None
 
 

@@ -1,9 +1,10 @@
 """Java's `.properties` files, in which Kafka's settings are written.
 
 `name=value`, `name: value` or `name value`; `#` and `!` begin a comment line; a backslash at the
-end of a line goes on in the next one; `\\t \\n \\r \\f \\uXXXX` are understood, a backslash before
-any other character leaves that character. Entries come in the order of the file with the line they
-begin on. Files are UTF-8, or Latin-1 as Java has it. Which of two entries counts is not said here.
+end of a line continues the entry in the next one; `\\t \\n \\r \\f \\uXXXX` are understood, a
+backslash before any other character leaves that character. Entries come in the order of the file
+with the line they begin on. Files are UTF-8, or Latin-1 as in Java. The caller decides which of two
+entries with one name counts.
 """
 
 from __future__ import annotations

@@ -67,22 +67,22 @@ class UnusableData(CannotStart):
 class Settings:
     node_id: int
     log_dir: str  # with the metadata log
-    log_dirs: tuple[str, ...]  # where partitions lie
+    log_dirs: tuple[str, ...]  # where partitions are stored
     listeners: tuple[Listener, ...]  # for clients
     controllers: tuple[Listener, ...]  # for who talks to the controller; may be none
-    advertised: dict[str, tuple[str, int]]  # by listener; port 0: the one that was bound
+    advertised: dict[str, tuple[str, int]]  # by listener; port 0: the port that was bound
     controller_endpoint: VoterEndpoint
     # Passwords are among both, so they are not shown.
     values: dict[str, Any] = field(repr=False)  # every broker setting by Kafka's name, typed
-    given: dict[str, str] = field(repr=False)  # those that were set, as text
+    given: dict[str, str] = field(repr=False)  # those that were set explicitly, as text
     cluster: ClusterSettings
     metrics: tuple[str, int] | None = None
     # How the delay service beside this node logs in to brokers' own listener, as librdkafka's
-    # settings; None: by a door that the node opens for it.
+    # settings; None: it uses a listener that the node opens for it.
     delay_client: dict[str, str] | None = field(default=None, repr=False)
 
     def for_node(self, ports: Mapping[str, int]) -> NodeSettings:
-        """`ports` are those that the listeners have got."""
+        """Returns the settings of the node. `ports` are those to which the listeners were bound."""
         return NodeSettings(
             node_id=self.node_id,
             folder=self.log_dir,
@@ -234,7 +234,8 @@ def _settings(given: dict[str, Given], *, metrics: str | None, insecure: bool) -
 
 
 def _agree_on_node_id(given: dict[str, Given]) -> None:
-    """Kafka's older name `broker.id` says the same; each stands in for the other."""
+    """Make `node.id` and Kafka's older name `broker.id` agree; if one is missing, the other is
+    used."""
     node_id, broker_id = given.get("node.id"), given.get("broker.id")
     if node_id is not None and broker_id is not None:
         if node_id.text.strip() != broker_id.text.strip():

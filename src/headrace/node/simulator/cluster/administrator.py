@@ -48,7 +48,7 @@ class Administrator:
         self.scripts = scripts
         self.report = report
         self.actions = actions
-        self.joins_by_itself = joins_by_itself  # nobody need add a voter
+        self.joins_by_itself = joins_by_itself  # no administrator has to add a voter
         self._made: set[str] = set()
         self._gone: set[str] = set()
         self._settings: dict[str, set[str | None]] = {}  # by topic: the values that may hold

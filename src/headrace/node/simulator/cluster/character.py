@@ -43,7 +43,7 @@ class Blow(Enum):
     CLOCK = auto()
     SLOW_DISK = auto()
     CUT_COORDINATOR = auto()  # of a group, from the other nodes; clients still reach it
-    REFUSE = auto()  # a firewall says of a node that lives that nobody listens there
+    REFUSE = auto()  # a firewall refuses connections to a node that is alive
     BREAK_FOLDER = auto()  # the second data folder of a node, which lives on
     FILL_DISK = auto()  # of a node, which lives on
     DELETE_SEGMENT = auto()  # of a node that is down, from a partition's log
@@ -141,7 +141,7 @@ def _add_folders(chance: random.Random, drawn: Character) -> None:
 def _add_deletions(chance: random.Random, drawn: Character) -> None:
     if chance.random() < 0.3:
         drawn.trimmed = True
-        if chance.random() < 0.5:  # whole segments lie before the new start
+        if chance.random() < 0.5:  # whole segments are before the new start
             drawn.settings["log_roll_ms"] = chance.choice((1_000, 5_000))
 
 

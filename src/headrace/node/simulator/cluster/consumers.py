@@ -110,7 +110,7 @@ def _sound(records: bytes) -> bytes:
 
 
 def values_in(records: bytes, aborted: list[tuple[int, int]] | None = None) -> Any:
-    """Offsets and values of what is no control record, and not aborted."""
+    """Returns offsets and values of the records, without control records and aborted ones."""
     waiting = list(aborted or ())
     aborting: set[int] = set()
     found: list[tuple[int, bytes]] = []

@@ -1,7 +1,7 @@
 """The faults of a run: what happens to nodes, disks, clocks and the network, within the promise.
 
-A stop that was not clean counts as a loss, whatever the disk has kept: nobody can tell. Such a node
-is `recovering` until it is in sync again everywhere. Without flushes the promise covers one
+A stop that was not clean counts as a loss, whatever the disk has kept: the node cannot know. Such a
+node is `recovering` until it is in sync again everywhere. Without flushes the promise covers one
 recovering node at a time; with them any number, but none while a disk is lost.
 """
 

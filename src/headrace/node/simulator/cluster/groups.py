@@ -1,9 +1,9 @@
 """Members of consumer groups of a simulated cluster, by the classic protocol and by KIP-848's.
 
-A member reads its partitions from the committed offsets on, and commits as it goes. Two rules: an
-offset that was committed never goes back, for whoever asks afterwards; and each group gets to the
-end of each partition when the faults are over. A member that does not hear what became of a commit
-leaves, and comes back as another: a late arrival of that commit is then fenced.
+A member reads its partitions from the committed offsets on, and commits as it reads. Two rules are
+checked: a committed offset never decreases for a later OffsetFetch; and each group reaches the end
+of each partition when the faults are over. A member that gets no answer to a commit leaves, and
+rejoins under a new member id: if that commit arrives late, it is fenced.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Steps = Generator[Ask | int, Any, Any]
 
 
 class OffsetChecker:
-    """Offsets that groups were told to be committed."""
+    """Checks the offsets that brokers have acknowledged to groups as committed."""
 
     def __init__(self) -> None:
         self._committed: dict[tuple[str, int], int] = {}
@@ -65,7 +65,7 @@ class OffsetChecker:
         return {index: self.known(group, index) for index in indexes}
 
     def found(self, group: str, offsets: dict[int, int], known_before: dict[int, int]) -> None:
-        """Somebody who asked when `known_before` was committed is told these."""
+        """Check an answer with these offsets, asked for when `known_before` was committed."""
         for index, offset in offsets.items():
             if offset < known_before[index]:
                 raise Violation(
@@ -278,7 +278,7 @@ class Groups:
             address = yield from self._coordinator(group)
             request = consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(group, member, epoch)
             request.rebalance_timeout_ms = REBALANCE_MS
-            # Always a full one: an answer that was lost may have told of a new assignment.
+            # Always a full heartbeat: an answer that was lost may have held a new assignment.
             request.subscribed_topic_names, request.topic_partitions = [self.topic], owned
             answer = yield Ask(address, consumer_group_heartbeat, request)
             code = None if answer is None else answer.error_code
@@ -350,7 +350,7 @@ class Groups:
     # The end
 
     def lag(self, group: str, ends: dict[int, int]) -> dict[int, int]:
-        """How far the group is behind, by what its members were told."""
+        """Returns how far the group is behind, by the answers that its members got."""
         return {
             index: end - max(self.checker.known(group, index), 0)
             for index, end in ends.items()

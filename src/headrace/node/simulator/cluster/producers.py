@@ -1,7 +1,7 @@
 """Producers of a simulated cluster, without transactions: plain ones and idempotent ones.
 
-A plain producer sends each value once with acks=all and goes on, whatever comes of it: what is not
-acknowledged may be there or not. An idempotent one tries each value until it is acknowledged.
+A plain producer sends each value once with acks=all and does not retry: a value that is not
+acknowledged may be in the log or not. An idempotent one tries each value until it is acknowledged.
 """
 
 from __future__ import annotations

@@ -16,11 +16,11 @@ from headrace.node.simulator.cluster.scripts import Place
 class RecordChecker:
     def __init__(self) -> None:
         self.acknowledged: dict[Place, dict[int, bytes]] = {}  # by offset
-        self.somewhere: dict[Place, set[bytes]] = {}  # acknowledged, at an offset nobody told
+        self.somewhere: dict[Place, set[bytes]] = {}  # acknowledged, at an unknown offset
         self.seen: dict[Place, dict[int, bytes]] = {}  # by consumers, below a high watermark
         self._sent: dict[Place, set[bytes]] = {}
         self._leaders: dict[tuple[Place, int], int] = {}  # by leader epoch
-        self._latest: dict[Place, int] = {}  # the largest end that a client was told
+        self._latest: dict[Place, int] = {}  # the largest end that a client has seen
         self._deleted: dict[Place, int] = {}  # everything before may be gone
 
     @property
@@ -71,7 +71,7 @@ class RecordChecker:
         return self._latest.get(place, 0)
 
     def told_end(self, place: Place, end: int, known_before: int) -> None:
-        """A client that asked when somebody knew the end `known_before` is told this one."""
+        """Check the end that a client got, who asked when the end `known_before` was known."""
         if end < known_before:
             raise Violation(f"{place}: the high watermark {end} was {known_before} before")
         self._latest[place] = max(end, self.latest_known(place))

@@ -61,7 +61,7 @@ class ClusterReport:
     slowest_recovery_ms: int = 0
     lost_records: int = 0  # acknowledged ones, of runs beyond the promise
     starts_given_up: int = 0  # no controller was found within a minute
-    refusals: Numbers = field(default_factory=dict)  # how often clients were told what
+    refusals: Numbers = field(default_factory=dict)  # the refusals that clients got, and how often
 
     def add(self, other: ClusterReport) -> None:
         for each in fields(self):

@@ -188,8 +188,8 @@ class ClusterRun:
                 self._look_at_voters()
 
     def _start_again(self, member: Member) -> None:
-        """A broker that finds no controller for a minute ends, as in Apache Kafka, and whoever
-        watches over it starts it again, as `headrace start --brokers` does."""
+        """Restart, as `headrace start --brokers` does, a broker that ended because it found no
+        controller for a minute, as in Apache Kafka."""
         links = member.node.links
         if links is not None and links.failure is not None:
             self.report.starts_given_up += 1
@@ -203,7 +203,8 @@ class ClusterRun:
         self._known_voters = voters or self._known_voters
 
     def _voters(self) -> tuple[Voter, ...]:
-        """As the one active controller knows them; none if there is no such one."""
+        """Returns the voters as the active controller knows them; none if there is not exactly
+        one."""
         active = self.cluster.active()
         host = active[0].node.controller.log.host if len(active) == 1 else None
         return () if host is None else tuple(host.quorum.voters.latest)

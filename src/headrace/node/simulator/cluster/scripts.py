@@ -1,8 +1,8 @@
 """Clients of a simulated cluster: each is a generator that yields what it waits for.
 
 `answer = yield Ask(...)` sends a request on the same bad network as the nodes', and gets None if no
-answer came in time; `yield 100` waits. A client asks whoever leads by the metadata of any node
-that is up, which may be long out of date, as that of a real client may be.
+answer came in time; `yield 100` waits. A client asks the leader that the metadata of any running
+node names. These metadata may be long out of date, as those of a real client may be.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Scripts:
         self.cluster = cluster
         self.chance = cluster.world.chance
         self.stopped = False  # no client begins anything new
-        self.refusals: dict[str, int] = {}  # how often clients were told what
+        self.refusals: dict[str, int] = {}  # the refusals that clients got, and how often
         self._numbers = 0
         self._epochs: dict[Place, int] = {}  # the newest leader epoch that clients have seen
         self._connections = Connections(
@@ -121,7 +121,8 @@ class Scripts:
         return _address(self.chance.choice(list(self.cluster.members)))
 
     def leader(self, place: Place) -> Leader | None:
-        """None: nobody leads, or the metadata are older than others that this client has seen."""
+        """Returns None if there is no leader, or if the metadata are older than others that this
+        client has seen."""
         image = self.image()
         topic = None if image is None else image.topics.get(place[0])
         if topic is None or topic.partitions[place[1]].leader < 0:

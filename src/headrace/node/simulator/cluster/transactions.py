@@ -1,9 +1,9 @@
 """Transactional producers of a simulated cluster, and what must be true of their transactions.
 
-A transaction writes to several partitions and commits an offset of a group with them. It is there
-whole or not at all; if its producer was told that it is committed, it is there; if it was aborted,
-or its producer never asked for a commit, it is not. A producer may leave in the middle of a
-transaction: its successor with the same transactional id fences it.
+A transaction writes to several partitions and commits an offset of a group with them. Its records
+are visible all together or not at all. They are visible if its producer got the answer that it is
+committed; they are not if it was aborted, or if its producer never asked for a commit. A producer
+may leave in the middle of a transaction: its successor with the same transactional id fences it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from headrace.wire.protocol.messages import (
 from headrace.wire.protocol.record_batch import Record, build
 
 TIMEOUT_MS = 20_000  # of a transaction whose producer is gone
-MOST_TRIES = 40  # then a producer gives up, and begins anew
+MOST_TRIES = 40  # then a producer gives up, and starts again
 SOURCE = "orders"  # the topic whose offsets are committed
 BY_NAME = 9  # the newest version of OffsetFetch and OffsetCommit that names topics
 
@@ -44,7 +44,7 @@ class Transaction:
     number: int
     values: dict[bytes, Place] = field(default_factory=dict)
     asked: str = ""  # "commit" or "abort"
-    outcome: str = ""  # as its producer was told: "committed" or "aborted"
+    outcome: str = ""  # as its producer knows it: "committed" or "aborted"
     group: str = ""  # whose offset is committed with it
     seen: set[bytes] = field(default_factory=set)  # by readers of committed records
 
@@ -299,7 +299,7 @@ def offset_request(
 
 
 def offsets_of(answer: Any) -> dict[int, int] | None:
-    """By partition; None: not told."""
+    """Returns the offsets by partition; None if the answer is missing or an error."""
     if answer is None or answer.groups[0].error_code != ErrorCode.NONE:
         return None
     found = {}

@@ -17,8 +17,8 @@ class CleanedTransactions:
     __slots__ = ("_to_come", "_open_aborted", "_with_records", "_open_committed")
 
     def __init__(self, aborted: Iterable[Aborted], *, from_offset: int) -> None:
-        """`aborted`: those that a walk from `from_offset` on may meet; others must not be known,
-        or later transactions of their producers would count as aborted."""
+        """`aborted`: the aborted transactions that a walk from `from_offset` on may meet. It must
+        not contain others, or later transactions of their producers would count as aborted."""
         met = {entry for entry in aborted if entry.last_offset >= from_offset}
         self._to_come = sorted(met, key=lambda entry: entry.first_offset, reverse=True)
         self._open_aborted: dict[int, Aborted] = {}  # by producer id

@@ -39,7 +39,7 @@ from headrace.wire.protocol.record_batch.keys import Keys, keys_of_batch, offset
 READ_CHUNK = 1 << 20
 # Compaction runs in a process of its own: the node may find the same indexes wanting meanwhile.
 BESIDE_OF_CLEANER = ".cleaner.tmp"
-Pace = Callable[[int], None]  # told of every byte read or written; may wait, or raise to stop
+Pace = Callable[[int], None]  # called with the bytes read or written; may wait, or raise to stop
 Batch = tuple[bytes, int, Fields]
 
 
@@ -137,8 +137,8 @@ class UnreadableRecords(Exception):
 def keys_in(
     chunk: bytes, at: int, fields: Fields
 ) -> tuple[tuple[bytes, int, int], Keys, bool, list[int] | None]:
-    """Where the records lie (as `payload`), their keys, whether there are tombstones, and the
-    offset deltas if there are gaps between them."""
+    """Returns where the records are (as `payload`), their keys, whether there are tombstones, and
+    the offset deltas if there are gaps between them."""
     require_checksum(chunk, at, fields)
     count = fields[RECORD_COUNT]
     try:
@@ -159,8 +159,8 @@ def require_checksum(chunk: bytes, at: int, fields: Fields) -> None:
 
 
 def payload(chunk: bytes, at: int, fields: Fields) -> tuple[bytes, int, int]:
-    """The records' bytes, uncompressed: where they lie, from where to where. The checksum is the
-    caller's affair."""
+    """Returns the uncompressed records of a batch: the bytes that hold them, their begin and their
+    end. Does not check the checksum."""
     begin, end = at + HEADER_SIZE, at + fields[LENGTH] + LENGTH_OVERHEAD
     codec = fields[ATTRIBUTES] & COMPRESSION_MASK
     if not codec:

@@ -117,7 +117,7 @@ class CleanedGroup:
 
 
 def clean(disk: Disk, job: CleaningJob, pace: Pace, cleaned: Callable[[CleanedGroup], None]) -> int:
-    """Compact the log; `cleaned` is told of every group when its files are on the disk. Answers
+    """Compact the log; `cleaned` is called with every group when its files are on the disk. Returns
     the offset up to which the log is clean when all groups are swapped in."""
     return Compaction(disk, job, pace).run(cleaned)
 
@@ -376,7 +376,7 @@ class Output:
 
 
 def add_suffix(segment: Segment, suffix: str) -> None:
-    """Let a segment that is not open yet lie under other names."""
+    """Add a suffix to the file names of a segment that is not open yet."""
     segment.path += suffix
     segment.index.path += suffix
     segment.time_index.path += suffix

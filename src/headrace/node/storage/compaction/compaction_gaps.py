@@ -2,9 +2,9 @@
 
 A log that was never compacted has no gaps: a batch begins where the one before it ended, and a
 segment where the one before it ended. Compaction removes batches, so gaps inside its segments are
-as they should be. Gaps between two segments are noted in the file, one line `END NEXT` each: the
-last batch of a segment ends before END, and the next segment begins at NEXT. So a segment that is
-missing can be told from one that compaction has shortened (`recovery/holes.py`).
+correct. Gaps between two segments are noted in the file, one line `END NEXT` each: the last batch
+of a segment ends before END, and the next segment begins at NEXT. So a segment that is missing can
+be told from one that compaction has shortened (`recovery/holes.py`).
 
 A compacted log has the file from its creation or its first compaction on. A compacted log of Apache
 Kafka or of an older version has none: its gaps are noted as they are found at its first start. The
@@ -29,7 +29,7 @@ class CompactionGaps:
     def __init__(self, disk: Disk, folder: str) -> None:
         self.path = f"{folder}/{GAPS}"
         self.may_be = True  # batches of this log may leave gaps
-        self.noted: set[Gap] | None = None  # between segments; None: there is no file
+        self.noted: set[Gap] | None = None  # between segments; None: the file does not exist
         self._disk = disk
 
     @property

@@ -1,10 +1,10 @@
 """The first pass of compaction: from the end of the dirty part of a log to its beginning, it finds
 the last record of every key (`last_of_keys.py`).
 
-How many different keys lie ahead is not known before they were seen. If they do not fit into the
-memory of a round, the pass starts again with a shorter range: as many bytes from the beginning of
-the dirty part as did fit, and at most three quarters of the last range. The rest waits for the next
-round. One chunk is always taken, or no round would ever get further.
+The number of different keys is not known before they were read. If they do not fit into the memory
+of a round, the pass starts again with a shorter range: as many bytes from the beginning of the
+dirty part as did fit, and at most three quarters of the last range. The rest waits for the next
+round. One chunk is always taken, or no round would ever make progress.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from headrace.wire.protocol.record_batch import (
 )
 from headrace.wire.protocol.record_batch.keys import Keys
 
-# A first try takes no more records than could fit if so many of them had the same key: what a try
-# that fails can cost is bounded, however the keys lie.
+# A first try takes no more records than could fit if so many of them had the same key. This bounds
+# the cost of a try that fails, however the keys are distributed.
 MOST_RECORDS_PER_KEY = 32
 BYTES_PER_SHORT_KEY = 100
 
@@ -103,12 +103,13 @@ class FirstPass:
         return Piece(segment, next_base, position, segment.size)
 
     def _note_backwards(self, stretch: list[Piece], keys: LastOfKeys) -> int | None:
-        """None if the keys of the whole stretch fit; else in how many bytes of it they did."""
+        """Returns None if the keys of the whole stretch fit; otherwise the number of its bytes
+        whose keys did."""
         noted = 0
         for piece in reversed(stretch):
             segment, next_base, position, stop = piece
             if piece is stretch[-1] and stop == segment.size:
-                # There may be any gap that compaction has left at the end of a segment.
+                # Compaction may have left a gap of any size at the end of a segment.
                 keys.latest_offset = next_base - 1
             chunks = self._segments.chunks_backwards(segment, position, stop, self._chunk_size)
             for batches in chunks:

@@ -18,7 +18,7 @@ from sys import getsizeof
 
 from headrace.wire.protocol.record_batch.keys import Keys
 
-NO_OFFSET = 2**63 - 1  # stands behind the last one
+NO_OFFSET = 2**63 - 1  # the sentinel after the last offset
 # The key's object without its bytes, as such are handed out, and its offset.
 BYTES_PER_KEY = 33 + 7 + 8
 BYTES_PER_ENTRY = 27  # of a table that is nearly full: 16 for three fifths of its places
@@ -57,7 +57,8 @@ class LastOfKeys:
         return self.bytes_used >= self._budget
 
     def note(self, keys: Keys, offsets: Iterable[int]) -> None:
-        """Records in order, which lie before all that were noted."""
+        """Note records in the order of their offsets; all must be before the records noted so
+        far."""
         fresh = set(keys) - self.seen
         if not fresh:
             return
@@ -88,7 +89,8 @@ class LastOfKeys:
         self._staying.append(NO_OFFSET)
 
     def not_seen(self, keys: Keys) -> bytes:
-        """1 for each that stands nowhere in the stretch: its record lies before it and stays."""
+        """Returns for each key 1 if it does not occur in the stretch: its record is before the
+        stretch and stays."""
         gone = self.seen.intersection(keys)
         return bytes([key not in gone for key in keys])
 

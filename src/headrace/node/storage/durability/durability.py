@@ -48,7 +48,7 @@ class Durability:
         self.unwritten = Unwritten()  # logs put themselves on it
         self.unwritten.on_problem = self.folder_failures.met
         self.flushes: list[Any] = []  # somebody waits for these
-        self.log_flushes: list[Any] = []  # nobody waits for these: they go behind
+        self.log_flushes: list[Any] = []  # no request waits for these: they are flushed last
         self.shortages = 0  # flushes that found no free descriptor
         self.on_loss: OnLoss = lambda logs, why: None
         self._disk = disk
@@ -81,7 +81,8 @@ class Durability:
         self.failure = problem
 
     def buffer_is_free(self) -> None:
-        """The memory of requests is used again: what still lies in it goes to the files."""
+        """Write batches that are still in the memory of requests to the files: the memory is about
+        to be reused."""
         borrowing = self.unwritten.borrowing
         # These batches are views of the receive buffer. Written once here, they are not in
         # `pending` any more, so `_write_pending` of the same turn finds nothing to do for them.
@@ -93,7 +94,7 @@ class Durability:
         borrowing.clear()
 
     def in_background(self, work: Callable[[], None], folder: str | None = None) -> None:
-        """Work on a data folder that nobody waits for."""
+        """Run work on a data folder whose result no request waits for."""
 
         def done(error: OSError | None) -> None:
             if error is not None and not self.folder_failures.met(folder, error):
@@ -162,7 +163,7 @@ class Durability:
             return
         if error is not None:
             self.folder_failures.met(folder, error, in_flush=True)
-        # Another flush of the same file may have been told of the lost pages instead.
+        # The kernel may have reported the lost pages to another flush of the same file instead.
         if self.folder_failures.has_failed(folder):
             if folder_of(asking) != folder:  # what is asked of it now is for its new folder
                 self.flushes.append(asking)

@@ -112,8 +112,8 @@ class Unflushed:
     """The files that a log's next flush includes besides its segments."""
 
     log: Any
-    wants_flush: list[Any]  # of the node; the log stands on it once when it asks
-    asked: bool = False  # the log stands on the list of those that want a flush
+    wants_flush: list[Any]  # of the node; the log is on it once when it asks
+    asked: bool = False  # the log is on the list of logs that want a flush
     active_too: bool = False  # `flush.messages` is reached
     new_names: bool = False  # in the log's folder, or the folder itself is new
     small_files: list[str] = field(default_factory=list)  # snapshots, epochs, topic id

@@ -1,9 +1,9 @@
 """Which data folders have failed, by the errors that their files raise.
 
 Code that gets an OSError from a file reports it here (`met`); the node checks once per turn
-(`take`). Only folders that may fail alone are watched: a node with one folder has none, and neither
-is the metadata folder one, without which there is no node. A full disk and a shortage of
-descriptors are no failures: both pass. A flush that fails is always one, for the kernel may have
+(`take`). Only folders that may fail alone are watched. A node with one folder has none; the
+metadata folder is never one, since the node cannot run without it. A full disk and a shortage of
+descriptors are not failures: both pass. A failed flush always is one, since the kernel may have
 dropped the pages.
 """
 
@@ -49,11 +49,11 @@ class FolderFailures:
     __slots__ = ("known", "untold", "_disk", "_folders")
 
     def __init__(self, disk: Disk, folders: Iterable[str] = ()) -> None:
-        """`folders`: those that may fail alone."""
+        """`folders`: the data folders that may fail without ending the node."""
         self.known: dict[str, OSError] = {}  # what each failed folder has raised first
         self._disk = disk
-        self._folders = sorted(folders, key=len, reverse=True)  # one may lie within another
-        self.untold: list[str] = []  # those that nobody has taken yet
+        self._folders = sorted(folders, key=len, reverse=True)  # one may be inside another
+        self.untold: list[str] = []  # those that `take` has not returned yet
 
     def met(self, path: str | None, problem: OSError, *, in_flush: bool = False) -> bool:
         """A file at `path` has raised this. True: its folder has failed, now or before."""

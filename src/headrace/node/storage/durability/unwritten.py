@@ -33,11 +33,11 @@ class Unwritten(list[Any]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.borrowing: list[Any] = []  # a log may stand here more than once
+        self.borrowing: list[Any] = []  # a log may be in this list more than once
         self.on_refusal: Callable[[str, OSError], None] = lambda folder, problem: None
         # Told of every OSError of a log, by the log's folder: it may be that the disk has failed.
         self.on_problem: Callable[[str, OSError], Any] = lambda folder, problem: None
-        self.refusal = ""  # what the disk said last
+        self.refusal = ""  # the disk's last error
         self.gather_again()
 
     @property

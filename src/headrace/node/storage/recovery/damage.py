@@ -30,7 +30,8 @@ TO_THE_END = 1 << 62
 
 
 class Damage(NamedTuple):
-    """Bytes of a segment that are no good batches, and the offsets that are missing by that."""
+    """Bytes of a segment that are not good batches, and the offsets that are missing because of
+    that."""
 
     segment: int  # base offset of the segment that holds it
     position: int
@@ -61,7 +62,7 @@ def sound_ranges(damaged: list[Damage], position: int, end: int) -> Iterator[tup
 
 
 class DamagedRecords(KafkaError):
-    """Somebody asks for an offset that lies in a damaged range."""
+    """The offset that was asked for is in a damaged range."""
 
     def __init__(self, damage: Damage, path: str) -> None:
         super().__init__(
@@ -127,7 +128,7 @@ class Findings:
             )
 
     def skipped(self, folder: str, damage: Damage) -> None:
-        """A reader goes on behind damage; said once for each range."""
+        """Count a reader that continues after damage; logged once for each range."""
         self.ranges_skipped += 1
         known = (folder, damage.segment, damage.position)
         if known not in self._said:
@@ -181,7 +182,8 @@ def save_repaired(disk: Disk, folder: str, found: list[Damage]) -> bool:
 
 
 def save_ranges(disk: Disk, folder: str, found: list[Damage]) -> None:
-    """Nothing is damaged: there is no file. Holes are left out: every start looks for them."""
+    """Save the damaged ranges; without any the file is removed. Holes are left out: every start
+    looks for them."""
     found = [damage for damage in found if damage.size]
     path = f"{folder}/{DAMAGED_RANGES}"
     if found:

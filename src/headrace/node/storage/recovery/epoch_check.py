@@ -65,7 +65,7 @@ def _last(segment: Segment) -> list[BatchHeader]:
 
 
 def _around(segments: list[Segment], offset: int) -> Iterator[BatchHeader]:
-    """The batch before `offset`, and the one that holds it or follows."""
+    """Yields the batch before `offset`, and the one that holds it or follows."""
     bases = [segment.base_offset for segment in segments]
     for segment in segments[max(bisect_right(bases, offset - 1) - 1, 0) :]:
         for batch in _headers_from(segment, max(offset - 1, segment.base_offset)):

@@ -13,11 +13,11 @@ from headrace.wire.protocol.record_batch import CONTROL
 def take_back(
     segment: Segment, pieces: list[Buffer], epochs: LeaderEpochs, producers: ProducerState
 ) -> int | None:
-    """Make the active segment and the producers forget them; answers where the log ends then.
-    None, and nothing has changed: only the file knows what was before.
+    """Remove lost batches from the active segment and the producers' state; returns the new log
+    end. Returns None, without changes, if the earlier state can only be read from the file.
 
-    To read a large segment again takes seconds, in which nobody is served; on a full disk that
-    would be so for each producer that tries again.
+    To read a large segment again takes seconds in which no client is served; on a full disk that
+    would happen for each producer that retries.
     """
     size = segment.size - sum(map(len, pieces))
     lost = [batch for piece in pieces for batch in headers_of(piece)]

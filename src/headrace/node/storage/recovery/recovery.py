@@ -66,7 +66,7 @@ class Loader:
     was_compacted: bool = False  # at some time, as the checkpoint of the cleaner says
 
     def load(self, *, recovery_point: int | None, start_offset: int, clean: bool) -> LoadedLog:
-        """`recovery_point` None: nobody knows it any more."""
+        """`recovery_point` None: it is not known any more."""
         disk = self.open_files.disk
         found = disk.list(self.folder)
         epochs = LeaderEpochs(disk, self.folder)
@@ -184,9 +184,10 @@ class Loader:
             )  # fmt: skip
 
     def _epochs_before(self, offset: int, segments: list[Segment]) -> list[tuple[int, int]]:
-        """As the batches have them. The file forgot them when the log was cut at its beginning, and
-        a power cut has brought that beginning back: without them this replica would name the epoch
-        of its oldest batch as that of its newest, and be told to throw away what is committed."""
+        """Returns the leader epochs according to the batches. The file lost them when the log was
+        truncated at its beginning, and a power cut has brought that beginning back. Without them
+        this replica would name the epoch of its oldest batch as that of its newest, and the leader
+        would make it truncate committed records."""
         found: list[tuple[int, int]] = []
         for segment in segments:
             for batch in segment.headers():
@@ -261,7 +262,7 @@ class Loader:
         self, segments: list[Segment], recovery_point: int | None, *, clean: bool
     ) -> int:
         """The number of the first segment that is not believed."""
-        if clean:  # only its end could not be told
+        if clean:  # only its end was not certain
             return len(segments) - 1
         bases = [segment.base_offset for segment in segments]
         return max(bisect_right(bases, recovery_point or 0) - 1, 0)

@@ -26,7 +26,8 @@ class ClosedSegment(NamedTuple):
 
 
 def damage_in(segment: ClosedSegment, open_file: Callable[[str], File]) -> list[DamagedRange]:
-    """FileNotFoundError: there is no such file any more, or it is not the same."""
+    """Returns the ranges that two readings find damaged. FileNotFoundError: the file does not exist
+    any more, or has another size."""
     found = _scan(segment, open_file)
     if found:
         again = {(each.position, each.size) for each in _scan(segment, open_file)}

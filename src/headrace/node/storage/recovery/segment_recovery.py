@@ -38,7 +38,7 @@ SCAN_CHUNK = 1 << 20
 
 @dataclass(slots=True)
 class SegmentRecovery:
-    """One segment on its way; epochs and producers are told of what it holds."""
+    """The recovery of one segment; its batches are entered in `epochs` and `producers`."""
 
     segment: Segment
     settings: LogSettings
@@ -50,7 +50,7 @@ class SegmentRecovery:
     cut_reason: str = ""
 
     def run(self) -> int:
-        """Make the indexes anew; answers where the segment ends."""
+        """Rebuild the indexes; returns where the segment ends."""
         segment = self.segment
         segment.begin_anew(self.settings)
         segment.transaction_index.begin_anew()

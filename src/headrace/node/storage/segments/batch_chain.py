@@ -14,7 +14,7 @@ from headrace.node.storage.segments.batch_search import SEARCH_CHUNK, SEARCHED, 
 from headrace.wire.protocol.record_batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
 
 # One read checks the offsets of batches in at most this many bytes (at most 5 ms); a longer slice
-# ends there, and the next read goes on.
+# ends there, and the next read continues.
 MOST_CHECKED = 1 << 20
 
 
@@ -41,7 +41,7 @@ def follow_chain(
     unpack = SEARCHED.unpack_from
     start, chunk_end, chunk = position, 0, b""
     length_read = SEARCH_CHUNK
-    # A batch behind a gap may have a wrong base offset itself: the one that follows it tells.
+    # A batch behind a gap may have a wrong base offset itself: the next batch decides.
     doubtful: ChainEnd | None = None
     while position < stop or (doubtful is not None and position < end):
         if position + SEARCHED_SIZE > chunk_end:

@@ -20,7 +20,8 @@ from headrace.wire.protocol.record_batch import (
     header_at,
 )
 
-# Base offset, length and leader epoch: the leader sets the outer two, the length lies between them.
+# Base offset, length and leader epoch: the leader sets the first and the last; the length is
+# between them.
 PREFIX = Struct(">qii")
 
 CRC_CHUNK = 1 << 20
@@ -44,7 +45,8 @@ def whole_batches(records: memoryview) -> memoryview:
 
 
 def walk_headers(file: File, position: int, end: int) -> Iterator[BatchHeader]:
-    """The headers of the whole batches between two positions; ends early at what is no batch."""
+    """Yields the headers of the whole batches between two positions; ends early at bytes that are
+    not a batch."""
     chunk, start = b"", position
     size = 0
     while position + HEADER_SIZE <= end:

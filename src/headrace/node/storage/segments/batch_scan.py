@@ -2,8 +2,9 @@
 
 Changes nothing and reads 1 MiB at a time, whatever a damaged length claims. Behind damage it looks
 for the next batch whose checksum is right, so one flipped bit hides one batch, not the rest of the
-file. Base offset, length and leader epoch lie outside the checksum: offsets must ascend, and in a
-log without holes (`contiguous`, the metadata log) go on exactly where the batch before ended.
+file. The checksum does not cover base offset, length and leader epoch. So offsets must ascend, and
+in a log without holes (`contiguous`, the metadata log) each batch must begin exactly where the one
+before ended.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ OFFSET_AND_LENGTH = Struct(">qi")  # how a batch begins
 
 
 class DamagedRange(NamedTuple):
-    """Bytes between two good batches, or behind the last one, that are no good batch."""
+    """Bytes between two good batches, or after the last one, that are not a good batch."""
 
     position: int
     size: int
@@ -79,7 +80,7 @@ class BatchScan:
             position += size
 
     def good_batch_at(self, position: int) -> BatchHeader | None:
-        """For somebody who was told that a batch begins there."""
+        """Returns the batch that begins at `position`; None if there is no good batch."""
         return self._good_behind(position) if 0 <= position < self.end else None
 
     def _judge(self, position: int) -> BatchHeader | str:
@@ -136,8 +137,8 @@ class BatchScan:
     # --- behind damage
 
     def _find_behind(self, damaged: int) -> BatchHeader | None:
-        """The next good batch. A length that leads to one is believed: what lies in the payload of
-        a damaged batch may be a batch too, for somebody who keeps such things in records."""
+        """Returns the next good batch. A length that leads to a good batch is believed, since the
+        payload of a damaged batch may itself contain bytes that are a batch."""
         head = self._read(damaged, HEADER_SIZE)
         if len(head) == HEADER_SIZE:
             size = header_at(head, 0, damaged).size

@@ -14,13 +14,13 @@ from headrace.wire.protocol.record_batch import HEADER_SIZE, LENGTH_OVERHEAD, MA
 # base offset, length, (leader epoch), magic, (crc, attributes), last offset delta
 SEARCHED = Struct(">qi4xb6xi")
 SEARCHED_SIZE = SEARCHED.size
-# An index entry lies at most 4 KiB and a batch before what is sought: one read usually finds it.
+# An index entry is at most 4 KiB and a batch before the offset sought: one read usually finds it.
 SEARCH_CHUNK = 8192
 ANY = 1 << 62
 
 
 class NoBatch(Exception):
-    """There is no batch where one should be."""
+    """There is no batch at a position where one should be."""
 
 
 def find_batch(

@@ -282,10 +282,11 @@ class Segment:
     def add_batch(
         self, base_offset: int, last_offset: int, timestamp: int, size: int, index_interval: int
     ) -> None:
-        """Count a batch that stands at the end of this segment or is about to be written there.
+        """Count a batch at the end of this segment, already written or about to be.
 
         Every batch of every log passes here once when it is appended, and again when its segment is
-        recovered: this alone moves `size`, the timestamps, the indexes and the recent positions.
+        recovered: only this method moves `size`, the timestamps, the indexes and the recent
+        positions.
         """
         position = self.size
         if not position:
@@ -380,8 +381,8 @@ class Segment:
     # --- batches
 
     def find(self, offset: int) -> tuple[int, int] | None:
-        """Position and size of the first batch that ends at or after `offset`; DamagedRecords if
-        that offset lies in a damaged range."""
+        """Returns position and size of the first batch that ends at or after `offset`;
+        DamagedRecords if that offset is in a damaged range."""
         if not self._indexes_loaded:
             self.load_indexes()
         try:
@@ -432,7 +433,7 @@ class Segment:
         begins, if the caller knows it."""
         find_damage(self, below)
         self.findings.index_rebuilt(self.index.path)
-        if self.index.entries < self.index.max_entries:  # it takes appends: a start makes it anew
+        if self.index.entries < self.index.max_entries:  # it takes appends: a start rebuilds it
             self.rebuild_indexes(LogSettings(segment_index_bytes=self.index.max_entries * 8))
         else:
             self._replace_indexes(BESIDE)
@@ -470,8 +471,8 @@ class Segment:
         return memoryview(self.open_file().read(batch.size, batch.position))
 
     def next_offset(self) -> int | None:
-        """The offset after the last batch, the base offset if there is none; None if it cannot be
-        told, because there is damage."""
+        """Returns the offset after the last batch, or the base offset if there is none; None if
+        damage makes it unknown."""
         self.load_indexes()
         next_offset, end = self.base_offset, 0
         for batch in self.headers_from(self.index.last_offset):

@@ -84,7 +84,7 @@ class SegmentList:
     def read_behind_damage(
         self, offset: int, max_bytes: int, up_to: int, log_end_offset: int, at_least_one: bool
     ) -> FileSlice | None:
-        """The same, from the next good batch on if `offset` lies in a damaged range."""
+        """Read as `read` does, but skip damaged ranges: start with the next good batch."""
         while offset < up_to:
             try:
                 return self.read(offset, max_bytes, up_to, log_end_offset, at_least_one)
@@ -184,7 +184,7 @@ class SegmentList:
 
     def confirm_damage(self) -> None:
         """Read the damaged ranges again and forget those that are good batches by now: a follower
-        that cuts its log there would throw away records that it has. Holes stay."""
+        that truncates its log there would lose records that it has. Holes stay."""
         for number, segment in enumerate(self.items):
             if segment.damage:
                 below = self.bases[number + 1] if number + 1 < len(self.bases) else None

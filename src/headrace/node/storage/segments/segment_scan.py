@@ -36,7 +36,8 @@ class UnsupportedLog(Exception):
 
 
 def refuse_old_format(segment: Segment, data: bytes) -> None:
-    """Raise if a whole message of magic 0 or 1 stands here; damage alone has no right CRC."""
+    """Raise if `data` begins with a whole message of magic 0 or 1; damaged bytes have no correct
+    CRC."""
     size = int.from_bytes(data[LENGTH_AT:LENGTH_OVERHEAD], "big") + LENGTH_OVERHEAD
     if not MAGIC_AT < size <= len(data) or data[MAGIC_AT] not in (0, 1):
         return
@@ -66,9 +67,10 @@ def replay_producer(
     read: Callable[[BatchHeader], memoryview],
     index: Aborts | None = None,
 ) -> None:
-    """One batch that is in the log already: it is believed, whatever the rules say.
+    """Update the producers' state with a batch that is in the log already, without checking the
+    rules.
 
-    `index` is told of transactions that are aborted here; None: it knows them already.
+    `index` gets the transactions that are aborted here; None: it has them already.
     """
     if batch.attributes & CONTROL:
         replay_marker(producers, batch, read(batch), index)

@@ -124,7 +124,7 @@ class SparseIndex:
 
     def last_not_above(self, target: int, field: int) -> tuple[int, tuple[Any, ...] | None]:
         """Number and fields of the last entry whose `field` is not above `target`; or -1, None."""
-        # Entries ascend, so the first unwritten entry says on which side the sought one lies.
+        # Entries ascend, so the first unwritten entry decides which part holds the entry sought.
         # Lookups equal those of a plain sorted list: tests/unit/node/storage/test_indexes.py,
         # test_lookups_are_those_of_a_list and the two tests after it.
         written = self.entries - len(self._unwritten)
@@ -138,11 +138,12 @@ class SparseIndex:
         return low + in_block, self._entry.unpack_from(block, in_block * self._entry.size)
 
     def last_slot_not_above(self, target: int, field: int) -> int:
-        """Its number alone."""
+        """Returns only the number of that entry."""
         return self.last_not_above(target, field)[0]
 
     def _block_that_holds(self, target: int, field: int, written: int) -> tuple[int, bytes]:
-        """A run of written entries with the one that is sought, and the number of its first."""
+        """Returns a run of written entries that holds the entry sought, and the number of its first
+        entry."""
         size = self._entry.size
         low, high = 0, written
         middle = self._guess(target, written)

@@ -1,10 +1,10 @@
 """Offsets by time: the first record not older than a moment, and the youngest record of all.
 
 Time index, offset index, then batch headers; only the batch that must hold the answer is opened.
-The loop does this, so it is bounded: one batch is opened by what its header says, and a `Budget`
-bounds a whole request. A batch that is too large, or whose records do not bear its header out, is
-answered by its header alone: its first offset and largest timestamp. No matching record lies before
-that offset, so a consumer that starts there misses none; it may get some that are older.
+The search runs on the loop, so it is bounded: the header decides which one batch is opened, and a
+`Budget` bounds a whole request. For a batch that is too large, or whose records contradict its
+header, the answer comes from the header: its first offset and largest timestamp. No matching record
+is before that offset, so a consumer that starts there misses none; it may get some that are older.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def first_not_before(
             if found is not None:
                 return found
             if batch.base_offset >= start_offset:
-                # Its header lies. Opening batch after batch would cost everybody else.
+                # Its header is wrong. To open batch after batch would delay all other clients.
                 return by_header(batch, start_offset)
     return None
 
@@ -109,7 +109,7 @@ def _first_record(
     try:
         found = find_by_timestamp(bytes(records), batch, timestamp_ms, start_offset)
     except MalformedMessage:
-        # Its producer's affair; who asks must not pay for it.
+        # Its producer sent wrong records; the client that asks must not pay for that.
         return by_header(batch, start_offset)
     if found is None:
         return None

@@ -42,7 +42,7 @@ def check_aborted(segments: SegmentList, number: int, log_end_offset: int) -> No
     try:
         is_right = _is_right(segments, number, log_end_offset)
     except DamagedRecords:
-        is_right = True  # nobody can tell
+        is_right = True  # it cannot be checked
     if not is_right:
         index.replace(_made_anew(segments, segment))
         segment.findings.index_rebuilt(index.path)

@@ -2,8 +2,8 @@
 
 An entry is 34 bytes, big-endian: version (int16, 0), producer id, first offset of the transaction,
 offset of its marker, and the last stable offset as of the marker (int64 each). Entries are in the
-order of their markers. There is no file while there is no entry, as with Apache Kafka. Unlike the
-other indexes, the file does not show whether an entry is missing, so it is flushed with the log;
+order of their markers. Without entries there is no file, as in Apache Kafka. Unlike the other
+indexes, the file does not show whether an entry is missing, so it is flushed with the log;
 recovered segments rebuild theirs from the markers, and an index that is read from a file is
 compared with the log before it is used (`transaction_check.py`).
 """
@@ -37,7 +37,7 @@ class TransactionIndex:
     def __init__(self, open_files: OpenFiles, path: str) -> None:
         self.path = path
         self.file: File | None = None
-        self.is_checked = False  # what the file said agrees with the log, or comes from it
+        self.is_checked = False  # the entries were compared with the log, or come from it
         self.is_whole = True  # every byte of the file belonged to an entry of this version
         self._open_files = open_files
         self._entries: list[Aborted] | None = None  # None: not read yet
@@ -110,7 +110,7 @@ class TransactionIndex:
         self._entries = []
 
     def truncate(self, to_offset: int) -> None:
-        """Drop the transactions whose markers lie at or after `to_offset`."""
+        """Drop the transactions whose markers are at or after `to_offset`."""
         entries = self.entries()
         keep = bisect_left(entries, to_offset, key=_marker_of)
         if keep == len(entries):

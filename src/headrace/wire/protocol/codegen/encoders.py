@@ -1,9 +1,9 @@
 """Writes encoders: one straight-line function per layout.
 
-A run of fixed fields is one pack, and one string or one list of numbers may lie among them. The
-common case is packed as a constant in the same run: lengths below 128 take one byte, tagged fields
-are absent, and the fields of `COMMONLY_EMPTY` are empty. When it is not so, the `else` branch
-writes the parts one after the other. Records are a piece of their own, so they are never copied.
+A run of fixed fields is one pack, which may include one string or one list of numbers. The common
+case is packed as a constant in the same run: lengths below 128 take one byte, tagged fields are
+absent, and the fields of `COMMONLY_EMPTY` are empty. In other cases the `else` branch writes the
+parts one after the other. Records are a separate piece, so they are never copied.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from headrace.wire.protocol.codegen.schema import FIXED_CODES, NUMBERS, Definiti
 from headrace.wire.protocol.codegen.source import Bindings, Lines
 from headrace.wire.protocol.codegen.types import class_default
 
-# Null or empty in nearly every message, so that the run goes on over them.
+# Null or empty in nearly every message, so that the run includes them.
 COMMONLY_EMPTY = frozenset(
     {"error_message", "record_errors", "aborted_transactions", "offline_replicas"}
 )
@@ -165,7 +165,7 @@ class _Encoder:
             self.byte_run(field, value, nullable)
 
     def length(self, field: Field, length: str) -> None:
-        """A length or count; in the compact form `length` includes the one that is added."""
+        """Add a length or count; in the compact form `length` includes Kafka's added 1."""
         if not field.is_compact(self.flexible):
             self.add(_Part("h" if field.type == "string" and not field.is_array else "i", length))
             return

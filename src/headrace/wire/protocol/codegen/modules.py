@@ -32,7 +32,8 @@ def api_module(request: Definition, response: Definition) -> str:
 
 
 def record_module(definition: Definition) -> str:
-    """The module of a definition that stands alone: a record, a header, a blob."""
+    """Returns the module of a definition without a pair: a record, a header or a structure in
+    bytes."""
     versions = definition.versions
     kind = f" ({definition.kind} {definition.api_key})" if definition.api_key >= 0 else ""
     facts = [
@@ -57,7 +58,7 @@ def separate_names(request: Definition, response: Definition) -> None:
 
 
 def structs_of(struct: Struct) -> Iterator[Struct]:
-    """All structs below, those that others need first, then `struct` itself."""
+    """Yields all nested structs, each after those that it needs, then `struct` itself."""
     seen: set[str] = set()
     for found in _nested(struct):
         if found.name not in seen:

@@ -122,7 +122,7 @@ class Field:
         return self.type == "struct" and not self.is_array
 
     def none_is_absent(self) -> bool:
-        """A tagged struct that cannot be null: None stands for its default, which is not sent."""
+        """A tagged struct that cannot be null: None means its default, which is not sent."""
         return self.is_single_struct() and self.tag >= 0 and not self.ever_nullable()
 
     def element_smallest(self, version: int, flexible: bool) -> int:

@@ -24,7 +24,7 @@ MOST_BYTES_NAMED = 1 << 20
 
 
 def count_fits(record_count: int, payload_size: int, *, compressed: bool) -> bool:
-    """Whether so many records can be in a payload of this size, as it lies in the batch."""
+    """Returns whether a payload of this size, as stored in the batch, can hold so many records."""
     if compressed:
         return record_count <= payload_size * RECORDS_PER_COMPRESSED_BYTE
     return record_count * SMALLEST_RECORD <= payload_size

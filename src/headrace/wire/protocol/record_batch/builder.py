@@ -178,7 +178,7 @@ def build_values(
 
 
 def encode_record(record: Record, offset_delta: int, timestamp_delta: int) -> bytes:
-    """One record as it stands in a batch."""
+    """Returns the bytes of one record in a batch."""
     pieces = [b"\0", zigzag(timestamp_delta), zigzag(offset_delta)]
     _put_bytes(pieces, record.key)
     _put_bytes(pieces, record.value)

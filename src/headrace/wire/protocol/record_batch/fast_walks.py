@@ -84,7 +84,8 @@ def keys_and_values(batches: bytes, at: int, fields: Fields, max_bytes: int) -> 
 
 
 def _bytes_at(data: bytes, pos: int) -> tuple[bytes | None, int]:
-    """The caller looks whether they lie where they may."""
+    """Returns the bytes at `pos`, None if null, and the position after them. The caller checks the
+    bounds."""
     length = data[pos]
     if length < 128:
         length = length >> 1 ^ -(length & 1)
@@ -133,7 +134,8 @@ def check_headers(data: bytes, pos: int, end: int) -> None:
 
 
 def skip_headers(data: bytes, pos: int, end: int) -> list[int]:
-    """Step over the headers of a record, which must end at `end`; where their lengths lie."""
+    """Step over the headers of a record, which must end at `end`; returns the positions of the
+    bytes of their lengths."""
     count, at = read_varint(data, pos)
     if not 0 <= count * 2 <= end - at:
         raise MalformedMessage(f"record: {count} headers do not fit")

@@ -1,8 +1,8 @@
 """The header of a batch: its fields and their positions, how to read it, and the checksum.
 
 A batch is a header of 61 bytes and its records, which may be compressed together. Base offset and
-leader epoch lie before the part that the CRC covers: a leader sets them in place. Older formats
-(message sets of magic 0 and 1) are recognised by their magic, which lies at the same place, and
+leader epoch come before the part that the CRC covers: a leader sets them in place. Older formats
+(message sets of magic 0 and 1) are recognised by their magic, which has the same position, and
 refused.
 """
 
@@ -24,7 +24,7 @@ HEADER_SIZE = HEADER.size
 MAGIC = 2
 _read_crc = Struct(">I").unpack_from
 
-# Where the fields lie.
+# The positions of the fields.
 BASE_OFFSET_AT = 0
 LENGTH_AT = 8
 LEADER_EPOCH_AT = 12
@@ -110,7 +110,8 @@ class BatchHeader(NamedTuple):
 
 
 def header_at(data: Buffer, at: int, position: int) -> BatchHeader:
-    """The header `at` this place in `data`, which lies at `position` in its file; as it stands."""
+    """Returns the unchecked header `at` this place in `data`; `position` is its position in the
+    file."""
     return BatchHeader._make((*HEADER.unpack_from(data, at), position))
 
 
@@ -150,8 +151,8 @@ def seal(batch: bytearray) -> None:
 
 
 def fields_in(batches: bytes) -> Iterator[tuple[int, Fields]]:
-    """Position and header of each whole batch, as `headers_in`, for who reads a million of them:
-    the fields as they lie in `HEADER`, in a third of the time."""
+    """Yields position and header of each whole batch, as `headers_in`, for callers that read a
+    million of them: the fields as a tuple in the order of `HEADER`, in a third of the time."""
     unpack = HEADER.unpack_from
     pos, size = 0, len(batches)
     while size - pos >= HEADER_SIZE:

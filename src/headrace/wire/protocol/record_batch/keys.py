@@ -41,7 +41,7 @@ def keys_of_batch(data: bytes, pos: int, end: int, count: int) -> tuple[Keys, bo
     keys: Keys = []
     tombstones = False
     try:
-        # Records of one shape (equal lengths of all fields) lie at equal distances, so one slice
+        # Records of one shape (equal lengths of all fields) have equal distances, so one slice
         # takes a field of all of them. tests/unit/wire/protocol/test_record_runs.py compares with
         # `walk`.
         for run in runs.runs_at(data, pos, end, count):
@@ -59,12 +59,12 @@ def keys_of_batch(data: bytes, pos: int, end: int, count: int) -> tuple[Keys, bo
 
 
 def _walk(data: bytes, pos: int, count: int, keys: Keys) -> tuple[int, bool]:
-    """Record by record; where the next one begins, and whether there were tombstones.
+    """Walk record by record; returns where the next one begins, and whether there were tombstones.
 
     Fields follow one another and the last of them must end where the record does, so none needs to
-    be compared with the end; the caller compares the end of the last record with the batch's.
-    Most records have a value and no headers. Then the length of the value follows from the place
-    where it stands, and is only compared: a sixth less time than to step over it.
+    be compared with the end; the caller compares the end of the last record with the batch's. Most
+    records have a value and no headers. Then the length of the value follows from its position, and
+    is only compared: this takes a sixth less time than to step over it.
     """
     tombstones = False
     append, half = keys.append, HALF

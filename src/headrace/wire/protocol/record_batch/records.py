@@ -1,7 +1,7 @@
 """The records of a batch, and the plain walk over them.
 
-`walk` is the specification: what it refuses is no batch of records, and the walks that are quicker
-accept exactly what it accepts.
+`walk` is the specification: what it refuses is not a batch of records, and the faster walks accept
+exactly what it accepts.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def payload_of(batch: Buffer, header: BatchHeader, max_bytes: int) -> Buffer:
 
 
 def walk(batch: Buffer, max_bytes: int) -> Iterator[Record]:
-    """The records of one batch, each checked to lie within it.
+    """Yields the records of one batch, each checked to be within it.
 
     Raises MalformedMessage at the first thing that is wrong, also when there are more or fewer
     records than the header says. The CRC is not checked.

@@ -31,7 +31,7 @@ Runs = list[tuple[int, int]]  # stretches of records that stay, side by side
 
 
 def records_at(data: bytes, pos: int, end: int, flags: bytes | bytearray) -> Runs:
-    """Where the records lie whose flag is 1, one flag for each record."""
+    """Returns where the records are whose flag is 1; `flags` has one flag for each record."""
     runs: Runs = []
     number, count = 0, len(flags)
     try:
@@ -134,7 +134,7 @@ def _largest_timestamp(data: bytes, runs: Runs, base_time: int, at_most: int) ->
 
 
 def _retimed(data: bytes, runs: Runs, shift: int) -> bytes:
-    """The same records for a base timestamp that lies `shift` earlier."""
+    """Returns the same records for a base timestamp that is `shift` earlier."""
     pieces: list[bytes] = []
     for pos, stop in runs:
         while pos < stop:

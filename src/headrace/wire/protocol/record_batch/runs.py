@@ -168,8 +168,9 @@ def keys_alike(data: bytes, pos: int, size: int, count: int) -> tuple[int, int, 
 def rest_alike(
     data: bytes, pos: int, size: int, count: int, value_at: int
 ) -> tuple[list[int], int]:
-    """Where in a record the lengths of its value and of its headers lie, and in how many records of
-    such a run they are the same; 0 if there are too few, or if the first record is not whole."""
+    """Returns the positions in a record of the lengths of its value and of its headers, and in how
+    many records of such a run they are the same; 0 if there are too few, or if the first record is
+    not whole."""
     try:
         _, behind = skip_bytes(data, pos + value_at)
         _, value_from = read_varint(data, pos + value_at)
