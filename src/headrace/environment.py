@@ -38,7 +38,7 @@ class File(Protocol):
         ...
 
     def append_all(self, pieces: Sequence[Buffer]) -> None:
-        """The same for several pieces in one write."""
+        """Append several pieces in one write."""
         ...
 
     def read(self, length: int, position: int) -> bytes:
@@ -80,7 +80,7 @@ class Disk(Protocol):
         ...
 
     def remove(self, path: str) -> None:
-        """Remove a file; no complaint if it is gone already."""
+        """Remove a file; does nothing if it does not exist."""
         ...
 
     def remove_folder(self, path: str) -> None:
@@ -100,7 +100,8 @@ class Disk(Protocol):
 
 @dataclass(slots=True)
 class FileSlice:
-    """Bytes that stay in a file until a socket takes them; what a fetch answers with."""
+    """A range of a file that a fetch response sends: the bytes stay in the file until the socket
+    takes them."""
 
     file: File
     position: int
@@ -111,7 +112,8 @@ class FileSlice:
 
 
 class Address(NamedTuple):
-    """Where a node listens, and the name of that listener, which says how it is spoken to."""
+    """Where a node listens, and the name of that listener, which decides about TLS and the
+    login."""
 
     host: str
     port: int
@@ -119,7 +121,7 @@ class Address(NamedTuple):
 
 
 class Peers(Protocol):
-    """Other nodes, by where they listen."""
+    """The other nodes, by their addresses."""
 
     def ask(
         self,

@@ -35,7 +35,7 @@ class BrokerProbes:
 
     def __init__(self, peers: Peers, controller: Controller, listener: str, now: Now) -> None:
         """`listener` is that of brokers for each other."""
-        # Whether the host of a place has refused the last connection to it.
+        # Returns whether the host of an address has refused the last connection to it.
         self.is_refused: Callable[[Address], bool] = lambda address: False
         self._peers = peers
         self._controller = controller
@@ -76,7 +76,8 @@ class BrokerProbes:
         )
 
     def _fence(self, broker: BrokerImage) -> None:
-        """As the broker itself would ask for it; a later start of it is not meant."""
+        """Fence the broker with a heartbeat as the broker itself would send it; the epoch excludes
+        a later start."""
         request = BrokerHeartbeatRequest(
             broker_id=broker.id,
             broker_epoch=broker.epoch,

@@ -149,7 +149,7 @@ class ClusterLinks:
         return earlier.epoch if is_same else UNKNOWN_EPOCH
 
     def directory_failed(self, directory_id: bytes) -> None:
-        """The next heartbeat says it, and all that follow."""
+        """Report the failed folder with the next heartbeat, and with all later ones."""
         if self.membership is not None:
             self.membership.directory_failed(directory_id)
 

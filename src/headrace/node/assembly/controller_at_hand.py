@@ -1,8 +1,8 @@
 """The controller in the same process, as the broker sees it (`broker/cluster/controller_port.py`).
 
-No request travels: decisions are made at once and answered when they are committed. A controller
-that is deposed meanwhile refuses what waits; the broker then tells its client what there is, or
-asks the next controller.
+No request is sent: decisions are made at once and answered when they are committed. A controller
+that is deposed before that refuses the waiting requests; the broker then answers its client with
+what exists, or asks the next controller.
 """
 
 from __future__ import annotations

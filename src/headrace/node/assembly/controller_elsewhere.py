@@ -50,7 +50,7 @@ from headrace.wire.protocol.messages.create_topics import (
 )
 from headrace.wire.protocol.steps import Steps
 
-# How long a client waits for a topic or an id before it is asked to come again; clients give up a
+# How long a client waits for a topic or an id before it gets a retriable error; clients give up a
 # request after 30 s themselves.
 PATIENCE_MS = 15_000
 # A leader proposes its in-sync replicas again by itself.
@@ -108,7 +108,7 @@ class ControllerElsewhere:
         self._admin.moved()
 
     def metadata_applied(self) -> None:
-        """The broker has come further with the metadata: tell those who wait for it."""
+        """The broker has applied more metadata: answer the requests that wait for it."""
         for outcome, names in list(self._unseen.items()):
             if not outcome.waiting or self._has(names):
                 del self._unseen[outcome]

@@ -41,7 +41,8 @@ class ControllerRouting:
     purgatory: Purgatory
 
     def routed(self, api: Api) -> Api:
-        """The same API, answered by the active controller wherever it is."""
+        """Returns the API with a handler that lets the active controller answer, wherever it
+        runs."""
         large = api.handle_large
         return replace(
             api,
@@ -68,7 +69,7 @@ class ControllerRouting:
             if refused is not None:
                 return refused
         timeout_ms = timeout_of(request)
-        # The frame is gone when the request has to be handed on after it has waited here.
+        # The frame is no longer there when a request has to be forwarded after it has waited here.
         enclosed, version = enclose(call), call.version
 
         def hand_on(refusal: KafkaError) -> Any:
@@ -117,7 +118,8 @@ class ControllerRouting:
 
 
 def _refusal_of(api: Api, request: Any) -> Callable[[KafkaError], Any]:
-    """How this request is refused as a whole, whatever its handler has taken out of it by then."""
+    """Returns how this request is refused as a whole, even if its handler has changed the request
+    by then."""
     refuse = REFUSALS.get(api.messages.API_KEY)
     asked = copy(request)
 

@@ -48,8 +48,8 @@ class DirectoryAssignments:
         self._next_ms = 0
 
     def look(self, image: MetadataImage, broker_epoch: int) -> None:
-        """`image` has the registration of this start, with this epoch; all that it says has been
-        done, so that every replica has its folder."""
+        """`image` has the registration of this start, with this epoch, and has been applied, so
+        that every replica has its folder."""
         if self._moves != self._folders.moves:
             self._known, self._moves = None, self._folders.moves
         if self._known is None or self._known.topics is not image.topics:

@@ -11,5 +11,5 @@ def unique_digits(randomness: Callable[[int], bytes]) -> str:
 
 
 def fraction(randomness: Callable[[int], bytes]) -> float:
-    """From 0 to 1."""
+    """Returns a random number from 0 to 1."""
     return int.from_bytes(randomness(4), "big") / (1 << 32)

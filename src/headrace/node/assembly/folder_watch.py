@@ -30,7 +30,8 @@ class FolderWatch:
         tell: Callable[[bytes], None],
         nothing_left: Callable[[OSError], None],
     ) -> None:
-        """`tell` the controller which directory has failed; KafkaError: not now."""
+        """`tell` reports a failed directory to the controller; it raises KafkaError if that is not
+        possible now."""
         self._partitions = partitions
         self._broker = broker
         self._tell = tell

@@ -74,12 +74,13 @@ from headrace.wire.protocol.errors import KafkaError
 
 log = logging.getLogger(__name__)
 
-# How late a session or a rebalance may be ended; costs microseconds while nothing is due.
+# The longest delay until a session or a rebalance is ended; costs microseconds while nothing is
+# due.
 COORDINATORS_LOOK_MS = 100
 AUDIT_MS = 100
-# How late an active controller fences a silent broker or shows that it is alive.
+# The longest delay until an active controller fences a silent broker or shows that it is alive.
 CONTROLLER_LOOKS_MS = 250
-# How late a broker hears that there is another controller, or says that it has caught up.
+# The longest delay until a broker notices a new controller, or reports that it has caught up.
 LINKS_LOOK_MS = 50
 # How often a node that is alone records in its metadata the folders of new replicas.
 DIRECTORIES_LOOK_MS = 1_000
@@ -183,7 +184,8 @@ class Node:
             tell=self._directory_failed,
             nothing_left=self.durability.give_up,
         )
-        # For a single node: its metadata say in which of several folders each replica is.
+        # For a single node: its metadata name the folder of each replica, if there are several
+        # folders.
         self._directories: DirectoryAssignments | None = None
         if self.links is None and (len(log_dirs) > 1 or self.partitions.has_lost_folders):
             port = ControllerAtHand(self.controller, settings.node_id, self.purgatory)
@@ -218,7 +220,8 @@ class Node:
         self._start_quorum()
 
     def attend_to_refusals(self, is_refused: Callable[[Address], bool]) -> None:
-        """How to tell that the host of another node refuses connections to it."""
+        """Set the function that returns whether the host of another node refuses connections to
+        it."""
         self.member.log.host.is_refused = is_refused
         if self.links is not None:
             self.links.probes.is_refused = is_refused
@@ -238,7 +241,7 @@ class Node:
         return not self.broker.loads and (self.links is None or self.links.is_unfenced)
 
     def active_controller(self) -> Address | None:
-        """Where the leader of the quorum listens, as far as this node knows."""
+        """Returns the address of the quorum's leader, as far as this node knows it."""
         return self.member.active_controller()
 
     @property
@@ -283,8 +286,9 @@ class Node:
         return bool(changes or loads or chores or replicated) or not answers.waits
 
     def end_turn(self) -> bool:
-        """Before replies leave. False: the disk has refused something; some replies may promise it
-        wrongly (`lost`), and who waits for it is to be asked before the turn is over."""
+        """Finish the turn before replies leave. Returns False if the disk has refused a write: some
+        replies may be wrong then (`lost`), and the waiting requests must be tried again before the
+        turn ends."""
         if not self.durability.end_turn():
             return False
         if self._folder_failures.untold:
@@ -460,8 +464,8 @@ class Node:
                 self._close_logs()
 
     def _open_partitions(self, image: MetadataImage) -> None:
-        """The first image of a node that has caught up with its quorum: before, a topic that it did
-        not know yet would have looked like one that is gone."""
+        """Open the partitions with the first image after this node has caught up with its quorum.
+        Before, a topic that it did not know yet would have looked like a deleted one."""
         if self._joined_at is None and self.links is not None:
             self._joined_at = image.offset
             self.member.say_who_votes()

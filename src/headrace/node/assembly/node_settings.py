@@ -87,7 +87,8 @@ def quorum_timeouts(values: Mapping[str, Any]) -> Timeouts:
 
 
 def membership(settings: NodeSettings, randomness: Callable[[int], bytes]) -> Membership:
-    """How this start of the node presents itself; its data folders are named when they are open."""
+    """Returns how this start of the node registers; its data folders are added when they are
+    open."""
     controller = settings.controller_endpoint
     return Membership(
         node_id=settings.node_id,

@@ -75,7 +75,7 @@ class QuorumMember:
         self.identity = read_identity(disk, settings.folder, settings.node_id, randomness)
         self._require_metadata(partitions.folders.paths)
         self.log = self._open_log(partitions)
-        # How this start of the node presents itself to a controller.
+        # How this start of the node registers with a controller.
         self.presented = membership(settings, randomness)
         self.controller = Controller(
             self.log,
@@ -175,7 +175,8 @@ class QuorumMember:
         self.controller.start(Opening(self.presented, read, settings.first_users))
 
     def say_who_votes(self) -> None:
-        """This node has caught up: say it if its id votes with another data folder than this."""
+        """After this node has caught up: log it if its id votes with another data folder than this
+        one."""
         key = self.log.host.quorum.me
         for voter in self.log.voters.latest:
             if voter.id == key.id and not key_of(voter).covers(key):
@@ -193,13 +194,14 @@ class QuorumMember:
 
     @property
     def is_to_join(self) -> bool:
-        """It will vote (`controller.quorum.auto.join.enable`), and does not yet."""
+        """Returns whether this node will become a voter (`controller.quorum.auto.join.enable`) and
+        is not yet."""
         return self._joins_by_itself and not self.log.host.quorum.is_voter
 
     # For the node
 
     def active_controller(self) -> Address | None:
-        """Where the leader of the quorum listens, as far as this node knows."""
+        """Returns the address of the quorum's leader, as far as this node knows it."""
         points = self.log.host.quorum.leader_endpoints
         name = self._settings.controller_endpoint.listener
         point = next((p for p in points if p.listener == name), points[0] if points else None)

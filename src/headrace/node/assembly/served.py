@@ -104,12 +104,12 @@ def for_controllers(lines: Iterable[Line], *, alone: bool = False) -> list[Line]
 
 
 def not_on(api: Api, listeners: frozenset[str]) -> Api:
-    """The same API for everybody but those who come by these listeners."""
+    """Returns the API, refused on these listeners and served on all others."""
     return _limited(api, lambda listener: listener not in listeners)
 
 
 def only_on(api: Api, listeners: frozenset[str]) -> Api:
-    """The same API for those who come by these listeners."""
+    """Returns the API, served on these listeners only."""
     return _limited(api, lambda listener: listener in listeners)
 
 
@@ -136,7 +136,7 @@ Handle = Callable[[Any, Any, Call], Any]
 
 
 def on_these(api: Api, listeners: frozenset[str], theirs: Handle) -> Api:
-    """The same API, with another handler for those who come by these listeners."""
+    """Returns the API with another handler for requests on these listeners."""
 
     def by_listener(inner: Handle) -> Handle:
         def handle(owner: Any, request: Any, call: Call) -> Any:
@@ -154,7 +154,7 @@ def on_these(api: Api, listeners: frozenset[str], theirs: Handle) -> Api:
 
 
 def fetch_by_listener(api: Api, controller: Controller, listeners: frozenset[str]) -> Api:
-    """Fetch, which the quorum answers on these listeners and the broker on all others."""
+    """Returns Fetch, which the quorum answers on these listeners and the broker on all others."""
 
     def fetch_metadata(owner: Any, request: Any, call: Call) -> Any:
         require_on_cluster(controller, call, Operation.CLUSTER_ACTION)

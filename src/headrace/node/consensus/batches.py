@@ -64,7 +64,7 @@ def batches_in(data: memoryview) -> Iterator[Batch]:
 
 
 def whole_batches(data: bytes) -> bytes:
-    """Without the batch that is cut at the end, as a fetch with a limit may leave it."""
+    """Returns the whole batches, without one that a fetch limit has cut at the end."""
     ends = [at + header.size for at, header in headers_in(data)]
     return data[: ends[-1]] if ends else b""
 

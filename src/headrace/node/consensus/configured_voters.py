@@ -24,7 +24,8 @@ HIGHEST_PORT = 65_535
 
 
 def static_voters(entries: Iterable[str], listener: str) -> tuple[Voter, ...]:
-    """`listener` is the first of `controller.listener.names`: how controllers are spoken to."""
+    """`listener` is the first of `controller.listener.names`: the one that nodes use to reach
+    controllers."""
     voters: dict[int, Voter] = {}
     for entry in entries:
         found = _VOTER.fullmatch(entry.strip())

@@ -52,7 +52,8 @@ def write_first_files(
     wall_ms: int,
     metadata_version: int = dict(NEW_CLUSTER_LEVELS)[METADATA_VERSION],
 ) -> None:
-    """No `voters`: the folder does not say who votes, its node finds the quorum by its settings."""
+    """Without `voters` the folder does not name the voters; its node finds the quorum by its
+    settings."""
     folder = f"{data_folder}/{METADATA_FOLDER}"
     disk.make_folder(folder)
     disk.write_file(

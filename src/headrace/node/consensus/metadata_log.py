@@ -97,7 +97,8 @@ class MetadataLog:
     # Start
 
     def load(self, cluster_id: str) -> MetadataImage:
-        """The image of what is known to be committed; alone, of all that is in the folder."""
+        """Returns the image of the records known to be committed; for a node alone, of all records
+        in the folder."""
         try:
             found = read_quorum_state(self.disk, self.folder)
         except BadQuorumState as fault:
@@ -195,7 +196,7 @@ class MetadataLog:
 
     @property
     def leader_high_watermark(self) -> int:
-        """Up to where the leader has committed, as far as this node has heard."""
+        """The leader's high watermark, as far as this node knows it."""
         return self.host.quorum.leader_high_watermark
 
     # Writing
@@ -273,7 +274,7 @@ class MetadataLog:
 
     def _note_snapshot(self, snapshot_id: SnapshotId) -> None:
         if snapshot_id.end_offset <= self.latest_snapshot_end:
-            # The leader's newer one was installed meanwhile.
+            # A newer snapshot of the leader was installed in the meantime.
             if snapshot_id not in self.snapshots:
                 self.disk.remove(self._path(snapshot_id))
             return
@@ -299,7 +300,8 @@ class MetadataLog:
                 self.disk.remove(path)
 
     def _is_older(self, retention_ms: int, wall_ms: int) -> bool:
-        """Whether what the second snapshot holds is so old that the first is not needed."""
+        """Returns whether the records in the second snapshot are so old that the first is not
+        needed."""
         newer_ms = read_last_contained_ms(self.disk, self._path(self.snapshots[1]))
         return wall_ms - newer_ms > retention_ms
 

@@ -27,7 +27,7 @@ COPY_CHUNK = 1 << 20
 
 
 class UnusableMetadata(Exception):
-    """The folder cannot be led by this node; the sentence says why."""
+    """This node cannot lead the cluster from this folder; the message gives the reason."""
 
 
 class Opening(NamedTuple):
@@ -86,7 +86,7 @@ def what_to_type(folder: str) -> str:
 
 
 def _flushed_behind(found: Survey, damage: LogDamage, *, clean: bool) -> int:
-    """Up to where the log was flushed, as far as this damage must know it."""
+    """Returns up to where the log was flushed, as precisely as this damage requires."""
     if clean:
         return ENDLESS
     if found.recovery_point is not None:
@@ -95,8 +95,8 @@ def _flushed_behind(found: Survey, damage: LogDamage, *, clean: bool) -> int:
 
 
 def _cut(disk: Disk, found: Survey, damage: LogDamage, wall_ms: int) -> int:
-    """End the log before `damage`; answers how many bytes that takes away. Later segments keep
-    theirs under other names."""
+    """End the log before `damage`; returns how many bytes that removes. Later segments stay under
+    other names."""
     tail = f"{damage.path}.cut-at-{damage.position}-{wall_ms}"
     with_bytes = _copy_from(disk, damage.path, damage.position, tail)
     removed = [path for path in map(found.path, found.segments) if path > damage.path]
@@ -160,7 +160,8 @@ def _begin_behind_snapshot(disk: Disk, found: Survey, damage: LogDamage, wall_ms
 
 
 def _position_of(file: File, first: int, offset: int) -> int:
-    """Where in a segment that begins at `first` the batch of `offset` begins, or the file ends."""
+    """Returns where the batch of `offset` begins in a segment that begins at `first`, or the file's
+    end."""
     for batch in BatchScan(file, next_offset=first, contiguous=True).batches():
         if isinstance(batch, BatchHeader) and batch.base_offset >= offset:
             return batch.position

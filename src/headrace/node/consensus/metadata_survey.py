@@ -49,7 +49,7 @@ class Survey:
 
     @property
     def base(self) -> int:
-        """From here on the log is needed."""
+        """The offset from which on the log is needed."""
         return self.good_snapshots[-1].end_offset if self.good_snapshots else 0
 
     @property
@@ -138,8 +138,8 @@ class _Walk:
             damage[number] = damage[number]._replace(until=offset)
 
     def _skip_what_is_not_needed(self, scan: BatchScan, path: str, first: int) -> int:
-        """The position from which to read: of a batch before the base that the index knows, if the
-        last stop was clean and the batch is what the index says."""
+        """Returns the position from which to read: that of a batch before the base that the index
+        has, if the last stop was clean and the batch agrees with the index."""
         base = self.found.base
         index = path.removesuffix(".log") + ".index"
         if not self.believes_index or first >= base or not self.disk.exists(index):
@@ -161,7 +161,8 @@ class _Walk:
 
 
 def _epoch_of_voter(disk: Disk, folder: str) -> int:
-    """No batch of the log has a higher one; ENDLESS if `quorum-state` does not say."""
+    """Returns the highest epoch that a batch of the log may have; ENDLESS if `quorum-state` does
+    not give it."""
     try:
         state = read_quorum_state(disk, folder)
     except BadQuorumState:

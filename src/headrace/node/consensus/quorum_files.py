@@ -165,7 +165,8 @@ class QuorumFiles:
         return self._log.flush_target(everything=True)
 
     def flushed(self, flush: Any) -> bool:
-        """A flush of the log has run; False: the log was truncated meanwhile, flush again."""
+        """Note that a flush of the log has run; False: the log was truncated in the meantime, so
+        flush again."""
         counts = self._log.flushed(flush)
         self.note_flushed()
         return counts

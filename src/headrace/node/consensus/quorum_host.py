@@ -86,7 +86,7 @@ class QuorumHost:
         self._wants_flush = wants_flush
         self._now = now
         self._on_failure = on_failure
-        # Whether the host of a place has refused the last connection to it.
+        # Returns whether the host of an address has refused the last connection to it.
         self.is_refused: Callable[[Address], bool] = lambda address: False
         self._is_performing = False
         self._is_over = False  # `on_failure` was called
@@ -102,7 +102,7 @@ class QuorumHost:
         self._perform()
 
     def tick(self) -> int:
-        """Do what is due; answers when to call again at the latest, in monotonic ms."""
+        """Do what is due; returns when to call again at the latest, in monotonic ms."""
         now = self._now()
         with self._or_end():
             self.quorum.tick(now)
@@ -178,7 +178,7 @@ class QuorumHost:
     # As one that wants its files flushed
 
     def flush_target(self) -> Any:
-        """None: somebody else's flush was enough."""
+        """Returns None if another flush was enough."""
         flush = self._files.flush_target()
         if flush is None:
             self._files.note_flushed()
@@ -186,7 +186,8 @@ class QuorumHost:
         return flush
 
     def flushed(self, flush: Any) -> bool:
-        """False: the log was truncated meanwhile, so it is to be flushed again."""
+        """Returns False if the log was truncated in the meantime, so that it must be flushed
+        again."""
         counts = self._files.flushed(flush)
         if counts:
             self._count_what_is_flushed()

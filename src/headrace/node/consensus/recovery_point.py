@@ -28,7 +28,7 @@ _LINE = re.compile(rb"(0 (\d{20})) ([0-9a-f]{8})\n")
 
 
 class BadRecoveryPoint(Exception):
-    """The file is there, but what it says cannot be believed."""
+    """The file exists, but its contents cannot be right."""
 
 
 def encode_recovery_point(offset: int) -> bytes:

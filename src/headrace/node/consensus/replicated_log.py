@@ -48,17 +48,17 @@ class ReplicatedLog(Protocol):
     ) -> FileSlice | None: ...
 
     def truncate(self, to_offset: int, *, wall_ms: int) -> list[str]:
-        """Cut every batch that reaches `to_offset`; answers files to remove."""
+        """Truncate every batch that reaches `to_offset`; returns files to remove."""
         ...
 
     def truncate_fully(self, offset: int, *, wall_ms: int) -> list[str]:
-        """Begin again at `offset`; answers files to remove, as the next two do."""
+        """Begin again at `offset`; returns files to remove."""
         ...
 
     def delete_records_before(self, offset: int) -> None: ...
 
     def apply_retention(self, wall_ms: int) -> list[str]:
-        """Remove the segments before the start; answers the renamed files."""
+        """Remove the segments before the start; returns the renamed files."""
         ...
 
     def flush_target(self, *, everything: bool = False) -> Any:

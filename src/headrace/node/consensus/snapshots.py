@@ -118,8 +118,8 @@ def read_snapshot(data: bytes, name: str) -> Snapshot:
 
 
 def fault_in_snapshot(disk: Disk, path: str) -> str | None:
-    """The damage, if there is any. Only checksums, offsets and the footer are looked at, one batch
-    at a time; what the records say is not read."""
+    """Returns the damage, if there is any. Checks only checksums, offsets and the footer, one batch
+    at a time; does not decode the records."""
     file = disk.open(path)
     last: BatchHeader | None = None
     for batch in BatchScan(file, next_offset=0, contiguous=True).batches():

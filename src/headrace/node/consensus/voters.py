@@ -84,7 +84,8 @@ def kraft_version_record(version: int) -> KRaftVersionRecord:
 def leader_change(
     leader_id: int, voters: tuple[Voter, ...], granting: Sequence[int] | None = None
 ) -> LeaderChangeMessage:
-    """The first record of a leader's epoch: who leads and who granted it."""
+    """Returns the first record of a leader's epoch: the leader and the voters that granted their
+    vote."""
     return LeaderChangeMessage(
         version=0,
         leader_id=leader_id,

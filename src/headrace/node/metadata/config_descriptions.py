@@ -35,7 +35,7 @@ from headrace.node.metadata.configs import (
     topic_values,
 )
 
-# Broker's settings that say the same in other units; the best one counts.
+# Broker's settings with the same meaning, mostly in other units; best first.
 _FAMILIES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("log.roll.ms", "log.roll.hours"), ("log.roll.ms", "log.roll.hours")),
     **dict.fromkeys(

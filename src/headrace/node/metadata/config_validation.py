@@ -1,4 +1,5 @@
-"""May these settings be stored for this resource? Raises KafkaError with Apache's code if not.
+"""Checks whether settings may be stored for a resource; raises KafkaError with Apache's code if
+not.
 
 Each function gets all settings that the resource would have after the change, as text. A topic's
 and a group's fault is INVALID_CONFIG; a broker's is INVALID_REQUEST, as Apache answers it. An

@@ -60,7 +60,7 @@ ALL_BROKERS = ""  # the name under which settings of every broker are kept
 
 
 class Source(IntEnum):
-    """Where a value comes from; the numbers are those of DescribeConfigs."""
+    """The source of a value; the numbers are those of DescribeConfigs."""
 
     TOPIC = 1
     BROKER = 2
@@ -84,7 +84,8 @@ def node_id_of(static: Mapping[str, str]) -> int:
 
 
 def layers(static: Mapping[str, str], configs: Configs) -> tuple[Layer, ...]:
-    """Where a broker's settings may be given, best first; defaults are not among them."""
+    """Returns the places where a broker's settings may be given, best first; defaults are not among
+    them."""
     own = str(node_id_of(static))
     return (
         Layer(Source.BROKER, configs.get((ResourceType.BROKER, own), _NOTHING)),

@@ -32,12 +32,12 @@ SUPPORTED_FEATURES: dict[str, LevelRange] = {
     ELIGIBLE_LEADER_REPLICAS_VERSION: LevelRange(0, 1),
 }
 
-# Level 1 says to clients that share groups are served.
+# Level 1 announces to clients that share groups are served.
 SHARE_VERSION = "share.version"
 
-# Level 1 of these says to clients that groups of the kind are served, which they are not yet. The
-# level is known, so a folder of Apache Kafka's or of our first releases that has it starts and may
-# lower it; it is not raised here.
+# Level 1 of these announces to clients that groups of the kind are served, which they are not yet.
+# The level is known, so a folder of Apache Kafka's or of our first releases that has it starts and
+# may lower it; it is not raised here.
 NOT_SERVED: dict[str, str] = {"streams.version": "streams groups"}
 
 # The features that a new cluster finalizes, in the order in which Apache's format command writes

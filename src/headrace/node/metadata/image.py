@@ -165,8 +165,8 @@ class MetadataImage:
 
 
 def tells_clients_the_same(before: MetadataImage, image: MetadataImage) -> bool:
-    """Whether answers made of one image hold for the other: a controller among others writes a
-    record twice a second, to show that it is alive, and what was encoded for many topics is not to
-    be made again each time."""
+    """Returns whether answers made from one image are valid for the other. A controller, for
+    example, writes a record twice a second to show that it is alive; the encoded answers about many
+    topics must not be rebuilt each time."""
     told = ("topics", "brokers", "controllers", "configs", "acls", "features")
     return all(getattr(before, each) is getattr(image, each) for each in told)

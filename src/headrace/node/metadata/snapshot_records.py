@@ -129,7 +129,7 @@ def _topic_records(topic: TopicImage) -> Iterator[Any]:
             leader_epoch=partition.leader_epoch,
             partition_epoch=partition.partition_epoch,
             directories=list(partition.directories),
-            # Null, not empty, is how Apache says that there are none.
+            # Apache writes null, not an empty list, if there are none.
             eligible_leader_replicas=list(partition.eligible_leader_replicas) or None,
             last_known_elr=list(partition.last_known_elr) or None,
         )

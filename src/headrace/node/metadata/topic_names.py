@@ -44,7 +44,7 @@ def _fault_of(name: str) -> str | None:
 
 
 def is_of_services(name: str) -> bool:
-    """Whether one of our own services makes this topic, with its settings."""
+    """Returns whether one of Headrace's own services creates this topic, with its settings."""
     return name.startswith(OF_SERVICES)
 
 

@@ -30,7 +30,7 @@ Done = Callable[[OSError | None], None]
 FLUSHES_AT_ONCE = 16
 
 
-# A clean end that takes longer says how far it is, so often.
+# A clean shutdown that takes longer logs its progress this often.
 SAY_EVERY_S = 1.0
 
 

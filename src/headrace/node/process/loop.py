@@ -94,7 +94,8 @@ class Loop:
         self.now = now
         self.dispatch = dispatch
         self.purgatory = purgatory
-        # The node writes and flushes. False: the disk refused a write, and answers have changed.
+        # The node writes and flushes. Returns False if the disk refused a write, and answers have
+        # changed.
         self.end_turn = end_turn
         self.buffer_is_free = buffer_is_free  # called after requests, before the buffer is reused
         self.work = work  # does a slice of long work; returns whether more is left
@@ -143,7 +144,8 @@ class Loop:
         self.poller.watch(sock.fileno(), self.poller.READ)
 
     def call_when_ready(self, sock: socket.socket, interest: int, do: Callable[[], None]) -> None:
-        """As above, with a choice of events: for sockets that wait to become writable, too."""
+        """Call `do` when the chosen events happen: also for sockets that wait to become
+        writable."""
         if sock.fileno() in self.callbacks:
             self.poller.change(sock.fileno(), interest)
         else:
@@ -220,7 +222,8 @@ class Loop:
         return list(masks.items())
 
     def _take(self, connection: Connection, mask: int) -> None:
-        """Write to a connection, read from it; or go on with what was read, if the mask is 0."""
+        """Write to a connection and read from it; with mask 0, continue with the bytes already
+        read."""
         connections, descriptor = self.connections, connection.descriptor
         if connections.get(descriptor) is not connection:
             return
@@ -281,7 +284,7 @@ class Loop:
                 self._send(session.connection)
 
     def close(self, connection: Connection, why: str | None = None) -> None:
-        """End a connection; a reason is logged, once, because the connection is then gone."""
+        """End a connection; a reason is logged, once, because the connection is then closed."""
         if self.connections.get(connection.descriptor) is not connection:
             return  # it is gone, and its descriptor may be another one's
         del self.connections[connection.descriptor]
@@ -320,7 +323,7 @@ class Loop:
                 self.close(connection)
 
     def wait_ms(self) -> int:
-        """How long the next turn may sleep if nothing happens."""
+        """Returns how long the next turn may sleep if nothing happens."""
         if self._again or self._put_off or self.has_work:
             return 0
         wait_ms = LONGEST_WAIT_MS
@@ -332,7 +335,7 @@ class Loop:
     def _readable(self, connection: Connection) -> None:
         session = connection.session
         if session.muted or connection.blocked or connection.tail_is_ready:
-            # Stop watching until the reason is gone. A usual client never gets here.
+            # Stop watching until the reason has ended. A usual client never gets here.
             if connection.interest & self.poller.READ:
                 self._watch(connection, connection.interest & ~self.poller.READ)
             else:
@@ -407,7 +410,7 @@ class Loop:
             self.buffer_is_free()
 
     def _resume(self, connection: Connection) -> None:
-        """The reason not to read this connection is gone."""
+        """Read this connection again: the reason not to has ended."""
         session = connection.session
         if session.muted or connection.blocked:
             return

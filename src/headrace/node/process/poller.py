@@ -43,7 +43,8 @@ class EpollPoller:
 
 
 class SelectorsPoller:
-    """For systems without epoll; a descriptor watched for nothing leaves the selector."""
+    """For systems without epoll; a descriptor with no events to watch is removed from the
+    selector."""
 
     READ = selectors.EVENT_READ
     WRITE = selectors.EVENT_WRITE

@@ -68,7 +68,7 @@ DELAY_LISTENER = "HEADRACE_DELAY"
 
 
 class DiskFailed(Exception):
-    """Work on the disk failed while the node was running; the sentence says how."""
+    """Work on the disk failed while the node was running; the message gives the reason."""
 
 
 class Server:
@@ -222,8 +222,8 @@ class Server:
 
     @property
     def address(self) -> str:
-        """Where a client on this machine finds the first listener; of a node that is a controller
-        only: where controllers find it."""
+        """The address of the first listener for a client on this machine; for a node that is only a
+        controller, that of its controllers' listener."""
         told = self.node.settings
         host, port = {**told.controllers, **self.node.broker.endpoints}[self.listeners[0].name]
         return f"{host}:{port}"
@@ -353,9 +353,9 @@ class Server:
         return self._stop_asked
 
     def stop(self) -> None:
-        """From any thread or a signal handler: `serve` returns soon.
+        """Stop, from any thread or a signal handler: `serve` returns soon.
 
-        Called again it does not wait until others have taken over what this node leads.
+        A second call does not wait until others have taken over what this node leads.
         """
         self._stop_at_once = self._stop_asked
         self._stop_asked = True

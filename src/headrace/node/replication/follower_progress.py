@@ -1,7 +1,7 @@
 """A leader's knowledge of one follower, all of it from the follower's own fetches.
 
-A fetch for an offset says that the follower has everything before it. A follower is caught up while
-it has the leader's end, or had at one of its fetches the end that the leader had at the fetch
+A fetch for an offset confirms that the follower has everything before it. A follower is caught up
+while it has the leader's end, or had at one of its fetches the end that the leader had at the fetch
 before, not longer ago than `replica.lag.time.max.ms`: so a follower that is always a few records
 behind a busy leader counts as caught up, and one that makes no progress does not.
 """
@@ -32,8 +32,9 @@ class FollowerProgress:
         leader_end_offset: int,
         now_ms: int,
     ) -> None:
-        # The second case is what keeps a busy partition in sync: the follower had everything that
-        # existed at its fetch before, so it was caught up then, although new records came since.
+        # The second case keeps a busy partition in sync: the follower had everything that existed
+        # at its previous fetch, so it was caught up then, although new records have been appended
+        # since.
         if offset >= leader_end_offset:
             self.caught_up_at_ms = max(self.caught_up_at_ms, now_ms)
         elif offset >= self.leader_end_offset:
@@ -50,8 +51,8 @@ class FollowerProgress:
         return now_ms - self.caught_up_at_ms <= lag_max_ms
 
     def begin_epoch(self, leader_end_offset: int, now_ms: int, *, in_sync: bool) -> None:
-        """The same leader leads a new epoch. A follower in the ISR gets time to fetch; one outside
-        it must not hold back the high watermark."""
+        """The same leader begins a new epoch. A follower in the ISR gets time to fetch; one outside
+        the ISR must not hold back the high watermark."""
         self.leader_end_offset = leader_end_offset
         self.fetched_at_ms = now_ms if in_sync else LONG_AGO_MS
         self.caught_up_at_ms = now_ms if in_sync else LONG_AGO_MS

@@ -43,7 +43,7 @@ class Proposer(Protocol):
     """A leader that proposes an ISR, and gets the controller's answer."""
 
     def proposal_answered(self, proposal: IsrProposal, answer: ResponsePartitionData) -> bool:
-        """Whether the same is to be proposed again."""
+        """Returns whether to send the same proposal again."""
         ...
 
 
@@ -89,7 +89,7 @@ class IsrChanges:
         return AlterPartitionRequest(broker_id, broker_epoch, list(topics.values()))
 
     def answered(self, response: AlterPartitionResponse | None, now_ms: int) -> None:
-        """None: no answer came, or the controller has moved."""
+        """Take the controller's answer. None: no answer came, or the controller has moved."""
         asked, self._in_flight = self._in_flight, {}
         if response is None or response.error_code != ErrorCode.NONE:
             self._retry(asked, now_ms)

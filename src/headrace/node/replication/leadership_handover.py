@@ -25,7 +25,7 @@ GIVES_UP_AGAIN_WHEN_FULL_MS = 10_000
 
 
 def unfit_to_lead(replica: Replica[Any]) -> str:
-    """Why another replica should lead; empty if this one may."""
+    """Returns why another replica should lead; an empty text if this one may."""
     damage = replica.log.segments.first_damage(replica.log.start_offset)
     if damage is not None:
         return f"the log is damaged from offset {damage} on"

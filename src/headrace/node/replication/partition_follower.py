@@ -1,22 +1,23 @@
 """The follower's role of one replica: its leader, its fetches, and how it handles the answers.
 
 A follower fetches from the end of its log and names the epoch of its last batch. A leader whose log
-parts from it before that answers with the epoch and offset where its own ended (KIP-595); the
-follower cuts its log back and asks again, until the two agree. Until then neither the high
+diverges before that offset answers with the epoch and its own end offset of that epoch (KIP-595);
+the follower truncates its log and fetches again, until the two agree. Until then neither the high
 watermark nor the start follow the leader's. After DeleteRecords a leader's log may begin within a
 batch, which it sends whole: an empty follower begins with that batch. After FENCED_LEADER_EPOCH
 (its epoch is older than the leader's) a follower waits for new metadata; all other errors are
 retried, soon at first, later every `replica.fetch.backoff.ms`.
 
-A follower that finds damage in its own log needs the records behind it once more. It is in the ISR
-because it has them, so it first asks for the offset of the damage now and then, which says that it
-has no more than that, until the leader has it leave. When the leader then answers such a fetch with
-records, it neither counts on the follower nor has it proposed for the ISR: the follower cuts its
-log there and fetches like any other that is behind. If too few replicas would stay in sync, it
-continues as it is: the records behind the damage may be needed.
+A follower that finds damage in its own log needs the records after it once more. It is in the ISR
+because it has them. So it first sends, now and then, fetches for the offset of the damage, which
+confirm no more than the records before it, until the leader removes it from the ISR. When the
+leader answers such a fetch with records, it no longer counts the follower as in sync, nor has it
+proposed it for the ISR: the follower truncates its log there and fetches like any other follower
+that lags. If too few replicas would stay in sync, it continues as it is: the records behind the
+damage may be needed.
 
 A follower whose disk refuses appends does not fetch, so that it does not join the ISR. If it is in
-the ISR, it asks for its last committed record: the leader then has it leave, as above.
+the ISR, it fetches its last committed record: the leader then removes it, as above.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ class FollowerRole:
         self.is_in_sync = broker_id in partition.isr
 
     def fetch_position(self, now_ms: int, wall_ms: int) -> Position | None:
-        """Where to fetch from; None: not now."""
+        """Returns where to fetch from; None: do not fetch now."""
         replica = self.replica
         if self.leader == NO_LEADER or self.is_fenced or self.lost or now_ms < self.fetches_from_ms:
             return None
@@ -176,8 +177,9 @@ class FollowerRole:
             self.back_off(now_ms)
 
     def back_off(self, now_ms: int) -> None:
-        """A new leader often hears of its role some milliseconds after its followers, and acks=all
-        waits for these: only who refuses again and again is left in peace for so long."""
+        """Wait before the next fetch. A new leader often learns its role some milliseconds after
+        its followers, and acks=all waits for these: so only repeated refusals lead to the longest
+        wait."""
         longest_ms = self.replica.broker.settings.fetch_backoff_ms
         self.fetches_from_ms = now_ms + min(SHORTEST_BACKOFF_MS << self.refusals, longest_ms)
         self.refusals = min(self.refusals + 1, MOST_DOUBLINGS)
@@ -195,10 +197,10 @@ class FollowerRole:
             if replica.log.start_offset == replica.log.end_offset:
                 self._begin_with_batch(records, wall_ms)
             replica.log.writer.append_as_is(records, wall_ms=wall_ms)
-            # The next fetch says that this replica has these records. It is made in this turn, and
-            # must not count what the disk may refuse at the end of the turn.
+            # The next fetch confirms that this replica has these records. It leaves in this turn,
+            # and must not confirm records that the disk may refuse at the end of the turn.
             replica.log.write_at_once()
-        # As far as this log has what the leader's is about.
+        # Only as far as this log has the records below the leader's high watermark.
         replica.reach(min(answer.high_watermark, replica.log.end_offset))
         if replica.log.start_offset < answer.log_start_offset <= replica.high_watermark:
             replica.log.delete_records_before(answer.log_start_offset)
@@ -219,8 +221,9 @@ class FollowerRole:
         replica.high_watermark = min(replica.high_watermark, replica.log.end_offset)
 
     def bounds_are(self, question: str, epoch: int, offset: int, wall_ms: int) -> None:
-        """The leader of `epoch` says where its log ends or begins, since it did not have what we
-        asked for. A log that ends before the leader's begins has nothing to go on from."""
+        """The leader of `epoch` has answered where its log ends or begins, since it did not have
+        the offset of our fetch. A log that ends before the leader's begins has nothing to continue
+        from."""
         if self.epoch != epoch or self.lost != question:
             return
         replica = self.replica
@@ -240,18 +243,18 @@ class FollowerRole:
             replica.on_progress(replica)
 
     def damaged_from(self, offset: int) -> bool:
-        """The log cannot be read from `offset` on; whether that is news."""
+        """Note that the log cannot be read from `offset` on; returns whether that was unknown."""
         if self.damage is not None and self.damage <= offset:
             return False
         self.damage = offset
         return True
 
     def _told_of_damage(self, answer: PartitionData, now_ms: int, wall_ms: int) -> None:
-        """The leader has heard from where on we lack records, and that we are not in sync.
+        """The leader has learned from which offset on we lack records, and that we are not in sync.
 
-        Only records in its answer say so: as long as it may have proposed us for the ISR, by what
-        we had before, it gives none, and what we have must stay. These records are not taken, for
-        the fetch named the epoch of our last batch, which is behind the damage.
+        Only records in its answer prove that: as long as it may have proposed us for the ISR, by
+        what we had before, it sends none, and our records must stay. These records are not
+        appended, since the fetch named the epoch of our last batch, which is after the damage.
         """
         code, diverging = answer.error_code, answer.diverging_epoch
         if code == ErrorCode.NONE and (diverging is None or diverging.end_offset < 0):
@@ -284,13 +287,13 @@ class FollowerRole:
 
 
 def truncation_offset(log: Log, epoch: int, end_offset: int) -> int:
-    """Where to cut a log if the leader's has `epoch` as the largest that both may know, and
-    `end_offset` as its end (KIP-279)."""
+    """Returns where to truncate a log if the leader's has `epoch` as the largest that both may
+    know, and `end_offset` as its end (KIP-279)."""
     own_epoch, own_end = log.offset_for_epoch(epoch)
     if own_epoch == -1:
         return min(end_offset, log.end_offset)
     if own_epoch != epoch:
-        # We lack that epoch: what we have above the one before it is not the leader's. The next
+        # We lack that epoch: our records above the one before it are not the leader's. The next
         # fetch names the older epoch, and the leader answers for that.
         return min(own_end, log.end_offset)
     return min(own_end, end_offset, log.end_offset)

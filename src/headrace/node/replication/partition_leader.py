@@ -36,10 +36,10 @@ from headrace.node.replication.this_broker import NOT_CHECKED, ThisBroker
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
 from headrace.wire.protocol.messages.alter_partition import ResponsePartitionData
 
-# The controller says by these that it has not changed anything, and that we know the partition as
-# it is: the proposal is over.
+# With these errors the controller has not changed anything, and our state of the partition is
+# current: the proposal is over.
 NOT_APPLIED = (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED)
-# After these the partition is not as we know it: the metadata tell us more, sooner or later.
+# After these errors our state of the partition is outdated: newer metadata will follow.
 METADATA_WILL_TELL = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
@@ -87,13 +87,14 @@ class LeaderRole:
         }
 
     def knows(self, partition: PartitionImage) -> bool:
-        """The metadata say no more than what is known here."""
+        """Returns whether the metadata have nothing newer than what is known here."""
         known = self.epoch, self.partition_epoch
         return known == (partition.leader_epoch, partition.partition_epoch)
 
     def follow(self, partition: PartitionImage, end_offset: int, now_ms: int) -> None:
-        """The metadata have changed, and this replica leads on. If they skip a leader epoch another
-        replica may have led meanwhile, and followers have cut what they had fetched from us."""
+        """Take changed metadata in which this replica stays leader. If they skip a leader epoch,
+        another replica may have led in between, and followers have truncated what they had fetched
+        from us."""
         self.seen_ms = now_ms
         if partition.leader_epoch > self.epoch + 1:
             self.followers = {}
@@ -114,7 +115,8 @@ class LeaderRole:
         self._directories = directories_of(partition)
 
     def _take_isr(self, isr: Iterable[int]) -> None:
-        """As the controller has it, whether its answer was faster or the metadata."""
+        """Take the ISR from the controller, from its answer or from the metadata, whichever comes
+        first."""
         before, self.isr = self.isr, frozenset(isr)
         self.broker.isr_expands += not self.isr <= before
         self.broker.isr_shrinks += not before <= self.isr
@@ -122,7 +124,8 @@ class LeaderRole:
     # Followers
 
     def require_follower(self, replica: int, *, names_epoch: bool) -> FollowerProgress:
-        """It names our epoch and is not among our replicas: it may know more than we do yet."""
+        """Returns the progress of a follower. If `replica` is not among our replicas but names our
+        epoch, it may have newer metadata than we have."""
         progress = self.followers.get(replica)
         if progress is None:
             raise KafkaError(
@@ -156,7 +159,8 @@ class LeaderRole:
         )
 
     def low_watermark(self, own_start: int) -> int:
-        """From where on all have the log who are there to say so; the others learn it later."""
+        """Returns the offset from which on all unfenced replicas have the log; the others learn it
+        later."""
         brokers = self.broker.brokers
         starts = (
             progress.start_offset
@@ -199,7 +203,7 @@ class LeaderRole:
         return committed
 
     def _is_about_to_join(self, replica: int, progress: FollowerProgress, end_offset: int) -> bool:
-        """Without a wait for it, a follower might never catch up with a busy leader."""
+        """Without waiting for such a follower, it might never catch up with a busy leader."""
         lag_max_ms = self.broker.settings.lag_time_max_ms
         caught_up = progress.is_caught_up(end_offset, self.seen_ms, lag_max_ms)
         return caught_up and self._may_join(replica, progress)
@@ -258,7 +262,7 @@ class LeaderRole:
         lag_max_ms = self.broker.settings.lag_time_max_ms
         for progress in self.followers.values():
             if progress.end_offset == end_offset:
-                # Its fetches need not name a partition in which nothing happens (KIP-227).
+                # Its fetches need not name a partition without new records (KIP-227).
                 progress.caught_up_at_ms = now_ms
         return frozenset(
             replica
@@ -290,7 +294,7 @@ class LeaderRole:
         return NOT_CHECKED if known is None else known
 
     def answered(self, proposal: IsrProposal, answer: ResponsePartitionData) -> bool:
-        """Whether to send the proposal again."""
+        """Returns whether to send the proposal again."""
         if self.proposal is not proposal:
             return False  # the metadata were faster
         code = answer.error_code
@@ -309,7 +313,7 @@ class LeaderRole:
         return code not in METADATA_WILL_TELL
 
     def gives_up(self, proposal: IsrProposal) -> bool:
-        """Whether the proposal is that another replica leads."""
+        """Returns whether the proposal is that another replica leads."""
         return all(replica != self.broker.id for replica, _ in proposal.isr)
 
 

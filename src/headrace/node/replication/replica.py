@@ -113,7 +113,7 @@ class Replica(Generic[L]):
         self._minimum = (
             1  # the same as the topic says it, which may be more than there are replicas
         )
-        # Plain dictionaries instead of sets: requests are woken in the order in which they came.
+        # Plain dictionaries instead of sets: requests are woken in the order of their arrival.
         self.waiting: dict[Any, None] = {}  # requests that wait for this partition
         self.sessions: dict[Any, Any] = {}  # fetch session -> its entry for this partition
         self.flush_asked = False
@@ -197,7 +197,8 @@ class Replica(Generic[L]):
             self.writer = log.writer
 
     def go_offline(self) -> None:
-        """Its data folder has failed: it neither leads nor follows, and is not used again."""
+        """Its data folder has failed: the replica neither leads nor follows, and is not used
+        again."""
         self.broker.isr_changes.withdraw(self.topic_id, self.index)
         self.leading = self.following = None
         self.led_since = NOT_LEADING
@@ -215,7 +216,7 @@ class Replica(Generic[L]):
 
     @property
     def is_durable(self) -> bool:
-        """Whether only flushed records count as replicated here."""
+        """Returns whether only flushed records count as replicated here."""
         return self._durable
 
     def begin_epoch(self, epoch: int) -> None:
@@ -473,7 +474,7 @@ class Replica(Generic[L]):
 
     @property
     def minimum(self) -> int:
-        """`min.insync.replicas` as the topic says it."""
+        """The topic's `min.insync.replicas`."""
         return self._minimum
 
     def look_for_damage(self) -> bool:

@@ -86,7 +86,8 @@ class ReplicaFetcher:
         self._marked[key] = None
 
     def rest_no_more(self) -> None:
-        """The metadata have news of the leader: it may answer again."""
+        """Fetch again without waiting: the metadata show a change of the leader, so it may answer
+        again."""
         self._next_at_ms = 0
 
     def remove(self, topic_id: bytes, index: int) -> None:
@@ -224,7 +225,8 @@ class ReplicaFetcher:
         self._is_busy = False
 
     def _refused(self, code: int, now_ms: int) -> None:
-        """A session that is gone is replaced at once; the rest may come again and again."""
+        """A session that the leader has lost is replaced at once; other refusals may be repeated,
+        so wait."""
         self._is_busy = False
         self._session = NO_SESSION
         if code not in SESSION_IS_GONE:
@@ -259,7 +261,7 @@ class ReplicaFetcher:
         return told
 
     def failed(self, now_ms: int) -> None:
-        """No answer will come: the connection is gone, or it took too long."""
+        """No answer will come: the connection has ended, or the answer took too long."""
         self._is_busy, self._bounds_asked = False, None
         self._session = NO_SESSION
         self._next_at_ms = now_ms + self.broker.settings.fetch_backoff_ms

@@ -43,12 +43,13 @@ class Segments(Protocol):
         ...
 
     def confirm_damage(self) -> None:
-        """Read known damage again, and forget what is good by now."""
+        """Read known damage again, and forget ranges that are good by now."""
         ...
 
 
 class Writer(Protocol):
-    """How batches get to the end of the log: the first two from a leader, the last from one."""
+    """Appends batches to the log: `append` and `append_marker` for a leader, the others for a
+    follower."""
 
     def append(
         self, records: memoryview, *, leader_epoch: int, wall_ms: int
@@ -92,7 +93,8 @@ class Log(Protocol):
     def expect_again(self, refused: memoryview) -> None: ...
 
     def write_at_once(self) -> None:
-        """Write what was appended in this turn; KafkaError: it is not in the log any more."""
+        """Write what was appended in this turn; KafkaError: those records are no longer in the
+        log."""
         ...
 
     def read(
@@ -110,8 +112,8 @@ class Log(Protocol):
     def delete_records_before(self, offset: int) -> None: ...
 
     def truncate(self, to_offset: int, *, wall_ms: int) -> list[str]:
-        """Cut every batch that reaches `to_offset`; answers the files to remove after a while, as
-        does the next one."""
+        """Truncate every batch that reaches `to_offset`; returns the files to remove after a while,
+        as does the next method."""
         ...
 
     def truncate_fully(self, offset: int, *, wall_ms: int) -> list[str]: ...

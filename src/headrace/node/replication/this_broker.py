@@ -27,7 +27,7 @@ class ReplicationSettings:
 
 
 def replication_settings(values: Mapping[str, Any]) -> ReplicationSettings:
-    """From a broker's settings by Kafka's names."""
+    """Returns the settings of replication from a broker's settings by Kafka's names."""
     return ReplicationSettings(
         lag_time_max_ms=values["replica.lag.time.max.ms"],
         fetch_max_bytes=values["replica.fetch.max.bytes"],
@@ -43,7 +43,7 @@ def replication_settings(values: Mapping[str, Any]) -> ReplicationSettings:
 class ThisBroker:
     id: int
     epoch: int = NOT_CHECKED  # of this start's registration
-    # As the newest metadata have them, this one included.
+    # From the newest metadata, this broker included.
     brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
     settings: ReplicationSettings = field(default_factory=ReplicationSettings)
     isr_changes: IsrChanges = field(default_factory=IsrChanges)
@@ -53,13 +53,14 @@ class ThisBroker:
     looks_soon: bool = False
     # Data folders whose disks refuse appends, with the reason; most of the time there is none.
     refusing: dict[str, str] = field(default_factory=dict)
-    # A follower's replica has been flushed: what it has it may say that it has.
+    # Called when a follower's replica was flushed: its next fetch may confirm those records.
     on_flushed: Callable[[Any], None] = lambda replica: None
     # Whether a follower's replica must not fetch now: it is throttled, and not in sync.
     is_held_back: Callable[[Any, int], bool] = lambda replica, now_ms: False
 
     def refusal_of(self, folder: str) -> str:
-        """Why nothing can be appended to the log in `folder`; empty if that is not known."""
+        """Returns why nothing can be appended to the log in `folder`; an empty text if that is not
+        known."""
         for refusing, why in self.refusing.items():
             if folder.startswith(f"{refusing}/"):
                 return why

@@ -38,7 +38,8 @@ class QuorumChecker:
     def committed(
         self, node: int, batches: Sequence[StoredBatch], applied: int, high_watermark: int
     ) -> int:
-        """A node applies what is committed; the offset up to which it has done so."""
+        """Check the committed batches that a node applies; returns the offset up to which it has
+        applied them."""
         for batch in batches:
             if batch.end_offset <= applied or batch.end_offset > high_watermark:
                 continue

@@ -1,11 +1,11 @@
 """`environment.Peers` of whole nodes: connections on the simulated network, which end.
 
 Requests and responses travel as frames of Kafka's bytes. As with TCP, a request whose answer does
-not come in time ends its connection, and a new connection needs both directions: who is heard and
-hears nothing cannot go on to send. A request to a node whose process has ended is answered with
-None at once, and so is one that a firewall refuses; that to a machine without power when its time
-is up. A request that may have arrived before its connection ended can be carried out after those
-that were sent later on another one.
+not come in time ends its connection, and a new connection needs both directions: a node that can
+send but not receive cannot connect again. A request to a node whose process has ended is answered
+with None at once, and so is one that a firewall refuses; a request to a machine without power is
+answered with None at its timeout. A request that may have arrived before its connection ended can
+be carried out after those that were sent later on another one.
 """
 
 from __future__ import annotations

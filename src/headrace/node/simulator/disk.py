@@ -53,7 +53,7 @@ class Contents:
         self.safe = bytearray(data)
         self.safe_size = self.size
         self.modified_ms = 0
-        # Since the last flush, in order: what was written where, and the size that it left.
+        # The writes since the last flush, in order: position, bytes, and the resulting size.
         self._unsafe: list[tuple[int, bytes, int]] = []
 
     def read(self, length: int, position: int) -> bytes:
@@ -66,7 +66,7 @@ class Contents:
         _put(self.data, data, position)
 
     def resize(self, size: int) -> None:
-        """Truncated bytes are gone also if the file grows again: zeros are there then."""
+        """Truncated bytes are lost even if the file grows again: it has zeros there then."""
         zeros = bytes(max(len(self.data) - size, 0))
         self.size = size
         self._unsafe.append((size, zeros, size))
@@ -154,7 +154,7 @@ class Folder:
 
 
 class VirtualFile:
-    """One open file; see `environment.File`. It stays valid when its name is gone."""
+    """One open file; see `environment.File`. It stays valid after its name was removed."""
 
     __slots__ = ("path", "size", "_disk", "_contents")
 
@@ -220,7 +220,7 @@ class VirtualDisk:
         return left
 
     def is_flushed(self) -> bool:
-        """Whether a power cut would lose nothing."""
+        """Returns whether a power cut would lose nothing."""
         return self._root.is_safe()
 
     def require(self, path: str, *, is_open: bool = False) -> None:

@@ -101,8 +101,9 @@ def _blows(chance: random.Random) -> tuple[Blow, ...]:
 
 
 def _contested(chance: random.Random) -> Character:
-    """One election after the other: all start at the same moment with equal timeouts, some do not
-    hear each other, and some die in the midst and are back before the votes are counted."""
+    """One election after the other: all begin at the same moment with equal timeouts, some do not
+    receive each other's messages, and some die during it and restart before the votes are
+    counted."""
     return Character(
         voters=chance.choice((3, 3, 3, 5)),
         # Some as long as elections, so that candidates meet.
@@ -160,7 +161,7 @@ def _administered(chance: random.Random) -> Character:
 
 
 def _worn(chance: random.Random) -> Character:
-    """Disks are lost while one voter does not hear the leader and lags behind."""
+    """Disks are lost while one voter does not receive the leader's messages and lags behind."""
     return Character(
         delays_ms=chance.choice(((1, 2), (1, 10))),
         down_ms=chance.choice((20, 200)),

@@ -147,7 +147,7 @@ class MemoryLog:
             self.flushed_offset = max(self.flushed_offset, flush.end_offset)
 
     def crash(self, chance: random.Random) -> bool:
-        """Whether anything was not on the disk."""
+        """Lose what a crash loses; returns whether anything was not on the disk."""
         was_whole = self.batches == self._on_disk
         common = [a for a, b in zip(self.batches, self._on_disk, strict=False) if a == b]
         undone = self._on_disk[len(common) :]

@@ -42,7 +42,7 @@ class Network:
         return self._world.happens(self.duplication)
 
     def connects(self, source: int, target: int) -> bool:
-        """Whether both directions are open, as a new connection needs them."""
+        """Returns whether both directions are open, as a new connection needs them."""
         return (source, target) not in self._cuts and (target, source) not in self._cuts
 
     def refuses(self, source: int, target: int) -> bool:

@@ -124,7 +124,8 @@ class QuorumCluster:
             self.crash(member, down_ms, may_move=only_moves in (None, member))
 
     def crash(self, member: Member, down_ms: int | None = None, *, may_move: bool = True) -> None:
-        """It loses what was not flushed and comes back after a while, perhaps elsewhere."""
+        """Crash a member: it loses what was not flushed and restarts after a while, perhaps at
+        another address."""
         if member.quorum is None:
             return
         self.counters.crashes += 1
@@ -144,7 +145,7 @@ class QuorumCluster:
         self.world.at(away_ms, lambda: self.start(member))
 
     def pause(self, member: Member, for_ms: int) -> None:
-        """It does nothing for a while, as under SIGSTOP, and then all at once."""
+        """Stop a member for a while, as by SIGSTOP; then it handles everything at once."""
         self.counters.pauses += 1
         member.paused_until_ms = self.world.now_ms + for_ms
 
@@ -300,7 +301,7 @@ class QuorumCluster:
     # Clients
 
     def append(self) -> None:
-        """A client writes to every node that believes to lead."""
+        """Append, as a client, on every node that believes to lead."""
         for member in self.leaders():
             if member.paused_until_ms <= self.world.now_ms:
                 self.append_at(member)
@@ -329,10 +330,11 @@ class QuorumCluster:
                 self.counters.snapshots_taken += 1
 
     def agree_on_voters(self) -> bool:
-        """Whether every node knows the same committed voters, and each of them is as it was named.
+        """Returns whether every node knows the same committed voters, and each of them is as it was
+        named.
 
-        Only then may a node lose its disk or come back at another address: more than one at a time
-        is more than a quorum promises to bear, since its voters might not find each other.
+        Only then may a node lose its disk or return at another address: a quorum does not promise
+        to survive more than one at a time, since its voters might not find each other.
         """
         histories = []
         for member in self.members.values():
@@ -351,7 +353,8 @@ class QuorumCluster:
         )
 
     def leaders(self) -> list[Member]:
-        """All that believe to lead; more than one, if some were cut off or paused."""
+        """Returns all members that believe to lead; more than one, if some were cut off or
+        paused."""
         return [
             member
             for member in self.members.values()

@@ -251,7 +251,7 @@ class QuorumNode:
     # A client
 
     def append(self) -> None:
-        """If this node believes to lead."""
+        """Append a record if this node believes to lead."""
         host = self.host
         if host is None or not isinstance(host.quorum.role, Leader):
             return

@@ -92,7 +92,7 @@ class QuorumRun:
                     cluster.perform(leader)
 
     def _scaled(self, time_ms: int) -> int:
-        """Where elections are quicker, so is trouble."""
+        """Scale a time to that of elections: with quicker elections, faults come quicker too."""
         return max(time_ms * self.cluster.character.election_ms // 1_000, 1)
 
     def _cut(self, ways: list[tuple[int, int]]) -> None:

@@ -22,7 +22,7 @@ Result = tuple[int, Any, str | None]  # seed, report, traceback
 
 
 def results(kind: str, seeds: Sequence[int], processes: int) -> Iterator[Result]:
-    """As they come."""
+    """Yields the results in the order in which the runs end."""
     if processes <= 1:
         for seed in seeds:
             yield run_one(kind, seed)

@@ -45,7 +45,7 @@ MOST_TURNS = 1_000  # in a row that something moves: more is a loop without end
 
 
 class Clock(Now):
-    """The world's, whenever somebody looks. Its wall clock may be wrong, and jump."""
+    """A node's view of the world's time. Its wall clock may be wrong, and jump."""
 
     __slots__ = ("_world", "error_ms")
 
@@ -81,7 +81,7 @@ class Member:
         self.clock = Clock(cluster.world)
         self.flush_ms: tuple[int, ...] = (FLUSH_MS,)  # one of them for each flush
         self._asked: list[tuple[Session, Callable[[bytes | None], None]]] = []
-        # By node: by what it asked the controller here lately.
+        # By node: its recent sessions with the controller here.
         self._lines: dict[int, deque[Session]] = {}
         self._purgatory_wakes_ms: int | None = None
         self._turns_at_ms = -1  # a turn is due at this moment
@@ -189,7 +189,8 @@ class Member:
         return self.cluster.world.now_ms < self._paused_until_ms
 
     def stop(self) -> None:
-        """As an operator does: it leaves its cluster first, which takes a while (`is_stopped`)."""
+        """Stop as an operator does: the node leaves its cluster first, which takes a while
+        (`is_stopped`)."""
         self.node.stop()
         self.turn()
 
@@ -268,7 +269,7 @@ class Member:
         self._wake_for_purgatory()
 
     def _take_back_lost(self) -> None:
-        """As the server does it: a connection whose answers rest on lost records may end."""
+        """As in the server: a connection whose answers rest on lost records may be closed."""
         lost, self.node.lost = self.node.lost, []
         for session in take_back([session for session, _ in self._asked], lost):
             self.node.dispatch.forget(session)
@@ -297,7 +298,7 @@ class Member:
         answered: Callable[[Any], None],
         version: int | None = None,
     ) -> None:
-        """As bytes on a connection of its own; a connection that is ended gives no answer."""
+        """Send a request on a connection of its own; a closed connection gives no answer."""
         version = messages.VERSIONS[-1] if version is None else version
 
         def decode(frame: bytes | None) -> None:
@@ -340,7 +341,7 @@ class Member:
         self._asked.append((session, answered))
 
     def _answer(self) -> bool:
-        """Whether somebody was answered."""
+        """Returns whether any request was answered."""
         ready = [each for each in self._asked if each[0].outbox]
         if not ready:
             return False
@@ -453,7 +454,7 @@ class Cluster:
     # For stories
 
     def active(self) -> list[Member]:
-        """The nodes that believe to be the active controller."""
+        """Returns the nodes that believe to be the active controller."""
         return [m for m in self.members.values() if m.is_up and m.node.controller.is_active]
 
     def wait(self, until: Callable[[], Any], for_ms: int = 60_000) -> Any:
@@ -478,7 +479,7 @@ class Cluster:
         self.wait(lambda: all(m.node.ready for m in self.members.values() if m.is_up))
 
     def create(self, at: Member, name: str, replicas: int = -1, partitions: int = 1) -> list[Any]:
-        """As a client of `at`; the list gets the answer."""
+        """Create a topic as a client of `at`; the list gets the answer."""
         topic = create_topics.CreatableTopic(name, partitions, replicas)
         answers: list[Any] = []
         request = create_topics.CreateTopicsRequest([topic], 5_000)

@@ -53,7 +53,8 @@ _MAX_TIMESTAMP = Struct(">q")
 
 
 class RecordsRefused(KafkaError):
-    """The batch is whole, what its records say is refused; `records` names them, if it is some."""
+    """The batch is whole, but the contents of its records are refused; `records` names them, unless
+    all are."""
 
     def __init__(
         self, code: ErrorCode, message: str, records: list[tuple[int, str]] | None = None
@@ -186,7 +187,8 @@ def oldest_timestamp(records: memoryview, batch: BatchHeader) -> int:
 
 
 def require_few(batch: BatchHeader) -> None:
-    """Before records are looked at on the loop: everybody else waits meanwhile."""
+    """Refuse a batch with too many records before they are read on the loop: all other clients wait
+    meanwhile."""
     if batch.record_count > MOST_RECORDS_LOOKED_AT:
         raise RecordsRefused(
             ErrorCode.INVALID_RECORD,
@@ -208,7 +210,7 @@ def named(
 
 
 def check_records(records: memoryview, batch: BatchHeader) -> None:
-    """All that a reader relies on: whole records whose offsets count up from 0."""
+    """Check all that a reader depends on: whole records whose offsets count up from 0."""
     require_few(batch)
     try:
         require_records(records, MAX_DECOMPRESSED)
@@ -272,7 +274,8 @@ def length_and_timestamp(records: memoryview) -> tuple[int, int]:
 
 
 def batches_that_continue(records: memoryview, end_offset: int) -> list[BatchHeader]:
-    """The batches in `records`, which go on from `end_offset`; raises if one of them does not."""
+    """Returns the batches in `records`, which continue at `end_offset`; raises if one of them does
+    not."""
     batches = []
     position = 0
     while position < len(records):

@@ -2,9 +2,9 @@
 
 Offsets by partition (`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`,
 `replication-offset-checkpoint`, `cleaner-offset-checkpoint`), a log's leader epochs, a partition's
-topic id, the data folder's `meta.properties`, and the file that says that the last shutdown was
-clean. Text in, values out and back: nothing here touches a disk. A file that cannot be read raises
-`MalformedCheckpoint`.
+topic id, the data folder's `meta.properties`, and the file that marks a clean shutdown. These
+functions convert between text and values; none of them touches a disk. A file that cannot be read
+raises `MalformedCheckpoint`.
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ def topic_id_from_bytes(data: bytes) -> bytes:
 
 
 def properties_to_bytes(properties: Mapping[str, str]) -> bytes:
-    """As java.util.Properties writes them, without the comment that carries the date."""
+    """Returns the properties as java.util.Properties writes them, without the comment with the
+    date."""
     lines = [f"{_escaped(key)}={_escaped(value)}\n" for key, value in properties.items()]
     return "".join(lines).encode("latin-1")
 
@@ -138,7 +139,7 @@ def clean_shutdown_to_bytes(broker_epoch: int) -> bytes:
 
 
 def broker_epoch_of_clean_shutdown(data: bytes) -> int:
-    """-1 if the file does not say (Apache Kafka before 3.7 wrote it empty)."""
+    """Returns -1 if the file does not have it (Apache Kafka before 3.7 wrote it empty)."""
     try:
         return int(json.loads(data)["brokerEpoch"])
     except (ValueError, KeyError, TypeError):

@@ -69,7 +69,7 @@ class LeaderEpochs:
         above = bisect_right(self.entries, epoch, key=lambda entry: entry[0])
         if above == len(self.entries):
             return UNDEFINED
-        # Older than all that is left: the log cannot say more than where it begins now.
+        # Older than all entries: the log can only answer where it begins now.
         found = self.entries[above - 1][0] if above else epoch
         return found, self.entries[above][1]
 
@@ -108,11 +108,11 @@ class LeaderEpochs:
                 self._keep(kept)
 
     def begins_after(self, offset: int) -> bool:
-        """Whether an epoch begins at `offset` or later."""
+        """Returns whether an epoch begins at `offset` or later."""
         return bool(self.entries) and self.entries[-1][1] >= offset
 
     def replace(self, entries: Iterable[tuple[int, int]]) -> None:
-        """Become what those say of the same log."""
+        """Replace all entries by other ones for the same log."""
         self._keep(list(entries))
 
     def clear(self) -> None:

@@ -1,8 +1,9 @@
 """A log that is copied to another data folder, batch by batch, while it is used.
 
-`step` brings the copy nearer, `is_whole` says when it has everything. The log may grow, lose its
-beginning, and be truncated meanwhile: then the copy starts again. It must not be compacted while it
-is copied, or the copy could keep a record whose tombstone is gone before it was copied.
+`step` copies some more batches, `is_whole` is True when the copy has everything. The log may grow,
+lose its beginning, and be truncated in the meantime: then the copy starts again. It must not be
+compacted while it is copied, or the copy could keep a record whose tombstone is gone before it was
+copied.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class LogCopy:
         )
 
     def step(self, most_bytes: int, *, wall_ms: int) -> tuple[int, list[str]]:
-        """Copy some more; answers how many bytes, and the files to remove after a while. OSError
-        and KafkaError: one of the two cannot be read or written; an OSError names which."""
+        """Copy some more; returns how many bytes, and the files to remove after a while. OSError
+        and KafkaError: one of the two logs cannot be read or written; an OSError names which."""
         with raised_in(self.copy.folder):
             removed = self._follow(wall_ms)
         source, copy = self.source, self.copy

@@ -83,7 +83,7 @@ class LogFolder:
         disk = self._open_files.disk
         names = disk.list(self.path)
         if not any(map(partition_of, names)):
-            # From now on a missing checkpoint is a lost one.
+            # A checkpoint that is missing later was lost.
             disk.write_file(f"{self.path}/{checkpoints.RECOVERY_POINTS}", [EMPTY_CHECKPOINT])
         recovery_points = self._offsets(checkpoints.RECOVERY_POINTS)
         start_offsets = self._offsets(checkpoints.START_OFFSETS) or {}
@@ -111,7 +111,7 @@ class LogFolder:
             )
             self._read_topic_id(partition, f"{self.path}/{name}")
             if self.was_clean and has_lost_records(self.logs[partition]):
-                # The controller must not believe that this start has what the last one had.
+                # The controller must not assume that this start has all records of the last one.
                 self.last_broker_epoch = -1
             yield
         self.is_loaded = True
@@ -232,8 +232,8 @@ class LogFolder:
     def promote_future(
         self, topic: str, index: int, topic_id: bytes, source: PartitionLog, *, wall_ms: int
     ) -> PartitionLog:
-        """The copy is whole: it becomes the replica, durably. `source` is what it is a copy of.
-        Waits for the disk. OSError: it is a copy still, of no use any more."""
+        """The copy is whole: it becomes the replica, durably. `source` is the log that was copied.
+        Waits for the disk. OSError: it is still a copy, which is useless now."""
         disk = self._open_files.disk
         copy = self.futures[topic, index]
         folder = f"{self.path}/{topic}-{index}"
@@ -249,7 +249,7 @@ class LogFolder:
                 start_offset=source.start_offset,
                 recovery_point=source.end_offset,
             )
-            # As they are there: some of it cannot be found in the batches.
+            # Copied from the source: some of the epochs cannot be found in the batches.
             log.epochs.replace(source.epochs.entries)
             log.producers.take_over(source.producers)
             self._write_topic_id(log, topic_id)
@@ -262,7 +262,7 @@ class LogFolder:
         return log
 
     def drop_future(self, topic: str, index: int) -> str:
-        """Give a copy up; answers its renamed folder, to be removed after a while."""
+        """Give up a copy; returns its renamed folder, to be removed after a while."""
         log = self.futures.pop((topic, index))
         log.let_go()
         renamed = f"{log.folder.removesuffix(FUTURE)}{DELETE}"
@@ -282,12 +282,13 @@ class LogFolder:
         log.flush_along(path)
 
     def delete(self, topic: str, index: int, unique: str) -> str:
-        """Take a partition out; answers its renamed folder, to be removed after a while."""
+        """Remove a partition; returns its renamed folder, to be removed after a while."""
         return self._put_aside(topic, index, unique, DELETE)
 
     def delete_moved(self, topic: str, index: int, unique: str) -> str:
-        """As `delete`, of a replica that another data folder has now: durably, for a power cut must
-        not bring the older one back. Waits for the disk. OSError: it is here still."""
+        """As `delete`, for a replica that another data folder has now. The removal is durable,
+        since a power cut must not bring the older replica back. Waits for the disk. OSError: it is
+        still here."""
         path = self.logs[topic, index].folder
         renamed = f"{self.path}/{_with_tail(topic, f'-{index}.{unique}{DELETE}')}"
         disk = self._open_files.disk
@@ -323,8 +324,8 @@ class LogFolder:
         if not self.is_loaded:
             return []
         recovery_points = {partition: log.recovery_point for partition, log in self.logs.items()}
-        # A start behind the recovery point would not be believed (`recovery.py`); a flush is under
-        # way that brings the recovery point there.
+        # A start behind the recovery point would be ignored (`recovery.py`); a flush is under way
+        # that moves the recovery point there.
         start_offsets = {
             partition: min(log.start_offset, log.recovery_point)
             for partition, log in self.logs.items()
@@ -396,5 +397,6 @@ def _known(recovery_points: Mapping[Partition, int] | None, partition: Partition
 
 
 def has_lost_records(log: PartitionLog) -> bool:
-    """Whether segments are missing, as far as is known, or a start has cut the end off."""
+    """Returns whether segments are missing, as far as is known, or the last start has cut off the
+    end."""
     return log.cut is not None or any(not each.size for each in log.segments.damage())

@@ -50,7 +50,7 @@ class LogSettings:
     # Worked out from the above.
     stamps_append_time: bool = field(init=False)
     needs_keys: bool = field(init=False)
-    # Batches go into the log as they came: nothing to stamp, look into or compress again.
+    # Batches go into the log unchanged: they need not be stamped, checked or compressed again.
     takes_batches_as_they_are: bool = field(init=False)
 
     def __post_init__(self) -> None:

@@ -126,8 +126,8 @@ class LogWriter:
                 if duplicate is not None:
                     return duplicate
                 producer = None
-        # From here on nothing refuses the batch but the disk. The log has no gap at its end: a
-        # batch begins where the one before ended.
+        # From here on only the disk can refuse the batch. The log has no gap at its end: a batch
+        # begins where the one before ended.
         base_offset = log.end_offset
         last_offset = base_offset + last_delta
         segment = log.active
@@ -388,7 +388,7 @@ class LogWriter:
 
 
 def has_gaps(batches: list[BatchHeader], next_offset: int) -> bool:
-    """Whether these batches leave out offsets."""
+    """Returns whether these batches leave out offsets."""
     for batch in batches:
         if batch.base_offset != next_offset:
             return True

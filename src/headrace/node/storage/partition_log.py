@@ -428,8 +428,8 @@ class PartitionLog:
         if count == 0:
             return []
         self.delete_records_before(self.segments.bases[count])
-        # The first epoch says that these segments are missing on purpose: it is flushed before
-        # their files are deleted.
+        # The first epoch marks these segments as deleted on purpose: it is flushed before their
+        # files are deleted.
         self.unflushed.ask()
         return self._remove_segments(0, count)
 
@@ -494,7 +494,7 @@ class PartitionLog:
 
     def flushed(self, flush: Flush) -> bool:
         """`flush` has run: everything before its offset survives a power cut. False: the log was
-        cut back meanwhile, so the flush proves nothing and is to be asked for again."""
+        truncated in the meantime, so the flush proves nothing and must be repeated."""
         # A truncation between the start and the end of the flush means that offsets below
         # `flush.offset` may now name other records, which this flush did not see.
         if flush.generation != self.unflushed.generation:

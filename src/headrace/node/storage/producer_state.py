@@ -71,7 +71,7 @@ class Producer:
         self.transaction_first_offset = -1  # -1: none is open
 
     def goes_on(self, first: int, records: int, base_offset: int, timestamp: int) -> None:
-        """Its next batch is in the log. Coordinators write transactional offset commits with a
+        """Note a batch that was appended. Coordinators write transactional offset commits with a
         producer's id but without a sequence."""
         last = (first + records - 1) & MAX_SEQUENCE if first >= 0 else NO_SEQUENCE
         self.next_sequence = (last + 1) & MAX_SEQUENCE
@@ -165,7 +165,8 @@ class ProducerState:
         """Raise if a coordinator of this epoch may not end the transaction.
 
         `bumps_epoch` (KIP-890, transaction.version 2): the marker carries a higher epoch than the
-        records, so that what comes late with theirs is refused. The same marker may come again.
+        records, so that late batches with the records' epoch are refused. The same marker may come
+        again.
         """
         producer = self.producers.get(producer_id)
         if producer is None:
@@ -210,7 +211,7 @@ class ProducerState:
     def record_marker(
         self, producer_id: int, epoch: int, coordinator_epoch: int, offset: int, timestamp: int
     ) -> int:
-        """A marker ends the transaction; answers its first offset, -1 if none was open."""
+        """End the transaction with a marker; returns its first offset, -1 if none was open."""
         producer = self.producers.get(producer_id)
         if producer is None:
             producer = self.producers[producer_id] = Producer(epoch)
@@ -272,7 +273,7 @@ class ProducerState:
         )
 
     def first_undecided_offset(self) -> int | None:
-        """Where the earliest open transaction began."""
+        """Returns where the earliest open transaction began."""
         return next(iter(self.open_transactions), None)
 
     def last_stable_offset(self, high_watermark: int) -> int:

@@ -1,9 +1,9 @@
-"""Which segments of a log are due to go: Kafka's three reasons, oldest first.
+"""Finds the segments of a log that are due for deletion: Kafka's three reasons, oldest first.
 
-Before the log's start offset (DeleteRecords), more bytes than `retention.bytes`, older than
-`retention.ms`. The latter two only where the clean-up policy says delete. Pure: nothing is removed
-here, and nothing at or after the high watermark is due. The active segment can be
-due too; the log then rolls first. An empty last segment never is.
+The segments are before the log's start offset (DeleteRecords), beyond `retention.bytes`, or older
+than `retention.ms`. The latter two apply only if the clean-up policy includes delete. Pure: nothing
+is removed here, and nothing at or after the high watermark is due. The active segment can be due
+too; the log then rolls first. An empty last segment never is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def removable_segments(
     high_watermark: int,
     wall_ms: int,
 ) -> int:
-    """How many of the oldest segments are due."""
+    """Returns how many of the oldest segments are due."""
     ends = [segment.base_offset for segment in segments[1:]] + [end_offset]
     count = _before_start(segments, start_offset)
     if "delete" in settings.cleanup_policy:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import PurePath
 
-# With one slash too: a path has lost the second one. One letter is a drive of Windows.
+# One slash is accepted too: a path has lost the second one. One letter is a drive of Windows.
 ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
 
 

@@ -25,7 +25,7 @@ _PLAIN = re.compile(r"\d{1,18}", re.ASCII)
 
 
 def parse(text: str) -> int:
-    """Milliseconds. Raises ValueError with a sentence that says what is wrong."""
+    """Returns milliseconds. Raises ValueError with a sentence about the fault."""
     text = text.strip()
     if _PLAIN.fullmatch(text):
         return int(text)

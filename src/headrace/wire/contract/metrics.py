@@ -19,7 +19,7 @@ DDL = (
 
 
 def series(name: str, labels: Mapping[str, str] | None = None) -> str:
-    """As Prometheus writes it, labels by their name."""
+    """Returns the series as Prometheus writes it, labels sorted by name."""
     if not labels:
         return name
     said = ",".join(f'{key}="{_escaped(labels[key])}"' for key in sorted(labels))

@@ -37,7 +37,7 @@ _skipped: Counter[str] = Counter()
 
 
 class UnreadableRecord(ValueError):
-    """The text says what is wrong, without the record's contents."""
+    """A record cannot be read; the message names the fault, without the record's contents."""
 
 
 class OwnRecords:

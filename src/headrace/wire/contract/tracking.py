@@ -64,7 +64,7 @@ KINDS = {kind.name: kind for kind in (PAGE_VIEW, SEARCH, CLICK)}
 
 
 def time_text(milliseconds: int) -> str:
-    """How an event's time is written: 2026-01-31T12:00:00.000Z."""
+    """Returns the time of an event as it is written: 2026-01-31T12:00:00.000Z."""
     return _second(milliseconds // 1000) + _THOUSANDTHS[milliseconds % 1000]
 
 

@@ -1,7 +1,7 @@
 """The codecs of record batches: gzip, snappy, lz4 and zstd, each in the framing that Kafka uses.
 
-`decompress` never makes more than `limit` bytes, whatever the compressed bytes claim: a codec that
-says its size is believed only below the limit, the others write into buffers that grow up to it.
+`decompress` never makes more than `limit` bytes, whatever the compressed bytes claim: the size that
+a codec announces is used only below the limit, the others write into buffers that grow up to it.
 Snappy has the framing of Java's snappy library (a header, then blocks with their lengths), which
 some clients leave out, so reading takes both. LZ4 blocks are independent: Kafka reads no others.
 """

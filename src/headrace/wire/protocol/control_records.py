@@ -101,8 +101,8 @@ def end_txn_batch(
 
 
 def control_record(message: Any, *, timestamp: int) -> Record:
-    """The record of a LeaderChangeMessage, SnapshotHeaderRecord, SnapshotFooterRecord,
-    KRaftVersionRecord or VotersRecord; its `version` field says which version is written."""
+    """Returns the record of a LeaderChangeMessage, SnapshotHeaderRecord, SnapshotFooterRecord,
+    KRaftVersionRecord or VotersRecord; its `version` field decides which version is written."""
     kind = _KINDS[type(message).__name__]
     pieces: list[bytes] = []
     _MESSAGES[kind].ENCODE[message.version](message, pieces.append)

@@ -23,12 +23,13 @@ _read_correlation_id = Struct(">i").unpack_from
 
 
 def request_header_is_flexible(messages: Any, version: int) -> bool:
-    """Whether requests of this version end their header with tagged fields."""
+    """Returns whether requests of this version end their header with tagged fields."""
     return bool(version >= messages.FLEXIBLE_FROM)
 
 
 def response_header_is_flexible(messages: Any, version: int) -> bool:
-    """Whether responses of this version do; never for ApiVersions."""
+    """Returns whether responses of this version end their header with tagged fields; never for
+    ApiVersions."""
     return bool(version >= messages.FLEXIBLE_FROM and messages.API_KEY != API_VERSIONS)
 
 

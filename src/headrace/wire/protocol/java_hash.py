@@ -48,8 +48,9 @@ def string_hash(text: str) -> int:
 def partition_for_group(group_id: str, partitions: int) -> int:
     """The partition of `__consumer_offsets` (or `__transaction_state`) that holds `group_id`.
 
-    By the absolute value, unlike keys, whose sign bit is masked: a broker of Apache Kafka that
-    takes the folder over looks for each name where its own arithmetic says (seen at 4.3.1).
+    The absolute value of the hash is used, unlike keys, whose sign bit is masked: a broker of
+    Apache Kafka that takes over the folder computes the partition of each name in the same way
+    (seen at 4.3.1).
     """
     found = abs(string_hash(group_id))
     return found % partitions if found < 1 << 31 else 0  # Java has no absolute value of its lowest

@@ -23,11 +23,11 @@ HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 
 class Senseless(Exception):
-    """The other side does not speak the mechanism."""
+    """The other side does not follow the SASL mechanism."""
 
 
 class Distrusted(Exception):
-    """One side does not believe the other; the sentence says why."""
+    """One side does not trust the other; the message gives the reason."""
 
 
 def plain(username: str, password: str) -> Conversation:

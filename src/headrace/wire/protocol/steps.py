@@ -35,7 +35,7 @@ def in_steps(function: Callable[..., Any]) -> Callable[..., Steps]:
     definition.decorator_list = []
     ast.fix_missing_locations(tree)
     ast.increment_lineno(tree, function.__code__.co_firstlineno - 1)
-    # As all modules begin, so that annotations are not evaluated.
+    # All modules begin with this future import, so that annotations are not evaluated.
     flags = __future__.annotations.compiler_flag
     code = compile(tree, function.__code__.co_filename, "exec", flags=flags, dont_inherit=True)
     namespace: dict[str, Any] = {}

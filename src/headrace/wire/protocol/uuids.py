@@ -54,5 +54,5 @@ def random_id(randomness: bytes) -> bytes:
 
 
 def is_reserved(identity: bytes) -> bool:
-    """Whether Kafka keeps this id for itself."""
+    """Returns whether Kafka reserves this id."""
     return identity[:15] == ZERO_ID[:15] and identity[15] < _RESERVED_BELOW

@@ -46,7 +46,7 @@ class Deposed:
 
 @dataclass(slots=True)
 class Truncated:
-    """Records from `to_offset` on are gone; they were never committed."""
+    """The records from `to_offset` on were removed; they were never committed."""
 
     to_offset: int
 

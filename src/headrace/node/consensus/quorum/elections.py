@@ -62,7 +62,7 @@ class Elections:
         quorum.become(standing, Election(quorum.epoch, leader_id, voted))
 
     def _votes(self) -> Votes:
-        """Its own vote counts as far as it is a voter."""
+        """Its own vote counts only if this node is a voter."""
         quorum = self._quorum
         return Votes(quorum.voters.latest, granted={quorum.me.id} if quorum.is_voter else set())
 

@@ -34,7 +34,8 @@ SNAPSHOT_PIECE_BYTES = 1 << 20
 
 
 class CommittedRecordsDiverge(Exception):
-    """A leader asks to cut what was committed: some member has forgotten what it promised."""
+    """A leader asks this member to truncate committed records: some member has forgotten what it
+    promised."""
 
 
 class Fetcher:
@@ -70,7 +71,7 @@ class Fetcher:
         quorum.send(role.leader_id, role.endpoints, request, now)
 
     def disk_lags(self) -> bool:
-        """Rule 2: a fetch says that everything before its offset is on the disk."""
+        """Rule 2: a fetch confirms that everything before its offset is on the disk."""
         return self._quorum.log.flushed_offset < self._quorum.log.end_offset
 
     def request_about_my_vote(self, role: Follower) -> Request | None:
@@ -89,8 +90,9 @@ class Fetcher:
         return role.update_voter_at_ms if self._quorum.is_voter else role.join_at_ms
 
     def _request_to_join(self, role: Follower) -> Request | None:
-        """As Apache Kafka (`controller.quorum.auto.join.enable`, KIP-1186): a member whose id votes
-        with another disk has that voter removed first, and never votes in its place."""
+        """Build the request to become a voter, as Apache Kafka does
+        (`controller.quorum.auto.join.enable`, KIP-1186): a member whose id votes with another disk
+        has that voter removed first, and never votes in its place."""
         quorum = self._quorum
         has_caught_up = (
             role.has_fetched
@@ -116,7 +118,8 @@ class Fetcher:
         candidates: list[tuple[int, tuple[VoterEndpoint, ...]]] = [
             (voter.id, voter.endpoints) for voter in quorum.other_voters()
         ]
-        # As Apache: bootstrap servers have ids below -1, since theirs are not known.
+        # As in Apache Kafka, bootstrap servers get ids below -1, since their real ids are not
+        # known.
         candidates += [(-2 - n, (point,)) for n, point in enumerate(quorum.bootstrap)]
         free = [
             candidate

@@ -28,7 +28,7 @@ from headrace.wire.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from headrace.node.consensus.quorum.machine import Quorum
 
-# As much as Apache's raft client asks for in one fetch.
+# Apache's raft client asks for as much in one fetch.
 FETCH_BYTES = 8 << 20
 
 
@@ -47,7 +47,8 @@ class Leadership:
     # Appending
 
     def begin(self, role: Leader, now: Now) -> None:
-        """The first records of the epoch: who leads and, if the log does not say, who votes."""
+        """Write the first records of the epoch: the leader and, if the log does not name them, the
+        voters."""
         quorum = self._quorum
         voters = quorum.voters
         messages: list[Any] = [leader_change(quorum.me.id, voters.latest, sorted(role.granting))]
@@ -118,7 +119,8 @@ class Leadership:
             quorum.role.waiting.append(WaitingFetch(request, token, deadline_ms))
 
     def refusal(self, epoch: int) -> ErrorCode | None:
-        """Why a request that only the leader of `epoch` answers gets an error."""
+        """Returns the error for a request that only the leader of `epoch` may answer; None if this
+        is the leader."""
         quorum = self._quorum
         if epoch < quorum.epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
@@ -220,7 +222,7 @@ class Leadership:
             role.quorum_until_ms = now.monotonic_ms + self.quorum_timeout_ms
 
     def flushed_end(self) -> int:
-        """How far this node itself counts (rule 2)."""
+        """Returns up to where this node itself counts (rule 2)."""
         return min(self._quorum.log.flushed_offset, self._quorum.log.end_offset)
 
     def commit(self) -> bool:
@@ -261,7 +263,7 @@ class Leadership:
             self._tell_the_beginning(role, now)
 
     def _tell_the_beginning(self, role: Leader, now: Now) -> None:
-        """Voters that do not fetch may not know who leads."""
+        """Send BeginQuorumEpoch to voters that do not fetch: they may not know the leader."""
         quorum = self._quorum
         fresh_ms = now.monotonic_ms - quorum.timeouts.fetch_ms // 2
         for voter in quorum.other_voters():

@@ -1,4 +1,4 @@
-"""Do two logs agree up to a point? Raft's log matching, as KRaft's Fetch puts the question.
+"""Decides whether two logs agree up to a point: Raft's log matching, in the form of KRaft's Fetch.
 
 A follower names the end of its log and the epoch of the record before it. Offsets and epochs of
 agreeing logs are equal, so the leader can tell from its own epochs alone.
@@ -50,14 +50,16 @@ def diverges(log: Matching, offset: int, last_epoch: int) -> OffsetAndEpoch | Sn
 
 
 def _is_before(log: Matching, offset: int, last_epoch: int, earliest: SnapshotId) -> bool:
-    """The log begins behind the point, so it cannot say whether the two agree."""
+    """Returns whether the log begins after the point, so that it cannot decide whether the two
+    agree."""
     if offset < log.start_offset or last_epoch < earliest.epoch:
         return True
     return offset == log.start_offset != 0 and last_epoch != earliest.epoch
 
 
 def truncation_point(log: Matching, diverging: OffsetAndEpoch) -> int:
-    """How far a follower may keep its log, given where the leader says the logs part."""
+    """Returns up to where a follower may keep its log, given where the leader reports that the logs
+    diverge."""
     mine = log.end_of_epoch(diverging.epoch)
     if mine.epoch == diverging.epoch:
         return min(mine.offset, diverging.offset)

@@ -89,7 +89,7 @@ class Timeouts:
 
 
 class TwoLeaders(Exception):
-    """Two members say that they lead one epoch: some voter has forgotten its vote."""
+    """Two members claim to lead one epoch: some voter has forgotten its vote."""
 
 
 class Quorum:
@@ -106,8 +106,8 @@ class Quorum:
         chance: Callable[[int], int],
         joins_by_itself: bool = False,
     ) -> None:
-        """`voters` is what the log and its snapshots say; `chance(n)` is at least 0 and below n.
-        `joins_by_itself`: a member that does not vote asks the leader to be made a voter."""
+        """`voters` comes from the log and its snapshots; `chance(n)` is at least 0 and below n.
+        `joins_by_itself`: a member that does not vote asks the leader to become a voter."""
         self.me = me
         self.endpoints = endpoints
         self.log = log
@@ -285,7 +285,7 @@ class Quorum:
 
     @property
     def leader_endpoints(self) -> tuple[VoterEndpoint, ...]:
-        """Where the leader listens, as far as this node knows."""
+        """The leader's endpoints, as far as this node knows them."""
         match self.role:
             case Leader():
                 return self.endpoints
@@ -466,7 +466,7 @@ class Quorum:
         assert type(role) in NEXT_ROLES[type(before)], f"{before} does not become {role}"
         assert election.epoch >= self.epoch, "an epoch never goes back"
         assert election.epoch <= LAST_EPOCH, "an epoch has a successor"
-        # Rule 1: the disk knows it before anybody else does.
+        # Rule 1: the write to the disk comes before any message that depends on it.
         promises = isinstance(role, Candidate | Leader) or election.voted is not None
         self.noted.note(election, promises=promises)
         self.role, self.epoch = role, election.epoch

@@ -24,7 +24,8 @@ class ReplicaKey(NamedTuple):
     directory_id: bytes = ZERO_ID
 
     def covers(self, other: ReplicaKey) -> bool:
-        """Whether `other` is meant. A key without a directory (kraft.version 0) means any."""
+        """Returns whether this key identifies `other`. A key without a directory (kraft.version 0)
+        fits any directory."""
         return self.id == other.id and self.directory_id in (ZERO_ID, other.directory_id)
 
 
@@ -98,7 +99,7 @@ class RemoveVoterRequest:
 
 @dataclass(slots=True)
 class UpdateVoterRequest:
-    """A voter says how it is reached and which kraft.version levels it understands."""
+    """A voter reports its endpoints and the kraft.version levels that it supports."""
 
     epoch: int
     voter: Voter

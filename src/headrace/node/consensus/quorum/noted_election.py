@@ -27,7 +27,7 @@ class NotedElection:
         return self._noted
 
     def note(self, election: Election, *, promises: bool) -> None:
-        """`promises`: others are to count on it, as on a vote. OSError: nothing has changed."""
+        """`promises`: others will rely on it, as on a vote. OSError: nothing has changed."""
         if election == self._noted:
             return
         try:
@@ -40,7 +40,7 @@ class NotedElection:
             self._noted = election
 
     def find_room(self, election: Election) -> bool:
-        """Whether the disk takes a write again: that of the present state."""
+        """Returns whether the disk takes writes again; tries it by writing the present state."""
         try:
             self._state_file.write(election)
         except OSError as problem:

@@ -49,7 +49,8 @@ class RequestsInFlight:
         self._rests_until_ms[to] = now_ms + max(self._backoff_ms, at_least_ms)
 
     def forget_all(self) -> None:
-        """The role has changed: whatever is still answered was asked by somebody else."""
+        """Forget all requests after a change of role: their answers no longer concern this
+        member."""
         self._in_flight.clear()
         self._rests_until_ms.clear()
 

@@ -147,7 +147,7 @@ class Leader:
         return point > self.epoch_start
 
     def has_a_majority(self, voters: tuple[Voter, ...], me: ReplicaKey) -> bool:
-        """Whether enough voters have fetched since the last time the answer was yes."""
+        """Returns whether enough voters have fetched since this was last true."""
         heard = sum(1 for replica in self.fetched_lately if find(voters, replica) is not None)
         return heard + (find(voters, me) is not None) >= majority_of(voters)
 

@@ -1,7 +1,7 @@
 """Whether a member grants its vote: the rules of Raft and of pre-votes (KIP-996), role by role.
 
 A vote is given once per epoch, to a log that is at least as long as the voter's own. A pre-vote
-promises nothing: it only says that the voter knows of no living leader.
+promises nothing: it only reports that the voter does not know a living leader.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Every setting of Kafka 4.3 by name, one table per kind of resource; what each row says is in
-`definition.py`, how it is written in `rows.py`.
+"""Every setting of Kafka 4.3 by name, one table per kind of resource; `definition.py` defines the
+content of a row, `rows.py` how it is written.
 
 KAFKA_BROKER_SETTINGS has Kafka's defaults, BROKER_SETTINGS ours (`headrace.py` says which and why).
 """

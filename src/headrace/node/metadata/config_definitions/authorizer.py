@@ -1,4 +1,4 @@
-"""The settings of Kafka's own authorizer: who may do everything, and what holds without entries.
+"""The settings of Kafka's own authorizer: the super users, and what applies without entries.
 
 Kafka's table of settings knows only the class that decides; the two others are that class's own.
 `authorizer.class.name` names Kafka's StandardAuthorizer or nothing.

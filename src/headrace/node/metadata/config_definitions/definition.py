@@ -44,7 +44,7 @@ class Standing(Enum):
 
 
 class Change(Enum):
-    """How a broker's setting may be changed while it runs."""
+    """How a broker's setting may be changed while the broker runs."""
 
     RESTART = "only in the file, at the next start"
     PER_BROKER = "for one broker"
@@ -70,7 +70,8 @@ class Synonym(NamedTuple):
 
 @dataclass(slots=True)
 class Definition:
-    """Not changed once it is in a table; not frozen, as 400 of them are made at each start."""
+    """A definition does not change once it is in a table; it is not frozen, as 400 of them are made
+    at each start."""
 
     name: str
     type: ConfigType
@@ -166,7 +167,7 @@ _PARSERS: dict[ConfigType, Callable[[str, str], Any]] = {
 
 
 def java_double(value: float) -> str:
-    """As Java prints it: 0.5, but 1.7976931348623157E308 and 1.0E7."""
+    """Returns the text that Java prints: 0.5, but 1.7976931348623157E308 and 1.0E7."""
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(float(value))
     for places in range(1, 18):

@@ -86,7 +86,7 @@ _CLIENT_METRICS = without_effect("client metrics are not collected yet",
 )
 # fmt: on
 
-# Without a broker's setting of its own: these hold for the group alone.
+# Settings without a synonym among the broker's settings: these apply to the group alone.
 _WITHOUT_SYNONYM = {
     "share.auto.offset.reset",
     "share.isolation.level",

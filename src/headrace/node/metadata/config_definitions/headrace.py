@@ -106,8 +106,9 @@ _BOUNDED: dict[str, Any] = {
     "max.connections.per.ip": 10_000,
 }
 
-# -1: what was measured to be best on loopback, the system's own tuning elsewhere. With Kafka's
-# 100 KiB a batch of 256 KiB arrives in three pieces, and a fetch of 1 MiB leaves in five or more.
+# -1 means the size that was measured to be best on loopback, and the system's own tuning elsewhere.
+# With Kafka's 100 KiB a batch of 256 KiB arrives in three pieces, and a fetch of 1 MiB leaves in
+# five or more.
 _MEASURED: dict[str, Any] = {
     "socket.send.buffer.bytes": -1,
     "socket.receive.buffer.bytes": -1,

@@ -1,7 +1,7 @@
 """The broker's settings of TLS, SASL, authorization and delegation tokens.
 
-A node on which one is set that is not supported refuses to start: who asks for security must not
-get less of it. `OF_LISTENERS` can be set for single listeners too (`listener.name.NAME.SETTING`).
+A node refuses to start if an unsupported one is set: a user who asks for security must not get less
+of it. `OF_LISTENERS` can be set for single listeners too (`listener.name.NAME.SETTING`).
 """
 
 from __future__ import annotations

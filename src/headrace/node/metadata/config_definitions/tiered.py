@@ -47,7 +47,7 @@ _STORAGE = unsupported(_WHAT,
     integer("remote.log.metadata.custom.metadata.max.bytes", 128, at_least(0),
         "Most bytes that the storage plug-in may add to a segment's metadata."),
 )
-# How the work is done says nothing about whether it is wanted: the switch above does.
+# These settings say how the work is done, not whether it is wanted: the switch above decides that.
 _WORK = without_effect("tiered storage is not supported, so there is no such work",
     long("remote.log.index.file.cache.total.size.bytes", 1024**3, at_least(1),
         "Room on local disk for indexes of remote segments.", CLUSTER_WIDE),

@@ -120,7 +120,8 @@ _TIERED = (
             "Remove what is in remote storage when the topic stops using it."),
     ),
 )
-# Headrace's own, listed only where they are set: answers about other topics are Apache Kafka's.
+# Headrace's own settings, listed only where they are set: answers about other topics equal Apache
+# Kafka's.
 _OWN = internal(
     boolean("headrace.validate.records", False,
         "Look at every record of a produced batch and refuse what no client could read."),

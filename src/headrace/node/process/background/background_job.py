@@ -25,7 +25,7 @@ class NobodyWaits(Exception):
 
 
 class Pace:
-    """Called with every byte read or written: waits as the limit says."""
+    """Call it with every byte read or written: it waits to keep the rate limit."""
 
     def __init__(self, door: socket.socket, bytes_per_second: float) -> None:
         self._door = selectors.DefaultSelector()
@@ -43,7 +43,7 @@ class Pace:
 
 
 class BackgroundJob:
-    """The task of this process; `tell` raises BrokenPipeError if the parent is gone."""
+    """The task of this process; `tell` raises BrokenPipeError if the parent has ended."""
 
     def __init__(self) -> None:
         with suppress(OSError):

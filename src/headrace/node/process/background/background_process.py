@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# It looks at its socket after each MiB, so it is gone long before.
+# The process looks at its socket after each MiB, so it ends long before.
 LAST_WAIT_S = 10
 
 

@@ -35,7 +35,7 @@ SHORTEST_WAIT_MS = 250
 LONGEST_WAIT_MS = 30_000
 # One that has run for so long and ends is started again without a wait.
 LONG_RUN_MS = 60_000
-# It finishes its transaction and leaves its group; then it is killed.
+# The time in which the process ends its transaction and leaves its group; then it is killed.
 LAST_WAIT_MS = 5_000
 
 
@@ -98,7 +98,7 @@ class DelayProcess:
         self._loop.call_when_readable(ours, self._ended)
 
     def _ended(self) -> None:
-        """It never writes, so a readable socket is a closed one."""
+        """The process never writes to its socket, so a readable socket is a closed one."""
         assert self._process is not None and self._socket is not None
         self._loop.stop_calling(self._socket)
         self._socket.close()
@@ -113,7 +113,8 @@ class DelayProcess:
         self._wait_ms = min(self._wait_ms * 2, LONGEST_WAIT_MS)
 
     def close(self) -> None:
-        """Let it finish its transaction while the loop still answers, then see it gone."""
+        """Let the process end its transaction while the loop still answers, then wait for its
+        end."""
         self._wanted = False
         if self._process is None or self._socket is None:
             return

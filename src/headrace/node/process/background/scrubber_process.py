@@ -17,7 +17,7 @@ from headrace.node.process.background.background_job import BackgroundJob, Nobod
 from headrace.node.process.folders.real_disk import RealFile
 from headrace.node.storage.recovery.scrub import ClosedSegment, damage_in
 
-# Linux only: without it all counts as cached, and what is read stays in the cache.
+# Linux only: elsewhere every range counts as cached, and the bytes read stay in the cache.
 WITHOUT_WAITING = getattr(os, "RWF_NOWAIT", 0)
 
 
@@ -43,7 +43,8 @@ class FileOnDisk(RealFile):
         return data
 
     def _is_cached(self, length: int, position: int) -> bool:
-        """Whether the last page of the range is; all that is dropped comes back by reading."""
+        """Returns whether the last page of the range is cached; all that is dropped comes back by
+        reading."""
         if not WITHOUT_WAITING or length <= 0:
             return True
         try:

@@ -138,7 +138,8 @@ def format_other_folders(
 
 
 def _cluster_id(text: str) -> str:
-    """As Apache's tool: any text that could be one, to keep the ids of older clusters."""
+    """Accepts, like Apache's tool, any text that could be a cluster id, to keep the ids of older
+    clusters."""
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", text):
         raise CannotStart(f"'{text}' is not a cluster id: 22 letters, digits, - and _.")
     return text

@@ -18,7 +18,8 @@ from headrace.wire.protocol.errors import KafkaError
 
 
 class FolderLocks:
-    """The locks of all usable data folders; `failed` says why the others cannot be used."""
+    """The locks of all usable data folders; `failed` has the reason why each of the others cannot
+    be used."""
 
     def __init__(self, metadata_folder: str, log_dirs: tuple[str, ...]) -> None:
         self.failed: dict[str, str] = {}

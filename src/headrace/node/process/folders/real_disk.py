@@ -32,7 +32,8 @@ MOST_PIECES = 1024
 
 
 class RealFile:
-    """One open file; see `environment.File`. Every write says where: no seek position matters."""
+    """One open file; see `environment.File`. Every write names its position: no seek position
+    matters."""
 
     __slots__ = ("path", "size", "_fd")
 
@@ -61,7 +62,8 @@ class RealFile:
         self.size += size
 
     def _append_rest(self, data: Buffer, written: int) -> None:
-        """A write stopped half way (a disk nearly full, a signal): go on, or leave no trace."""
+        """Complete a write that stopped half way (a disk nearly full, a signal), or remove its
+        bytes."""
         rest = memoryview(data)
         try:
             while written < len(rest):
@@ -77,7 +79,8 @@ class RealFile:
         return self._read_rest(data, length, position)
 
     def _read_rest(self, data: bytes, length: int, position: int) -> bytes:
-        """Linux answers at most 2 GiB at once and may answer less; only the file's end is short."""
+        """Read the rest: Linux returns at most 2 GiB at once and may return less; only the end of
+        the file is short."""
         pieces = [data]
         had = len(data)
         while had < length:
@@ -182,7 +185,7 @@ class RealDisk:
 
 
 def _private(path: str, flags: int) -> int:
-    """For `open`: a new file is its owner's alone."""
+    """An opener for `open`: only the owner can read and write a new file."""
     return os.open(path, flags, FILE_MODE)
 
 

@@ -50,7 +50,7 @@ def parse_listeners(name: str, entries: tuple[str, ...]) -> dict[str, Listener]:
         found = _LISTENER.fullmatch(entry)
         if found is None or int(found[4]) > 65535:
             raise BadValue(f"{name} must be a list of NAME://HOST:PORT, not '{entry}'.")
-        # Kafka does not tell upper from lower case in these names.
+        # Kafka does not distinguish upper and lower case in these names.
         listener = Listener(found[1].upper(), found[2] or found[3] or "", int(found[4]))
         if listener.name in listeners:
             raise BadValue(f"{name} has two entries named {listener.name}.")

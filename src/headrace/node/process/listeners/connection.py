@@ -121,7 +121,7 @@ class Connection:
         return False
 
     def _send_file(self, piece: FileSlice) -> bool:
-        """True when the slice went; otherwise it is shortened to what is left."""
+        """Returns True when the slice was sent; otherwise shortens it to the remaining bytes."""
         out = self.descriptor
         source = piece.file.fileno()
         while piece.length > 0:

@@ -51,7 +51,7 @@ class Doorkeeper:
         self._address_limits: dict[str | None, float] = {}  # None: all others
 
     def change(self, limits: ConnectionLimits) -> None:
-        """From now on; who is in stays in."""
+        """Apply new limits; open connections stay open."""
         self.limits = limits
         self._of_addresses = {one_form_of(a): most for a, most in limits.of_addresses.items()}
 
@@ -66,7 +66,7 @@ class Doorkeeper:
         self._address_limits = found
 
     def refusal(self, listener: str, host: str) -> str | None:
-        """Why one more from there is too many."""
+        """Returns why one more connection from there is too many; None if it is not."""
         limits = self.limits
         if self.connections >= limits.connections:
             return f"all {limits.connections} connections are taken"

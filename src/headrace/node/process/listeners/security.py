@@ -180,8 +180,9 @@ class Security:
         self.entrances = {**self.entrances, **self._own}
 
     def calls_to(self, listener: Listener, mechanism: str) -> PeerSecurity:
-        """How this node speaks to the listeners of that name on other nodes. All nodes of a cluster
-        are set up alike, so the settings are those of a listener of this node by that name."""
+        """Returns how this node connects to the listeners of that name on other nodes. All nodes of
+        a cluster are configured alike, so the settings are those of this node's listener of that
+        name."""
         if listener.protocol == "PLAINTEXT":
             return PLAIN
         settings = ListenerSettings(self._given, listener)
@@ -221,7 +222,7 @@ class Security:
                 raise BadValue(f"The listener {listener.name}: {fault}") from None
 
     def change(self, given: Mapping[str, str]) -> None:
-        """Other settings while the node runs; what cannot be used is logged and changes nothing."""
+        """Apply other settings while the node runs; unusable ones are logged and change nothing."""
         wanted = relevant(given)
         if wanted == self._given:
             return
@@ -241,7 +242,7 @@ class Security:
                 entrance.tls.look()
 
     def families(self) -> Iterator[Family]:
-        """For Prometheus."""
+        """Metrics for Prometheus."""
         for name, explanation, counted in (
             ("logins", "Logins that succeeded.", self.logins.succeeded),
             ("failed_logins", "Logins that failed.", self.logins.failed),

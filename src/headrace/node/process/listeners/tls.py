@@ -120,7 +120,8 @@ class TlsConnection(Connection):
     # Receiving
 
     def _receive_into(self, view: memoryview) -> int:
-        """As a socket's recv_into; BlockingIOError also if no record is complete yet."""
+        """Does the same as a socket's recv_into; BlockingIOError also if no record is complete
+        yet."""
         if not self._shaken:
             self._shake_hands()
         filled = self._decrypt_into(view)
@@ -143,7 +144,7 @@ class TlsConnection(Connection):
         read, filled, size = self._tls.read, 0, len(view)
         while filled < size:
             try:
-                # Given a buffer it says how many bytes it has filled.
+                # With a buffer, it returns how many bytes it has filled.
                 length: int = read(size - filled, view[filled:])  # type: ignore[assignment]
             except ssl.SSLWantReadError:
                 break
@@ -156,7 +157,7 @@ class TlsConnection(Connection):
     # The handshake
 
     def _shake_hands(self) -> None:
-        """One step; BlockingIOError if the client has to say more."""
+        """Do one step of the handshake; BlockingIOError if the client has to send more."""
         handshakes = self._handshakes
         if not handshakes.may_step():
             raise BlockingIOError  # in the next turn: the socket stays readable
@@ -219,7 +220,7 @@ class TlsConnection(Connection):
         self._encrypted = memoryview(self._outgoing.read())
 
     def _flush(self) -> None:
-        """Send what OpenSSL itself has to say; what the socket does not take waits for `send`."""
+        """Send OpenSSL's own bytes; those that the socket does not take wait for `send`."""
         if self._outgoing.pending:
             said = self._outgoing.read()
             self._encrypted = memoryview(bytes(self._encrypted) + said if self._encrypted else said)

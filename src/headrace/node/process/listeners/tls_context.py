@@ -52,7 +52,7 @@ _PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTAL
 
 
 class BadTls(ValueError):
-    """One sentence: what is wrong with a listener's settings or files."""
+    """A listener's settings or files are wrong; the message is one sentence."""
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class TlsFiles:
 
 
 def tls_files(values: Mapping[str, Any]) -> TlsFiles:
-    """From a listener's settings by Kafka's names."""
+    """Returns the files from a listener's settings, by Kafka's names."""
     for store in ("keystore", "truststore"):
         named = values[f"ssl.{store}.location"] or values[_INLINE[store]]
         kind = values[f"ssl.{store}.type"]
@@ -148,7 +148,8 @@ def context_of(files: TlsFiles) -> ssl.SSLContext:
 
 
 def context_for_calls(files: TlsFiles, *, checks_names: bool) -> ssl.SSLContext:
-    """For calls to other nodes: shows the listener's own certificate, believes whom it believes."""
+    """Returns the context for connections to other nodes: it uses the listener's own certificate
+    and trusts the same authorities."""
     if not files.truststore and not files.trusted:
         raise BadTls(
             "TLS between nodes needs the certificates that are trusted: name "
@@ -276,7 +277,8 @@ class Tls:
         self._rules = name_rules(rules)
 
     def require_names_of(self, before: Tls) -> None:
-        """Raises BadTls if clients who know the certificate before would not know this one."""
+        """Raises BadTls if clients that trust the names of the earlier certificate would not trust
+        this one."""
         mine, theirs = self._certificate, before._certificate
         if mine is None or theirs is None:
             return  # in a form that OpenSSL takes and we cannot read

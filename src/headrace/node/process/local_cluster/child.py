@@ -84,7 +84,8 @@ class Line:
             return
 
     def hear(self) -> list[dict[str, Any]] | None:
-        """The received messages; None: the other side is gone. Waits if the socket does."""
+        """Returns the received messages; None if the other side has ended. Waits if the socket is
+        blocking."""
         try:
             data = self.socket.recv(1 << 16)
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""A node as a child of this process: started with its order, heard by its socket."""
+"""A node as a child of this process: started with its order, watched through its socket."""
 
 from __future__ import annotations
 

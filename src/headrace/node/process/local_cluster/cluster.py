@@ -168,7 +168,8 @@ def run(
 
 
 def _given(wanted: Wanted) -> dict[str, str]:
-    """All that somebody has set, by a file or an option; what the plan decides cannot be."""
+    """Returns all settings from a file or an option; those that the plan decides may not be among
+    them."""
     given: dict[str, str] = {}
     if wanted.config_file is not None:
         given |= _read(wanted.config_file)
@@ -304,7 +305,7 @@ def _resize(disk: RealDisk, plan: ClusterPlan, brokers: int, data: str) -> None:
 
 
 def _addresses(wanted: Wanted, count: int) -> tuple[list[Address], list[str | None]]:
-    """Where clients find each node, and where its metrics are served."""
+    """Returns the address of each node for clients, and where its metrics are served."""
     clients = _in_a_row(wanted.listen or DEFAULT_LISTEN, "--listen", count)
     host, port = clients[0]
     if port == 0:

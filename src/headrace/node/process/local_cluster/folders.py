@@ -166,7 +166,7 @@ def require_growing(disk: Disk, data: str, identity: Identity) -> None:
 
 
 def partitions_in(disk: Disk, folder: str) -> int:
-    """How many partitions the node of this folder has."""
+    """Returns how many partitions the node of this folder has."""
     return sum(partition_of(name) is not None for name in disk.list(folder))
 
 

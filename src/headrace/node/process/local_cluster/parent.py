@@ -64,7 +64,7 @@ class LocalCluster(Protocol):
 
 
 class ClusterFailed(Exception):
-    """A node could not start; the sentence says which one and why."""
+    """A node could not start; the message names it and the reason."""
 
 
 @dataclass(slots=True)
@@ -260,7 +260,7 @@ class Parent:
         registered = self._selector.get_map()
         if process.line.socket in registered:
             self._heard(node, process)
-        # Not to the pipe's end: a process that the node has started may keep it open.
+        # Do not read to the pipe's end: a process that the node has started may keep it open.
         while process.output in registered and self._said(node, process):
             pass
         if process.rest:

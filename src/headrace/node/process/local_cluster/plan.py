@@ -144,10 +144,11 @@ def grow(plan: ClusterPlan, brokers: int, ports: Callable[[int], list[int]]) -> 
 def replace_taken_ports(
     plan: ClusterPlan, is_free: Callable[[int], bool], ports: Callable[[int], list[int]]
 ) -> bool:
-    """Other ports for controllers whose port is another program's now; whether there are any.
+    """Choose other ports for controllers whose port another program uses now; returns whether there
+    were any.
 
-    The system may give these ports to any connection while the cluster is stopped. The other
-    voters learn of the new port from the node itself, which needs a majority that they find.
+    The system may give these ports to any connection while the cluster is stopped. The other voters
+    learn the new port from the node itself, which needs a majority that can be reached.
     """
     if not all(node.formatted for node in plan.controllers):
         return False  # the first voters are not written to all folders yet
@@ -189,7 +190,7 @@ def read_plan(disk: Disk, data: str) -> ClusterPlan | None:
         return ClusterPlan(
             found["cluster_id"],
             nodes,
-            # Older plans do not say; they began with what their size asks for.
+            # Older plans do not have it; they began with the value for their size.
             found.get("min_in_sync", minimum_in_sync(len(nodes))),
             found.get("generation", 0),
             found.get("more_folders", []),
@@ -312,7 +313,7 @@ def free_ports(count: int, host: str = CONTROLLER_HOST) -> list[int]:
 
 
 def is_free(port: int, host: str = CONTROLLER_HOST) -> bool:
-    """Whether a controller can listen there."""
+    """Returns whether a controller can listen on the port."""
     family, _, _, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
@@ -326,8 +327,8 @@ def is_free(port: int, host: str = CONTROLLER_HOST) -> bool:
 
 
 def lives_in(data: str) -> bool:
-    """Whether the folder belongs to a cluster that was started with `--brokers`; it may be lost
-    while the folders of the other nodes are there."""
+    """Returns whether the folder belongs to a cluster that was started with `--brokers`; it may be
+    lost while the folders of the other nodes still exist."""
     if os.path.exists(os.path.join(data, FILE_NAME)):
         return True
     if os.path.exists(os.path.join(data, META_PROPERTIES)):

@@ -26,7 +26,7 @@ LONG_LIFE_MS = 60_000
 TIME_TO_STOP_MS = 60_000
 # The exit code of a node that could not start, and has reported why.
 CANNOT_START = 3
-# The same, because its data folder is damaged.
+# The exit code of a node that could not start because its data folder is damaged.
 UNUSABLE_DATA = 4
 
 
@@ -140,7 +140,7 @@ class Supervision:
         stop_order: Sequence[Sequence[int]],
         controllers: Iterable[int] = (),
     ) -> None:
-        """`stop_order` are groups of nodes: the next is asked when the one before is gone.
+        """`stop_order` are groups of nodes: each group is stopped when the one before has ended.
         `controllers`: most of them must run; none: no node is left out."""
         self._controllers = frozenset(controllers)
         self._children = {node: _Child() for node in nodes}

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 LARGEST_ANSWER_BYTES = 256 << 20
 # Then the others have their turn.
 RECEIVED_PER_TURN_BYTES = 8 << 20
-# Every node answers it, and it tells which versions of everything else there are.
+# Every node answers this version, and the answer has the versions of all other APIs.
 FIRST_API_VERSIONS_VERSION = 0
 HANDSHAKE_VERSION = 1
 AUTHENTICATE_VERSION = 1
@@ -62,7 +62,7 @@ class Question:
 
 
 class Unusable(OSError):
-    """The other side says what no node of this cluster says."""
+    """The other side sends an answer that a node of this cluster would not send."""
 
 
 class PeerConnection:
@@ -131,7 +131,8 @@ class PeerConnection:
         self._watch(self._loop.poller.WRITE)
 
     def ask(self, question: Question) -> None:
-        """It leaves with the turn; an API that the other side lacks is answered like silence."""
+        """Send a question with this turn; one for an API that the other side lacks gets None, as if
+        no answer came."""
         if not self.is_open:
             self.waiting.append(question)
             return
@@ -145,7 +146,7 @@ class PeerConnection:
         self._wants_to_send(self)
 
     def send(self) -> None:
-        """After the turn's writes: what was asked may rest on them."""
+        """Send after the turn's writes: the requests may depend on them."""
         if self._stream is None or self.is_closed:
             return
         try:
@@ -195,7 +196,7 @@ class PeerConnection:
                 self._connected()
             self._receive()
             self._go_on()
-            # Not at once: what is asked may rest on what this turn has not written yet.
+            # Not at once: the requests may depend on what this turn has not written yet.
             self._wants_to_send(self)
         except OSError as failure:
             self.was_refused = self._stream is None and isinstance(failure, ConnectionRefusedError)
@@ -247,7 +248,7 @@ class PeerConnection:
 
     def _say(self, line: tuple[Any, int, Any]) -> None:
         messages, version, request = line
-        # No deadline of its own: those who wait for the end of the greeting have theirs.
+        # No deadline of its own: the requests that wait for the end of the greeting have theirs.
         self._put(Question(messages, request, _nobody, 1 << 62, None), version)
 
     def _greeted(self, answer: Any) -> None:

@@ -57,7 +57,7 @@ class Secured:
 
 
 def login_of(mechanism: str, options: Mapping[str, str]) -> Callable[[], Login]:
-    """From the options of a `sasl.jaas.config`."""
+    """Returns the login from the options of a `sasl.jaas.config`."""
     name, password = options.get("username"), options.get("password")
     if not name or password is None:
         raise BadValue(

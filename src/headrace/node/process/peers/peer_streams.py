@@ -116,7 +116,7 @@ class TlsStream:
         while True:
             if self._shaken:
                 with suppress(ssl.SSLWantReadError):
-                    # Given a buffer it says how many bytes it has filled.
+                    # With a buffer, it returns how many bytes it has filled.
                     return self._tls.read(len(view), view)  # type: ignore[return-value]
             received = self._socket.recv_into(self._buffer)
             if not received:

@@ -87,7 +87,8 @@ class Peers:
         connection.ask(question)
 
     def refuses(self, to: Address) -> bool:
-        """Nobody listens there, says its host: the process that did has ended."""
+        """Returns whether the host refuses connections: the process that listened there has
+        ended."""
         return to in self._refusing and not any(
             connection.is_open
             for (address, _), connection in self._connections.items()

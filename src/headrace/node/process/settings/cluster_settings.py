@@ -41,10 +41,10 @@ FOR_SEVERAL_CONTROLLERS = {
 class ClusterSettings:
     is_broker: bool
     is_controller: bool
-    # The listener by which controllers are spoken to: the first of `controller.listener.names`.
+    # The listener through which nodes reach controllers: the first of `controller.listener.names`.
     controller_listener: str
     controller_protocol: str
-    # The listener by which brokers are spoken to; None: this node is not a broker.
+    # The listener through which nodes reach brokers; None: this node is not a broker.
     broker_listener: str | None
     static_voters: tuple[Voter, ...] = ()
     bootstrap: tuple[VoterEndpoint, ...] = ()
@@ -59,7 +59,7 @@ class ClusterSettings:
 
     @property
     def may_begin_alone(self) -> bool:
-        """Its settings name no other controller: a new folder is that of a new cluster."""
+        """True if its settings name no other controller: a new folder then begins a new cluster."""
         return self.is_broker and self.is_controller and not self.is_one_of_many
 
     @property
@@ -73,7 +73,7 @@ def cluster_settings_of(
     clients: tuple[Listener, ...],
     controllers: tuple[Listener, ...],
 ) -> ClusterSettings:
-    """`given` are the settings that somebody wrote, `values` all of them, typed."""
+    """`given` are the settings that were set explicitly, `values` all of them, typed."""
     roles = values["process.roles"]
     if not roles:
         raise BadValue("process.roles must be broker, controller, or broker,controller.")

@@ -56,7 +56,7 @@ OUR_OWN = "headrace."
 
 
 class CannotStart(Exception):
-    """Why, and what to do, in one sentence."""
+    """The node cannot start: the message gives the reason and the remedy in one sentence."""
 
 
 class UnusableData(CannotStart):
@@ -114,7 +114,7 @@ class Settings:
 
 @dataclass(slots=True)
 class Given:
-    """One setting as somebody wrote it; `where` begins the sentence that complains of it."""
+    """One setting as it was written; `where` begins the sentence of an error about it."""
 
     text: str = field(repr=False)
     where: str
@@ -156,7 +156,7 @@ def load_settings(
 
 
 def _require_same_folder(data: str, overrides: dict[str, Given]) -> None:
-    """`--data` wins over a file, but not over another option that says otherwise."""
+    """`--data` takes precedence over a file, but may not contradict another option."""
     for name in ("log.dirs", "log.dir"):
         if name in overrides and overrides[name].text != data:
             raise CannotStart(
@@ -296,7 +296,7 @@ def _require_authorizer(given: dict[str, Given], values: Mapping[str, Any]) -> N
 
 
 def _require_loopback(listeners: tuple[Listener, ...], given: Mapping[str, str]) -> None:
-    """Other machines are let in where all is encrypted and everybody shows who they are."""
+    """Other machines may connect only if all bytes are encrypted and every client authenticates."""
     for listener in listeners:
         if is_loopback(listener.host) or listener.protocol == "SASL_SSL":
             continue

@@ -191,7 +191,7 @@ class Administrator:
         return None if answer is None else answer.error_code
 
     def replace_voter(self, member: Member, old: Voter) -> Script:
-        """Its disk was lost: the old one is removed, then the new one added."""
+        """Replace a voter whose disk was lost: remove the old one, then add the new one."""
         done = (ErrorCode.NONE, ErrorCode.VOTER_NOT_FOUND)
         while (yield from self.remove_voter(old)) not in done:
             yield 500

@@ -121,7 +121,7 @@ def character(seed: int) -> Character:
 
 
 def _add_what_came_later(chance: random.Random, drawn: Character) -> None:
-    """By a Random of its own, so that other seeds are what they were."""
+    """Uses a Random of its own, so that other seeds give the same runs as before."""
     if chance.random() < 0.3:
         drawn.blows += (Blow.REFUSE,) * chance.choice((1, 2, 4))
     if chance.random() < 0.3:
@@ -152,7 +152,8 @@ def _add_damage(chance: random.Random, drawn: Character) -> None:
 
 
 def _make_quiet(drawn: Character) -> None:
-    """Few clients, and long rests: sessions end, and what was decided then is seen for a while."""
+    """Few clients and long pauses: sessions end, and the state after that is visible for a
+    while."""
     drawn.quiet_group = True
     drawn.settings["offsets_topic_num_partitions"] = QUIET_PARTITIONS
     drawn.plain, drawn.idempotent = 1, 0

@@ -75,7 +75,8 @@ class Consumers:
 
 
 def fetch_request(leader: Leader, index: int, offset: int, isolation: int = 0) -> Any:
-    """It names the leader epoch, so that a deposed leader that does not know it is found out."""
+    """The request names the leader epoch, so that a deposed leader that does not know it is
+    detected."""
     wanted = fetch.FetchPartition(index)
     wanted.current_leader_epoch = leader.epoch
     wanted.fetch_offset = offset
@@ -102,7 +103,7 @@ def what_came(response: Any) -> tuple[int | None, bytes, list[tuple[int, int]]]:
 
 
 def _sound(records: bytes) -> bytes:
-    """As a client with check.crcs takes them: up to the first batch that is damaged."""
+    """Returns the batches before the first damaged one, as a client with check.crcs reads them."""
     for at, header in headers_in(records):
         if not crc_is_right(records[at : at + header.size]):
             return records[:at]

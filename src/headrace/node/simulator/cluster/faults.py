@@ -209,8 +209,8 @@ class Faults:
     # Clocks and disks
 
     def _break_folder(self) -> None:
-        """The node lives on without it, until somebody changes the cable, or the disk, and starts
-        it again."""
+        """The node runs without the folder until an operator replaces the cable or the disk, and
+        restarts it."""
         victim = self._victim(loses_disk=True)
         if victim is None:
             return
@@ -238,8 +238,8 @@ class Faults:
             member.replace_folder(SECOND_FOLDER, bytes([64 + member.id]) * 8 + number)
 
     def _fill_disk(self) -> None:
-        """Until somebody makes room. Nothing that was written is lost, so any number may be
-        full."""
+        """The disk is full until an operator frees space. Nothing that was written is lost, so any
+        number of disks may be full."""
         member = self.chance.choice(list(self.cluster.members.values()))
         if not member.is_up or member.id in self._stopping or member.disk.is_full:
             return
@@ -267,7 +267,7 @@ class Faults:
         self.start_later(victim)
 
     def _damage_leader(self) -> None:
-        """A bit of a closed segment flips, and somebody finds it: the scrub, or a reader."""
+        """A bit of a closed segment flips, and the scrub or a reader finds it."""
         victim = self._victim(loses_disk=True)
         if victim is None:
             return
@@ -337,7 +337,7 @@ class Faults:
         self.network.cut(second, first)
 
     def _refuse(self) -> None:
-        """A firewall answers for a node, which lives on."""
+        """A firewall refuses connections to a node, which is alive."""
         self.report.firewalls += 1
         if self.chance.random() < 0.5:
             self.network.heal()

@@ -110,7 +110,8 @@ class Groups:
         raise MustRejoin
 
     def _read(self, positions: dict[int, int]) -> Steps:
-        """Read on in each partition; the new positions of those where something came."""
+        """Read each partition from its position; returns the new positions of those that had
+        records."""
         moved: dict[int, int] = {}
         for index, position in positions.items():
             leader = self.scripts.leader((self.topic, index))

@@ -1,8 +1,8 @@
-"""All nodes at once: committed metadata, and logs below their high watermarks.
+"""Checks all nodes at once: committed metadata, and logs below their high watermarks.
 
-One offset has one batch in every copy of a log that says it is committed, the metadata log
-included, so two controllers cannot both commit; images of the same offset are equal; a quorum epoch
-has one controller. Changes from one image to the next are counted: elections, in-sync replicas.
+One offset has one batch in every copy of a log in which it is committed, the metadata log included,
+so two controllers cannot both commit; images of the same offset are equal; a quorum epoch has one
+controller. Changes from one image to the next are counted: elections, in-sync replicas.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ClusterChecker:
         self.controllers: dict[int, int] = {}  # quorum epoch -> node
         self._images: dict[int, MetadataImage] = {}  # by offset
         self._newest: MetadataImage | None = None
-        # By topic id and partition: the batches that somebody has shown as committed, by offset.
+        # By topic id and partition: the batches that a node has shown as committed, by offset.
         self._batches: dict[Any, dict[int, tuple[int, int, int]]] = {}
         # By node, start of the node and log: how far it was compared, and the end that it had.
         self._compared: dict[Any, tuple[int, int, Any]] = {}

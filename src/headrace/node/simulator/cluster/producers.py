@@ -116,7 +116,8 @@ def produce_request(
 
 
 def outcome_of(response: Any) -> tuple[int | None, int]:
-    """Code and base offset of the only partition; None if no answer came."""
+    """Returns error code and base offset of the only partition; None as the code if no answer
+    came."""
     if response is None:
         return None, -1
     answer = response.responses[0].partition_responses[0]

@@ -54,7 +54,7 @@ class RecordChecker:
         return self._deleted.get(place, 0)
 
     def read(self, place: Place, offset: int, value: bytes) -> None:
-        """A consumer has got it: it is committed, so everybody gets it from now on."""
+        """A consumer has read the value: it is committed, so every consumer gets it from now on."""
         if value not in self._sent.get(place, ()):
             raise Violation(f"{place}: nobody has sent {value!r}, which is at offset {offset}")
         self._compare(place, offset, value, self.acknowledged.get(place, {}))
@@ -71,7 +71,7 @@ class RecordChecker:
         return self._latest.get(place, 0)
 
     def told_end(self, place: Place, end: int, known_before: int) -> None:
-        """Check the end that a client got, who asked when the end `known_before` was known."""
+        """Check the end that a client got; it asked when the end `known_before` was known."""
         if end < known_before:
             raise Violation(f"{place}: the high watermark {end} was {known_before} before")
         self._latest[place] = max(end, self.latest_known(place))
@@ -103,7 +103,7 @@ class RecordChecker:
             raise Violation(f"{place}: node {node} lacks {missing}, which were acknowledged")
 
     def lost(self, place: Place, records: Iterable[tuple[int, bytes]]) -> int:
-        """How many acknowledged records a replica lacks."""
+        """Returns how many acknowledged records a replica lacks."""
         found = dict(records)
         known = self.acknowledged.get(place, {})
         return sum(found.get(offset) != value for offset, value in known.items())

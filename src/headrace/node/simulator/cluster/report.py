@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 
 Numbers = dict[str, int]
-# Not in every set of seeds, or not a matter of faults.
+# Counters that may be 0 in a set of seeds, or that do not depend on faults.
 NOT_REQUIRED = {
     "refusals",
     "slowest_recovery_ms",

@@ -234,7 +234,7 @@ class ClusterRun:
     # The end
 
     def _end(self) -> None:
-        """Calm: everything comes back, and is what it was promised to be."""
+        """End the faults, then check: all nodes return, and every promise holds."""
         self.faults.calm()
         if self.drawn.promise is Promise.BEYOND:
             self._count_losses()
@@ -322,7 +322,7 @@ class ClusterRun:
         return found
 
     def _count_losses(self) -> None:
-        """Beyond the promise: what is gone, once all nodes are back."""
+        """Beyond the promise: count what is lost, once all nodes have returned."""
         self._within_bound("all nodes ready and in sync", self._all_is_well)
         self.scripts.stopped = True
         self._pass(5_000)
@@ -333,7 +333,7 @@ class ClusterRun:
 
 
 class Bugs(logging.Handler):
-    """Fails the run in which a node says that it met a bug of its own."""
+    """Fails the run in which a node logs a bug of its own."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)

@@ -65,7 +65,7 @@ TRY_AGAIN = {
 
 
 class Scripts:
-    """Runs clients, and tells them where to ask."""
+    """Runs clients, and gives them the leaders to ask."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster

@@ -91,7 +91,7 @@ class TransactionChecker:
         transaction.seen.add(value)
 
     def are_all_read(self) -> bool:
-        """Whether readers have seen all that was committed."""
+        """Returns whether readers have seen all committed values."""
         return all(
             len(each.seen) == len(each.values) for each in self.all if each.outcome == "committed"
         )
@@ -105,8 +105,8 @@ class TransactionChecker:
                 raise Violation(f"transaction {each.number} was committed, and is not there")
 
     def offset_bounds(self, group: str) -> tuple[int, int]:
-        """Between which the group's offset must be: of what is committed for certain, and of what
-        may be."""
+        """Returns the bounds of the group's offset: the last transaction that is certainly
+        committed, and the last that may be."""
         ours = [each for each in self.all if each.group == group]
         certain = [each.number for each in ours if each.outcome == "committed"]
         possible = [each.number for each in ours if each.may_be_there]
@@ -184,7 +184,7 @@ class TransactionalProducers:
     def _send(
         self, name: str, state: tuple[int, int], place: Place, value: bytes, sequence: int
     ) -> Any:
-        """Whether the transaction may go on."""
+        """Send one batch; returns whether the transaction may go on."""
         scripts = self.scripts
         for _ in range(MOST_TRIES):
             found = scripts.leader(place)

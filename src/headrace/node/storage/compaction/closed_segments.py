@@ -1,8 +1,9 @@
 """Closed segments as compaction reads them: batch by batch, forwards or backwards.
 
 A batch is given as the bytes that hold it, its position in them, and the fields of its header.
-Backwards a segment is read in chunks; the offset index knows where batches begin. Where it says
-nothing for longer than a chunk (a large `index.interval.bytes`), headers are walked to fill it.
+Backwards a segment is read in chunks; the offset index has the positions where batches begin. Where
+it has no entry for longer than a chunk (a large `index.interval.bytes`), headers are walked to fill
+it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from headrace.wire.protocol.record_batch import (
 from headrace.wire.protocol.record_batch.keys import Keys, keys_of_batch, offset_deltas
 
 READ_CHUNK = 1 << 20
-# Compaction runs in a process of its own: the node may find the same indexes wanting meanwhile.
+# Compaction runs in a process of its own: the node may rebuild the same indexes at the same time.
 BESIDE_OF_CLEANER = ".cleaner.tmp"
 Pace = Callable[[int], None]  # called with the bytes read or written; may wait, or raise to stop
 Batch = tuple[bytes, int, Fields]
@@ -87,7 +88,7 @@ class ClosedSegments:
         segment.let_go()
 
     def _end_of_chunk(self, segment: Segment, start: int, stop: int, chunk_size: int) -> int:
-        """Where a batch ends, at best just before the chunk is too large."""
+        """Returns where a batch ends, preferably just before the chunk becomes too large."""
         if stop == segment.size and stop - start <= chunk_size:
             return stop
         _, known = segment.index.last_not_above(start + chunk_size, field=1)

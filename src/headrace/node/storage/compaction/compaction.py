@@ -279,7 +279,7 @@ class Compaction:
     def _left_of_walked(
         self, chunk: bytes, at: int, fields: Fields, *, is_clean: bool
     ) -> bytes | None:
-        """Its records must be looked at: what the first pass knows of them is not enough."""
+        """Decide by the batch's records: the notes of the first pass are not enough."""
         try:
             (data, pos, end), names, tombstones, deltas = keys_in(chunk, at, fields)
         except UnreadableRecords as problem:
@@ -308,8 +308,8 @@ class Compaction:
         return self._job.wall_ms + self._job.delete_retention_ms
 
     def _must_stay(self, fields: Fields) -> bool:
-        """An emptied batch tells where the log has got to; or the sequence of a producer, or the
-        epoch of its marker, which must be found again after a restart."""
+        """Returns whether an emptied batch must stay: it marks the end of the log, the sequence of
+        a producer or the epoch of its marker, which must be found again after a restart."""
         last_offset = fields[BASE_OFFSET] + fields[LAST_OFFSET_DELTA]
         if last_offset + 1 == self._job.first_uncleanable:
             return True
@@ -365,7 +365,7 @@ class Output:
             self._gathered = 0
 
     def finish(self) -> None:
-        """Everything is on the disk before anybody relies on it."""
+        """Flush all files to the disk before any other code depends on them."""
         self._write()
         self.segment.seal()
         for file in self.segment.all_files():
@@ -384,7 +384,7 @@ def add_suffix(segment: Segment, suffix: str) -> None:
 
 
 def horizon_of(fields: Fields) -> int | None:
-    """From when on the tombstones of a batch may go, or its marker."""
+    """Returns the time from which on the tombstones of a batch, or its marker, may be removed."""
     return fields[BASE_TIMESTAMP] if fields[ATTRIBUTES] & DELETE_HORIZON else None
 
 

@@ -51,7 +51,7 @@ def measure(
     last_stable_offset: int,
     wall_ms: int,
 ) -> Cleanable:
-    """`cleaned_to` is what the checkpoint says; one that cannot be right counts for nothing."""
+    """`cleaned_to` comes from the checkpoint; an impossible value is ignored."""
     first_dirty = start_offset
     if cleaned_to is not None and start_offset <= cleaned_to <= end_offset:
         first_dirty = cleaned_to
@@ -103,7 +103,7 @@ class Source:
 def grouped(
     sources: list[Source], *, segment_bytes: int, index_bytes: int, first_uncleanable: int
 ) -> list[list[Source]]:
-    """Neighbours that fit into one segment together, judged by what they hold now."""
+    """Group neighbours that fit into one segment together, by their present sizes."""
     groups: list[list[Source]] = []
     ends = [source.base_offset for source in sources[1:]] + [first_uncleanable]
     size = index_size = time_index_size = 0

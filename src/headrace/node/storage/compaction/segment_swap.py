@@ -32,8 +32,8 @@ def swap_in(
     *,
     wall_ms: int,
 ) -> list[str] | None:
-    """Answers the renamed files of the old segments. None, and nothing is changed, if the log has
-    them no more or a reload has removed what was cleaned."""
+    """Returns the renamed files of the old segments. None, without changes, if the log does not
+    have them any more or a reload has removed the cleaned files."""
     disk = open_files.disk
     base = old[0].base_offset
     names = [f"{folder}/{file_name(base, suffix)}" for suffix in FILE_SUFFIXES]

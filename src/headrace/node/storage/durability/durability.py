@@ -118,7 +118,8 @@ class Durability:
         return not lost
 
     def _begin_flushes(self, wanted: list[Any]) -> None:
-        """One flush at a time for each that asks; what comes meanwhile shares the next one."""
+        """Begin one flush at a time for each log that asks; requests that come before it ends share
+        the next one."""
         begun = 0
         for asking in wanted:
             # Group commit: a flush in flight may have begun before these records were written, so
@@ -156,8 +157,8 @@ class Durability:
         if error is not None and is_shortage(error) and flush is not None:
             self._delay(asking, flush, error)
             return
-        # A successful flush vouches only for the offset that it began with
-        # (`PartitionLog.flushed`). Later records ask again.
+        # A successful flush guarantees only the offset that it began with (`PartitionLog.flushed`).
+        # Later records need another one.
         asked_again = self._flushing.pop(asking)
         if self.failure is not None:
             return

@@ -40,7 +40,7 @@ class FileByPath:
         self._disk = disk
 
     def flush(self) -> None:
-        """Nothing is left to flush if it was deleted meanwhile, with its segment or its topic."""
+        """Does nothing if the file was deleted in the meantime, with its segment or its topic."""
         with suppress(FileNotFoundError):
             file = self._disk.open(self.path)
             try:
@@ -91,8 +91,9 @@ class FlushOfEverything:
 def write_and_flush_again(log: Any, disk: Disk) -> None:
     """Bytes that were written and not flushed before a kill are on the disk when this returns.
 
-    A flush of it may have failed, which is what ended the node: the system then counts as written
-    what it has in memory only, and a flush alone would do nothing. So it is written once more.
+    A flush of it may have failed, which is what ended the node: the system then counts bytes as
+    written that it has in memory only, and a flush alone would do nothing. So they are written once
+    more.
     """
     if log.recovery_point >= log.end_offset:
         return
@@ -129,7 +130,8 @@ class Unflushed:
         self.ask()
 
     def with_small_files(self, files: list[Flushable], disk: Disk) -> list[Flushable]:
-        """And what is still there of the small files; the next flush need not take them again."""
+        """Returns `files` and the small files that still exist; the next flush need not include
+        them again."""
         paths, self.small_files = self.small_files, []
         known = {file.path for file in files}
         return files + [

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from headrace.environment import Disk
 from headrace.node.storage.checkpoints import META_PROPERTIES
 
-# The errors of a disk that is broken or gone.
+# The errors of a disk that is broken or missing.
 FAILED = frozenset(
     {
         errno.EIO,
@@ -30,7 +30,7 @@ FAILED = frozenset(
         getattr(errno, "EUCLEAN", errno.EIO),  # a file system that finds itself damaged; Linux only
     }
 )
-# Something is not there: a topic that was deleted meanwhile, or the whole folder.
+# A file does not exist: its topic was deleted in the meantime, or the whole folder is missing.
 MISSING = frozenset({errno.ENOENT, errno.ENOTDIR})
 
 

@@ -34,7 +34,7 @@ def is_full(problem: OSError) -> bool:
 
 
 def is_shortage(problem: OSError) -> bool:
-    """No descriptor is free: that passes, and says nothing about the disk."""
+    """Returns whether no descriptor is free: a temporary state that does not concern the disk."""
     return problem.errno in (errno.EMFILE, errno.ENFILE)
 
 

@@ -145,13 +145,14 @@ class Findings:
 
 
 def ranges_to_bytes(found: list[Damage]) -> bytes:
-    """As the checkpoints are: a version, a count, an entry per line; the reason comes last."""
+    """Returns the file's bytes in the form of the checkpoints: a version, a count, an entry per
+    line; the reason comes last."""
     lines = [" ".join(map(str, damage)) for damage in found]
     return "".join(f"{line}\n" for line in ("0", str(len(lines)), *lines)).encode()
 
 
 def ranges_from_bytes(data: bytes) -> list[Damage]:
-    """Nothing of a file that does not read as it should: what it says can be found again."""
+    """Returns nothing from a malformed file: its contents can be found again."""
     try:
         version, count, *lines = data.decode().splitlines()
         found = []

@@ -22,7 +22,7 @@ Entry = tuple[int, int]  # epoch, and the offset at which it begins
 
 
 def find_wrong_epoch(epochs: LeaderEpochs, segments: list[Segment]) -> str:
-    """How the file contradicts the batches; empty if it does not."""
+    """Returns how the file contradicts the batches; an empty text if it does not."""
     if not any(disagrees(epochs, batch) for batch in _batches_to_look_at(epochs, segments)):
         return ""
     for batch in _believable(segments):

@@ -60,7 +60,7 @@ def _end_of(segment: Segment, next_base: int) -> int:
 
 
 def _end_by_index(segment: Segment, next_base: int) -> int | None:
-    """None: the last index entry or the batches behind it are not what they should be."""
+    """Returns None if the last index entry or the batches after it are not plausible."""
     if not segment.size:
         return segment.base_offset
     file, index = segment.open_file(), segment.index.open_file()

@@ -17,12 +17,11 @@ FILE_SUFFIXES = (".log", *INDEX_SUFFIXES)  # in the order in which they are rena
 def finish_interrupted_work(
     disk: Disk, folder: str, names: list[str], next_offset_of_swap: Callable[[int, str], int]
 ) -> list[str]:
-    """Remove what is of no use any more from a folder with these names; answers the names that
-    remain.
+    """Remove what is useless from a folder with these names; returns the names that remain.
 
-    A `.swap` file is a finished compacted segment: it takes the place of the segments it was made
-    from. With a `.cleaned` file of the same or an earlier offset beside it, it is half of a split
-    that did not finish, and goes with it. As Apache Kafka does.
+    A `.swap` file is a finished compacted segment: it replaces the segments that it was made from.
+    With a `.cleaned` file of the same or an earlier offset beside it, it is half of an unfinished
+    split, and is removed with it. As Apache Kafka does.
     """
     cleaned = [name for name in names if name.endswith(CLEANED)]
     swaps = [name for name in names if name.endswith(SWAP)]
@@ -49,8 +48,8 @@ def _replaced_by(
     if not logs:
         return []
     lowest = min(offset_of(name) for name in logs)
-    # Also of a segment in which nothing is left the old files go: a `.txnindex` that stayed would
-    # make readers believe that records of its producers are aborted.
+    # The old files are also removed if no record of their segment is left: a remaining `.txnindex`
+    # would make readers treat records of its producers as aborted.
     highest = max(
         max(next_offset_of_swap(offset_of(name), name), offset_of(name) + 1) for name in logs
     )

@@ -5,10 +5,10 @@ Otherwise every segment from the one with the recovery point on is read batch by
 are rebuilt, leader epochs and producers are taken from the batches. At or above the recovery point
 the log ends before the first batch that is incomplete, fails its checksum or steps back in offsets;
 everything after it is removed. Below it nothing is: damage there is noted and kept (`damage.py`).
-The numbers that checkpoints say are believed as far as the rest agrees with them. Batches of the
-formats before 0.11 (magic 0 and 1) are refused, not cut: they may be a user's data. A segment that
-is missing between two others, or before the first one, is damage as well (`holes.py`); at or above
-the recovery point the log ends before it.
+The numbers in checkpoints are used as far as the rest agrees with them. Batches of the formats
+before 0.11 (magic 0 and 1) are refused, not cut: they may be a user's data. A segment that is
+missing between two others, or before the first one, is damage as well (`holes.py`); at or above the
+recovery point the log ends before it.
 """
 
 from __future__ import annotations
@@ -151,9 +151,9 @@ class Loader:
         epochs: LeaderEpochs,
         recovery_point: int | None,
     ) -> int:
-        """Where the log begins. A checkpoint with a wrong number must not hide records: what is
-        before the start was flushed or deleted, so the recovery point is not below it, and the
-        first leader epoch begins there (`PartitionLog.delete_records_before`)."""
+        """Returns where the log begins. A checkpoint with a wrong number must not hide records:
+        what is before the start was flushed or deleted, so the recovery point is not below it, and
+        the first leader epoch begins there (`PartitionLog.delete_records_before`)."""
         first = segments[0].base_offset
         hole = next((damage for damage in segments[0].damage if damage.next_offset == first), None)
         if hole is not None:
@@ -261,7 +261,7 @@ class Loader:
     def _first_to_read(
         self, segments: list[Segment], recovery_point: int | None, *, clean: bool
     ) -> int:
-        """The number of the first segment that is not believed."""
+        """Returns the number of the first segment that must be read."""
         if clean:  # only its end was not certain
             return len(segments) - 1
         bases = [segment.base_offset for segment in segments]
@@ -286,7 +286,7 @@ class Loader:
         return segments
 
     def _next_offset_of_swap(self, base_offset: int, name: str) -> int:
-        """Where a compacted segment that waits to take its place ends."""
+        """Returns where a compacted segment ends that is waiting to be swapped in."""
         segment = Segment(
             self.open_files, self.folder, base_offset, wall_ms=self.wall_ms, jitter_ms=0
         )
@@ -339,7 +339,7 @@ class Loader:
         recovery_point: int | None,
         start_offset: int,
     ) -> int:
-        """Read what may not have reached the disk; answers where the log ends."""
+        """Read the batches that may not have reached the disk; returns where the log ends."""
         bases = [segment.base_offset for segment in segments]
         self._load_producers(segments, producers, start_offset, bases[first], clean=False)
         end_offset = bases[first]
@@ -367,8 +367,8 @@ class Loader:
         return end_offset
 
     def _ends_before_hole(self, recovery: SegmentRecovery, end_offset: int) -> bool:
-        """Whether the next segment begins later, and the records between were never flushed: after
-        a power cut they are lost, so the log ends here, as before a torn batch."""
+        """Returns whether the next segment begins later, and the records between were never
+        flushed: after a power cut they are lost, so the log ends here, as before a torn batch."""
         gaps, below, flushed = recovery.segment.gaps, recovery.below, recovery.recovery_point
         if below is None or flushed is None or not flushed <= end_offset < below:
             return False

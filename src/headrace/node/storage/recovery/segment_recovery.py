@@ -68,7 +68,7 @@ class SegmentRecovery:
         return next_offset
 
     def _take_good_batches(self, file: File) -> int:
-        """Up to the first that is not good; answers where they end."""
+        """Take the batches before the first that is not good; returns where they end."""
         segment, epochs, interval = self.segment, self.epochs, self.settings.index_interval_bytes
         end = file.size
         position, next_offset = 0, segment.base_offset
@@ -112,7 +112,8 @@ class SegmentRecovery:
         return next_offset
 
     def _go_on_behind_damage(self, file: File, next_offset: int) -> int:
-        """Damage begins at the segment's `size`; answers where the segment ends."""
+        """Continue after damage that begins at the segment's `size`; returns where the segment
+        ends."""
         segment = self.segment
         scan = BatchScan(
             file, next_offset=next_offset, below=self.below, contiguous=segment.gapless

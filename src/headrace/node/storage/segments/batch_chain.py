@@ -19,7 +19,7 @@ MOST_CHECKED = 1 << 20
 
 
 class ChainEnd(NamedTuple):
-    """Where a walk stopped: at the position it was given as the end, or before a wrong batch."""
+    """Where a walk stopped: at the given end, or before a wrong batch."""
 
     position: int
     next_offset: int  # the offset after the last good batch
@@ -37,7 +37,7 @@ def follow_chain(
 ) -> ChainEnd:
     """Walk the batches that begin from `position` up to `stop`, in a file that ends at `end`. A
     batch begins at `next_offset` if `gapless`, otherwise there or later; it ends before the offset
-    `below`. None: the first batch is believed."""
+    `below`. `next_offset` None: the first batch is trusted."""
     unpack = SEARCHED.unpack_from
     start, chunk_end, chunk = position, 0, b""
     length_read = SEARCH_CHUNK
@@ -72,7 +72,7 @@ def follow_chain(
 
 
 class CheckedRun:
-    """The run of batches of one file whose offsets were checked last; readers that go on from it
+    """The run of batches of one file whose offsets were checked last; readers that continue from it
     check only what is new."""
 
     __slots__ = ("begin", "end", "next_offset")
@@ -86,8 +86,9 @@ class CheckedRun:
     def sound_end(
         self, file: File, position: int, stop: int, size: int, *, gapless: bool, below: int
     ) -> int:
-        """Up to where the batches from `position` on continue each other. Less than `stop`: a
-        wrong batch begins there, or so many were checked that the rest waits for the next read."""
+        """Returns up to where the batches from `position` on continue each other. Less than `stop`:
+        a wrong batch begins there, or so many were checked that the rest waits for the next
+        read."""
         expected: int | None = self.next_offset
         if self.begin <= position <= self.end:
             if stop <= self.end:

@@ -32,7 +32,7 @@ _length = Struct(">i").unpack_from
 
 
 def whole_batches(records: memoryview) -> memoryview:
-    """Without the last batch, if a limit of bytes has cut it in the middle."""
+    """Returns the batches without the last one, if a limit of bytes has cut it in the middle."""
     position, size = 0, len(records)
     # Only lengths are read. A length that does not move forward ends the walk, so no bytes of a
     # peer can make it endless.

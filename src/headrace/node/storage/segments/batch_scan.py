@@ -42,7 +42,7 @@ class DamagedRange(NamedTuple):
 
 
 class BatchScan:
-    """One walk over a file. `next_offset` says where the good batches so far end."""
+    """One walk over a file. `next_offset` is the end of the good batches so far."""
 
     __slots__ = ("file", "end", "next_offset", "below", "contiguous", "_chunk", "_start")
 
@@ -84,7 +84,7 @@ class BatchScan:
         return self._good_behind(position) if 0 <= position < self.end else None
 
     def _judge(self, position: int) -> BatchHeader | str:
-        """The good batch at `position`, or what is wrong there."""
+        """Returns the good batch at `position`, or the reason why there is none."""
         left = self.end - position
         data = self._read(position, HEADER_SIZE)
         if not any(data):
@@ -112,7 +112,8 @@ class BatchScan:
         return None if self._crc_is_right(header) else "the CRC of the batch does not fit"
 
     def leaps(self, header: BatchHeader) -> bool:
-        """Whether a batch behind a hole, as compaction leaves them, contradicts what follows it."""
+        """Returns whether a batch after a hole, as compaction leaves them, contradicts the batch
+        after it."""
         if header.last_offset >= self.below:
             return True
         data = self._read(header.position + header.size, HEADER_SIZE)
@@ -154,7 +155,8 @@ class BatchScan:
             chunk = self.file.read(CHUNK, position)
             at = chunk.find(MAGIC, MAGIC_AT)
             while at >= 0:
-                # Most bytes that could be a magic are not: two numbers before it tell, cheaply.
+                # Most bytes that could be a magic are not: the two numbers before them are a cheap
+                # check.
                 base, length = OFFSET_AND_LENGTH.unpack_from(chunk, at - MAGIC_AT)
                 if lowest <= base <= highest and 0 < length < self.end:
                     found = self._good_behind(position + at - MAGIC_AT)

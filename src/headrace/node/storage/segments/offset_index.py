@@ -45,7 +45,7 @@ class OffsetIndex(SparseIndex):
         return self.entry_for(offset)[0]
 
     def entry_for(self, offset: int) -> tuple[int, int]:
-        """The same, and the offset by which the batch at that position ends."""
+        """Returns that position, and the offset by which the batch there ends."""
         _, entry = self.last_not_above(offset - self.base_offset, field=0)
         if entry is None:
             return 0, ENDLESS

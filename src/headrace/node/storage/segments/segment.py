@@ -332,7 +332,8 @@ class Segment:
         self.note_fullness()
 
     def seal(self) -> None:
-        """No more appends: say how old the segment is, and cut the indexes to their length."""
+        """Close the segment for appends: add the entry with its age, and cut the indexes to their
+        length."""
         self.load_indexes()
         if self.time_index.entries >= self.time_index.max_entries:
             self.time_index.grow((self.time_index.entries + 1) * 12)
@@ -350,7 +351,7 @@ class Segment:
     def should_roll(
         self, settings: LogSettings, *, size: int, timestamp: int, last_offset: int, wall_ms: int
     ) -> bool:
-        """Whether these bytes belong into a new segment; Apache Kafka's four reasons."""
+        """Returns whether these bytes belong into a new segment; Apache Kafka's four reasons."""
         if self.ages_from == BY_CLOCK:
             age_ms = wall_ms - self.created_ms + self.jitter_ms
         else:
@@ -394,11 +395,11 @@ class Segment:
 
     @property
     def gapless(self) -> bool:
-        """Whether each batch begins where the one before it ends: never compacted."""
+        """True if each batch begins where the one before it ends: the log was never compacted."""
         return self.gaps is not None and not self.gaps.may_be
 
     def search(self, offset: int) -> tuple[int, int] | None:
-        """The same, with the indexes loaded; NoBatch if the index or the log is damaged."""
+        """Find a batch with the indexes loaded; NoBatch if the index or the log is damaged."""
         first, ends_by = self.index.entry_for(offset)
         not_above = offset if first else ANY
         # Without damage the whole segment is one sound range, so the loops below would do the same.
@@ -419,8 +420,8 @@ class Segment:
         return None
 
     def sound_end(self, position: int, end: int, below: int) -> int:
-        """Up to where the batches from `position` on have offsets that continue each other, at
-        most `end` (`CheckedRun.sound_end`). A batch ends before the offset `below`."""
+        """Returns up to where the batches from `position` on have offsets that continue each other,
+        at most `end` (`CheckedRun.sound_end`). A batch ends before the offset `below`."""
         stop = min(end, self.unread_to)
         found = self._checked.sound_end(
             self.open_file(), position, stop, self.size, gapless=self.gapless, below=below
@@ -439,7 +440,7 @@ class Segment:
             self._replace_indexes(BESIDE)
 
     def position_of(self, offset: int) -> int:
-        """Where the batch that holds `offset` begins; the end if none does."""
+        """Returns where the batch that holds `offset` begins; the end if none does."""
         position = self.recent.get(offset)
         if position is None:
             position = self.less_recent.get(offset)
@@ -448,7 +449,7 @@ class Segment:
         return position
 
     def position_before(self, offset: int) -> int:
-        """Where that batch begins, or the damage that holds the offset."""
+        """Returns where that batch begins, or where the damage begins that holds the offset."""
         try:
             found = self.find(offset)
         except DamagedRecords as refusal:

@@ -35,7 +35,7 @@ def find_damage(segment: Segment, below: int | None = None) -> None:
 
 
 def is_still_damaged(segment: Segment, damage: Damage, below: int | None) -> bool:
-    """Whether the bytes of a range that was damaged are not whole, good batches now."""
+    """Returns whether the bytes of a damaged range are still not whole, good batches."""
     scan = BatchScan(
         segment.open_file(),
         next_offset=damage.first_offset,
@@ -53,8 +53,8 @@ def is_still_damaged(segment: Segment, damage: Damage, below: int | None) -> boo
 
 
 def indexes_are_plausible(segment: Segment) -> bool:
-    """Whether the last entries can be right. A file that was never cut to its length ends in
-    zeros, and no entry points to byte 0. The others are checked when they are looked up."""
+    """Returns whether the last entries can be right. A file that was never cut to its length ends
+    in zeros, and no entry points to byte 0. The other entries are checked at lookups."""
     index, times = segment.index, segment.time_index
     if index.entries:
         relative, position = index.entry(index.entries - 1)
@@ -64,7 +64,8 @@ def indexes_are_plausible(segment: Segment) -> bool:
 
 
 def is_in_log(segment: Segment, timestamp: int, offset: int) -> bool:
-    """Whether a batch with that largest timestamp holds that offset, as the time index says."""
+    """Returns whether a batch with that largest timestamp holds that offset, as the time index has
+    it."""
     try:
         found = segment.search(offset)
     except (NoBatch, DamagedRecords):

@@ -116,7 +116,7 @@ class SegmentList:
         return [(aborted.producer_id, aborted.first_offset) for aborted in found]
 
     def check_aborted(self, log_end_offset: int) -> None:
-        """Before somebody reads the indexes of aborted transactions from their files."""
+        """Check the indexes of aborted transactions before they are read from their files."""
         for number in range(len(self.items)):
             check_aborted(self, number, log_end_offset)
 
@@ -167,8 +167,8 @@ class SegmentList:
         return [damage for segment in self.items for damage in segment.damage]
 
     def note_damage(self, segment: Segment, found: list[DamagedRange]) -> int:
-        """Somebody has read all of a closed segment: note what was not known; answers how many
-        ranges that are. Known ranges stay, also where this reading found nothing."""
+        """Note the damage that a reading of a whole closed segment has found; returns how many
+        ranges are new. Known ranges stay, also where this reading found nothing."""
         behind = self.bases[self.number_at(segment.base_offset) + 1]
         found = [each._replace(next_offset=each.next_offset or behind) for each in found]
         new = [damage_of(segment.base_offset, each) for each in found]

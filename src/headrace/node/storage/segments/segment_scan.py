@@ -49,7 +49,8 @@ def refuse_old_format(segment: Segment, data: bytes) -> None:
 def replay_producers(
     segments: list[Segment], producers: ProducerState, from_offset: int, to_offset: int
 ) -> None:
-    """Tell the producers' state what the batches between two offsets did; headers are believed."""
+    """Update the producers' state with the batches between two offsets; their headers are
+    trusted."""
     for number, segment in enumerate(segments):
         ends_before = number + 1 < len(segments) and segments[number + 1].base_offset <= from_offset
         if ends_before or segment.base_offset >= to_offset or from_offset >= to_offset:
@@ -89,7 +90,8 @@ def replay_producer(
 def replay_marker(
     producers: ProducerState, batch: BatchHeader, data: memoryview, index: Aborts | None
 ) -> None:
-    """The end of a transaction; a control batch that compaction emptied says nothing any more."""
+    """Record the end of a transaction; a control batch that compaction emptied has no information
+    any more."""
     for record in walk(data, len(data)):
         if kind_of(record) not in (ControlKind.ABORT, ControlKind.COMMIT):
             continue

@@ -89,7 +89,7 @@ class SparseIndex:
         self.entries = entries
         file = self.open_file()
         # Shrink and grow again: the file system then returns zeros behind the entries, as in a new
-        # file. `_indexes_are_plausible` of a segment relies on that after a kill.
+        # file. `_indexes_are_plausible` of a segment depends on that after a kill.
         file.resize(entries * self._entry.size)
         file.resize(self.max_entries * self._entry.size)
 
@@ -104,8 +104,8 @@ class SparseIndex:
         self._unwritten.append(self._entry.pack(*fields))
         self.entries += 1
         if len(self._unwritten) >= WRITE_TOGETHER:
-            # A full disk: the entries stay in memory and are tried again with the next one. The
-            # records themselves are appended or refused by the log, which says so loudly.
+            # A full disk: the entries stay in memory and are written with the next one. The log
+            # itself appends or refuses the records, and reports the error.
             with suppress(OSError):
                 self.write()
 
@@ -163,7 +163,7 @@ class SparseIndex:
         return low, self.open_file().read((high - low) * size, low * size) if high else b""
 
     def _guess(self, target: int, written: int) -> int:
-        """Where to look first."""
+        """Returns the number of the entry at which to begin the search."""
         return written // 2
 
     def _count_not_above(self, block: bytes, target: int, field: int) -> int:

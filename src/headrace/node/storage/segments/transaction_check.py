@@ -91,7 +91,7 @@ def _aborts(segment: Segment, marker: BatchHeader, entry: Aborted) -> bool:
 
 
 def _begins(batch: BatchHeader, offset: int, entry: Aborted) -> bool:
-    """Whether a transaction may begin with this batch, that of `entry` or an open one."""
+    """Returns whether a transaction may begin with this batch, that of `entry` or an open one."""
     if batch.base_offset != offset or batch.attributes & CONTROL:
         return False
     if offset == entry.first_offset and batch.producer_id != entry.producer_id:

@@ -136,7 +136,7 @@ class TransactionIndex:
         return False
 
     def open_if_there(self) -> list[File]:
-        """For a flush."""
+        """Returns the file for a flush; an empty list if there is none."""
         if not self._entries and not self._open_files.disk.exists(self.path):
             return []
         return [self.file or self._open_files.open(self)]

@@ -55,7 +55,7 @@ class _Decoder:
         return lines.text
 
     def flush(self) -> None:
-        """Read what is pending."""
+        """Write the code that reads the pending fields."""
         codes, names, text = "".join(self.codes), self.names, self.text
         self.codes, self.names, self.text = [], [], None
         if text is not None:

@@ -23,8 +23,8 @@ COMMONLY_EMPTY = frozenset(
 
 @dataclass(slots=True)
 class _Part:
-    """Something to pack. `condition` says when `code` and `argument` are right for it; otherwise
-    `otherwise` writes it. A part with `key` is repeated as often as that says ("s" or "i")."""
+    """A value to pack. `code` and `argument` are right if `condition` holds; if not, `otherwise`
+    writes the value. A part with `key` is repeated as often as that says ("s" or "i")."""
 
     code: str
     argument: str = ""
@@ -297,7 +297,8 @@ class _Encoder:
         self.lines.add(f"{tags}.append({self.bind.use('tagged')}({field.tag}, {pieces}))")
 
     def is_unset(self, field: Field, value: str) -> str:
-        """Quick test that a tagged field need not be sent; may say no for a default struct."""
+        """Returns a quick test that a tagged field need not be sent; may be false for a default
+        struct."""
         default = class_default(field)
         if default == "None":
             return f"{value} is None"

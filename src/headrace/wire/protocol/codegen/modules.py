@@ -159,7 +159,7 @@ def class_text(struct: Struct) -> str:
 def _functions(
     definition: Definition, label: str, verb: str, versions: range, bindings: Bindings
 ) -> tuple[list[str], str]:
-    """The functions of one direction, and the table that says which version takes which."""
+    """Returns the functions of one direction, and the table from versions to functions."""
     write: Callable[[Definition, int, Bindings], list[str]] = (
         write_decoder if verb == "decode" else write_encoder
     )

@@ -104,14 +104,14 @@ def require_positive(first: int) -> None:
 
 
 def skip_bytes(data: bytes, pos: int) -> tuple[bool, int]:
-    """Whether a value is there, and where it ends; the caller looks whether that may be."""
+    """Returns whether there is a value, and where it ends; the caller checks the bounds."""
     length, pos = read_varint(data, pos)
     return length >= 0, pos + max(length, 0)
 
 
 def check_headers(data: bytes, pos: int, end: int) -> None:
-    """The headers of a record must end where it does. Mostly all their lengths take one byte: what
-    does not is left to `skip_headers`, which also says what is wrong."""
+    """Check that the headers of a record end where it does. Mostly all their lengths take one byte;
+    other headers are left to `skip_headers`, which also raises the error."""
     count = data[pos]
     if not count & 129:
         at = pos + 1

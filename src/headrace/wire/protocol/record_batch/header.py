@@ -56,8 +56,8 @@ NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 NO_LEADER_EPOCH = -1
 
-# A header as `HEADER` unpacks it, for those who read a million of them: no object is built. The
-# names are those of `BatchHeader`, which a test holds them to; FORMAT is its magic.
+# A header as `HEADER` unpacks it, for code that reads a million of them: no object is built. The
+# names are those of `BatchHeader`, which a test checks; FORMAT is its magic.
 Fields = tuple[int, ...]
 (
     BASE_OFFSET, LENGTH, LEADER_EPOCH, FORMAT, CRC, ATTRIBUTES, LAST_OFFSET_DELTA, BASE_TIMESTAMP,
@@ -139,7 +139,7 @@ def headers_in(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def crc_is_right(batch: Buffer) -> bool:
-    """Whether the CRC fits; `batch` is exactly one batch, with at least its header."""
+    """Returns whether the CRC is right; `batch` is exactly one batch, with at least its header."""
     (crc,) = _read_crc(batch, CRC_AT)
     return bool(crc32c(memoryview(batch)[ATTRIBUTES_AT:]) == crc)
 

@@ -118,7 +118,7 @@ HALF = [number >> 1 if number % 2 == 0 else 1 << 62 for number in range(256)]
 
 
 def _long_record(data: bytes, pos: int, keys: Keys) -> tuple[int, bool]:
-    """The same for a record whose length has three bytes or more."""
+    """As `_walk`, for one record whose length has three bytes or more."""
     length, at = read_varint(data, pos)
     if length < 0:
         raise MalformedMessage("record: a negative length")
@@ -140,8 +140,8 @@ def _unusual_key(data: bytes, at: int, keys: Keys) -> int:
 
 
 def every_record_has_key(batch: Buffer, max_bytes: int) -> bool:
-    """Whether no record lacks a key, as compacted topics demand; MalformedMessage for what `walk`
-    refuses: it would be in the way of compaction for ever."""
+    """Returns whether every record has a key, as compacted topics demand; MalformedMessage for a
+    batch that `walk` refuses, which compaction could never process."""
     header = read_header(batch)
     data = bytes(payload_of(batch, header, max_bytes))
     keys, _ = keys_of_batch(data, 0, len(data), header.record_count)

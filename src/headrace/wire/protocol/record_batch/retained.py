@@ -50,8 +50,8 @@ def records_at(data: bytes, pos: int, end: int, flags: bytes | bytearray) -> Run
 
 
 def _walk(data: bytes, pos: int, flags: bytes | bytearray, runs: Runs) -> int:
-    """Steps from record to record by their lengths alone, as far as there are records that stay;
-    answers how far that is."""
+    """Step from record to record by their lengths alone, as far as there are records that stay;
+    returns how far that is."""
     number, run_from = 0, -1
     for wanted in compress(range(len(flags)), flags):
         if run_from >= 0 and wanted != number:
@@ -98,7 +98,8 @@ def rebuilt(
 
 
 def emptied(fields: Fields) -> bytes:
-    """Only the header: it tells where the log or a producer has got to. As Apache writes it."""
+    """Returns only the header, as Apache writes it: it marks the end of the log or of a producer's
+    records."""
     base, _, epoch, _, _, attributes, last_delta, _, max_time, *producer, _ = fields
     attributes &= LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
     return with_payload(

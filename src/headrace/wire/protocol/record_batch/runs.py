@@ -187,5 +187,5 @@ def rest_alike(
 
 
 def _begins_alike(column: bytes) -> int:
-    """How many bytes are the same as the first."""
+    """Returns how many bytes at the beginning are the same."""
     return len(column) - len(column.lstrip(column[:1]))
