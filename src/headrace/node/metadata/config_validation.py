@@ -80,7 +80,7 @@ def _bad_request(sentence: str) -> KafkaError:
 
 
 def is_refused(definition: Definition, value: Any) -> bool:
-    """Whether a value asks for something that Headrace does not support."""
+    """Returns whether a value asks for something that Headrace does not support."""
     if definition.standing is not Standing.UNSUPPORTED or value in ("", ()):
         return False
     # A setting that names TLS or SASL at all asks for it; elsewhere the default asks for nothing.

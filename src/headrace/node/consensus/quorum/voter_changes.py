@@ -160,7 +160,7 @@ class VoterChanges:
         return None
 
     def may_begin(self, role: Leader) -> bool:
-        """Whether the next change may begin (rule 4)."""
+        """Returns whether the next change may begin (rule 4)."""
         return role.change is None and self._quorum.voters.latest_offset < role.high_watermark
 
     def _understands(self, versions: tuple[int, int] | None) -> bool:

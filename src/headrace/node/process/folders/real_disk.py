@@ -226,7 +226,7 @@ class FolderLock:
 
 
 def raise_open_files_limit() -> int:
-    """Lift the soft limit of open files to the hard one; answers the limit that now holds."""
+    """Lift the soft limit of open files to the hard one; returns the limit that now holds."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:

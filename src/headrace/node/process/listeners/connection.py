@@ -61,17 +61,17 @@ class Connection:
 
     @property
     def is_shaken(self) -> bool:
-        """Whether the TLS handshake is complete; without TLS there is none."""
+        """Returns whether the TLS handshake is complete; without TLS there is none."""
         return True
 
     @property
     def has_received(self) -> bool:
-        """Whether received bytes are buffered that the poller cannot see (TLS)."""
+        """Returns whether received bytes are buffered that the poller cannot see (TLS)."""
         return False
 
     @property
     def has_unsent(self) -> bool:
-        """Whether bytes outside of replies (of a TLS handshake) wait for the socket."""
+        """Returns whether bytes outside of replies (of a TLS handshake) wait for the socket."""
         return False
 
     def close(self) -> None:

@@ -44,7 +44,7 @@ class CompactionGaps:
 
     def note(self, gaps: Iterable[Gap], bases: Collection[int]) -> bool:
         """Add gaps between segments, and forget those before segments that the log, whose segments
-        begin at `bases`, no longer has. Answers whether the file was written."""
+        begin at `bases`, no longer has. Returns whether the file was written."""
         kept = {gap for gap in self.noted or () if gap[1] in bases} | set(gaps)
         self.may_be = True
         if self.noted is not None and kept <= self.noted:
