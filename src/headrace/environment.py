@@ -34,7 +34,7 @@ class File(Protocol):
     def fileno(self) -> int: ...
 
     def append(self, data: Buffer) -> None:
-        """Write all of `data` at the end, or raise OSError with the file cut back to `size`."""
+        """Append all of `data`, or raise OSError and leave the file truncated to `size`."""
         ...
 
     def append_all(self, pieces: Sequence[Buffer]) -> None:
@@ -135,10 +135,10 @@ class Peers(Protocol):
         newest: int | None = None,
     ) -> None:
         """Send a request of `headrace.wire.protocol.messages` in the newest version that both sides
-        know, `newest` at most. It leaves after all that this turn has written is written.
+        know, `newest` at most. It leaves when all writes of this turn are done.
 
         `answered` is called once, in a later turn, with the answer or with None: no answer came,
-        and whether the request was carried out is not known. Requests of one lane arrive in their
-        order, each behind the answers to those before it; lanes do not wait for each other.
+        and it is not known whether the request was carried out. Requests of one lane arrive in
+        their order, each after the answers to those before it; lanes do not wait for each other.
         """
         ...

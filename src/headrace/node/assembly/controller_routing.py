@@ -1,10 +1,10 @@
 """How requests for the controller find the active one, in a cluster of several nodes.
 
-A client may ask any broker: while the controller in this process is the active one it answers,
-otherwise the request is handed on (`broker/cluster/forwarding.py`), also when it is deposed while
-the request waits. A client of a controller's own listener is another node, and gets NOT_CONTROLLER:
-it looks for the active one itself. A change that only the receiving broker can judge (whether it
-could use its new settings) is refused there before it is forwarded.
+A client may ask any broker: if the controller in this process is the active one, it answers;
+otherwise the request is forwarded (`broker/cluster/forwarding.py`), also if the controller is
+deposed while the request waits. A client of a controller's own listener is another node, and gets
+NOT_CONTROLLER: it looks for the active one itself. A change that only the receiving broker can
+judge (whether it could use its new settings) is refused there before it is forwarded.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class ControllerRouting:
             if refused is not None:
                 return refused
         timeout_ms = timeout_of(request)
-        # The frame is no longer there when a request has to be forwarded after it has waited here.
+        # A request may have to be forwarded after it has waited here; its frame is no longer there
+        # then.
         enclosed, version = enclose(call), call.version
 
         def hand_on(refusal: KafkaError) -> Any:

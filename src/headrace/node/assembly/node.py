@@ -502,7 +502,7 @@ class Node:
         self.controller.tick(self.now)
 
     def _close_logs(self) -> None:
-        """Nobody is served any more, so this may wait for the disk."""
+        """Close the logs. No requests are served any more, so this may wait for the disk."""
         self.broker.replica_fetching.stop()
         try:
             links = self.links

@@ -1,8 +1,8 @@
 """This node as a member of the metadata quorum: its folder, its log, its controller, its wake-ups.
 
 A node that is alone formats a new folder by itself and finds all of its metadata in the folder. A
-node with peers needs a formatted folder, and knows no more than its latest snapshot until it has
-heard of the quorum's leader.
+node with peers needs a formatted folder, and knows only its latest snapshot until it has found the
+quorum's leader.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 Clients are answered by the broker and by the controller behind it. A controller's own listener
 answers Kafka's list for it, as far as it is served here, and is the only one on which nodes talk to
-each other about the cluster. A connection that asks for an API of the other kind of listener is
-ended, as by Apache Kafka. A node that is alone serves nothing that is only for other nodes.
+each other about the cluster. A connection that sends a request of an API for the other kind of
+listener is closed, as by Apache Kafka. A node that is alone does not serve APIs that are only for
+other nodes.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class UnusableMetadata(Exception):
 
 
 class Opening(NamedTuple):
-    start_offset: int  # of the oldest snapshot: what is before it is gone or about to go
+    start_offset: int  # of the oldest snapshot: what is before it is deleted or about to be
     recovery_point: int  # nothing before it may be cut
     cut_bytes: int = 0  # what was cut from the end
 

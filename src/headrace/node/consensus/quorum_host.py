@@ -217,8 +217,8 @@ class QuorumHost:
             self._on_failure(failure)
 
     def _wait_for_room(self, problem: OSError) -> None:
-        """The disk has no room for what an event needs: the event counts as lost on its way, and
-        comes again. Logged at most once a minute."""
+        """The disk has no room for what an event needs: the event counts as lost in the network,
+        and is repeated. Logged at most once a minute."""
         self.quorum.noted.has_no_room = True
         now_ms = self._now().monotonic_ms
         if now_ms >= self._quiet_until_ms:

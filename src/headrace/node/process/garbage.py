@@ -1,10 +1,10 @@
 """Keeps garbage collection out of the way of requests.
 
 Python traverses all long-lived objects when they have grown by a quarter, also while requests wait:
-100 to 430 ms on a node with 14,000 partitions. So after many partitions were added, the node takes
-all objects out of later looks (`gc.freeze`) in the next quiet moment, which is a matter of
-milliseconds. After many were deleted, it puts them back and looks at all of them once, so that the
-deleted ones are found.
+100 to 430 ms on a node with 14,000 partitions. So after many partitions were added, the node
+excludes all objects from later collections (`gc.freeze`) in the next quiet moment, which takes
+milliseconds. After many were deleted, it includes them again and runs one full collection, so that
+the deleted ones are found.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class QuietCollection:
         self._known = partitions()  # how many partitions there were at the last look or freeze
 
     def look(self, idle_ms: int) -> None:
-        """Nobody has asked for anything for so long."""
+        """Freeze or collect if many partitions were added or deleted, and no request came for
+        `idle_ms`."""
         more = self._partitions() - self._known
         if idle_ms < QUIET_MS or abs(more) < MANY_PARTITIONS:
             return

@@ -15,7 +15,8 @@ from headrace.node.process.settings.settings import Settings
 def run(settings: Settings, on_ready: Callable[[Server], None]) -> None:
     """Raises CannotStart with one sentence; returns after a clean stop."""
     log_to_stderr()
-    # Before it loads: of a million committed offsets the collector would look at each many times.
+    # Set before the node loads: otherwise the collector would visit a million committed offsets
+    # many times.
     gc.set_threshold(*THRESHOLDS)
     server = Server(settings)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,7 +1,7 @@
 """Changes of in-sync replicas that this broker's leaders propose, on their way to the controller.
 
 A leader has at most one proposal open, and a broker at most one AlterPartition request in flight,
-as Apache Kafka does; whatever is proposed meanwhile goes with a later one. A request names a
+as Apache Kafka does; proposals made in the meantime go with a later request. A request names a
 bounded number of partitions: the controller decides it in one turn, and every node replays it in
 one. A proposal that was not answered is sent again as it was: the partition epoch in it lets the
 controller apply it only once.

@@ -517,7 +517,8 @@ class Replica(Generic[L]):
         return target
 
     def flushed(self, flush: Flush) -> bool:
-        """The flush has run. False: the log was truncated meanwhile, so ask for another flush."""
+        """The flush has run. False: the log was truncated in the meantime, so ask for another
+        flush."""
         counts = self.log.flushed(flush)
         self._show_what_is_safe()
         return counts

@@ -107,7 +107,8 @@ class ReplicaFetcher:
         if question := self._question():
             return question
         if self._broker_epoch != self.broker.epoch:
-            # The leader hears it with each partition that a request names: all have to be.
+            # The leader gets the epoch with each partition that a request names, so all must be
+            # named.
             self._broker_epoch, self._session = self.broker.epoch, NO_SESSION
         if self._session == NO_SESSION:
             self._named, self._session_epoch = {}, 0

@@ -1,8 +1,8 @@
 """A network between nodes that loses, delays, reorders and doubles messages, and can be cut.
 
 A message that is delayed longer than the next one arrives after it. A cut has a direction: a node
-may still be heard and hear nothing, or hear and not be heard. A firewall refuses: a connection
-attempt fails at once as if no process listened there, though one does.
+may still send but not receive, or receive but not send. A firewall refuses: a connection attempt
+fails at once as if no process listened there, though one does.
 """
 
 from __future__ import annotations

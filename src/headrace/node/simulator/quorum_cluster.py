@@ -116,8 +116,8 @@ class QuorumCluster:
         member.applied = latest.end_offset
 
     def power_cut(self, only_moves: Member | None = None) -> None:
-        """All nodes crash at once, and the power comes back for all of them at once. With
-        `only_moves` no other one comes back at another address."""
+        """All nodes crash at once, and restart when the power returns for all of them at once. With
+        `only_moves` no other node restarts at another address."""
         self.counters.power_cuts += 1
         down_ms = self.world.chance.randint(1, self.character.down_ms)
         for member in self.members.values():
@@ -262,8 +262,8 @@ class QuorumCluster:
     # Messages
 
     def _send(self, member: Member, send: Send) -> None:
-        """The request goes there, the response comes back; a connection to a node that is down
-        breaks, and the sender learns it."""
+        """Carry the request to its node and the response back; a connection to a node that is down
+        breaks, and the sender notices it."""
         port = send.endpoints[0].port
         target = self.members[port // ADDRESSES_PER_NODE]
         life = member.life

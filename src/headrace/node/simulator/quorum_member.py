@@ -29,7 +29,7 @@ class Member:
     moves: int = 0
     quorum: Quorum | None = None  # None: it is down
     life: int = 0
-    applied: int = 0  # how far its committed records were compared with everybody's
+    applied: int = 0  # up to where its committed records were compared with those of all
     unanswered: list[StoredBatch] = field(default_factory=list)  # appends that are not committed
     unanswered_requests: dict[Any, Callable[[None], None]] = field(default_factory=dict)
     wakes_at_ms: int | None = None

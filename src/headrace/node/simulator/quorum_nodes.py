@@ -147,7 +147,7 @@ class QuorumNode:
         )
 
     def crash(self) -> None:
-        """The power of its machine is cut; it comes back after a while."""
+        """Cut the power of the node's machine; the node restarts after a while."""
         if self.host is None:
             return
         self._cluster.counters.crashes += 1

@@ -32,7 +32,7 @@ def results(kind: str, seeds: Sequence[int], processes: int) -> Iterator[Result]
         try:
             for done in as_completed([pool.submit(run_one, kind, seed) for seed in seeds]):
                 yield done.result()
-        finally:  # of somebody who stops early, too
+        finally:  # also if the caller stops early
             pool.shutdown(wait=True, cancel_futures=True)
 
 

@@ -2,7 +2,8 @@
 
 `orders` may have `orders.delay`, `orders.delay.rejected`, `orders.delay.outcomes`, and for the
 group billing `orders.billing.retry` and `orders.billing.dead`, the first with companions of its
-own. Pure: it looks at names alone, and only where the topic in front is there too.
+own. Pure: it uses only names, and a companion counts only if the topic that it belongs to exists
+too.
 """
 
 from __future__ import annotations

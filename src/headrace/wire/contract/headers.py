@@ -45,7 +45,7 @@ UNKNOWN = "unknown"
 OUTCOMES = (CANCELLED, TOO_LATE, UNKNOWN)
 
 # ---- set by clients of ours on what they hand out ----------------------------------------------
-# Instead of a record's headers, if the name of one is no UTF-8: librdkafka's Python binding then
+# Instead of a record's headers, if the name of one is not UTF-8: librdkafka's Python binding then
 # gives none of them.
 UNREADABLE = "headrace-unreadable-headers"
 

@@ -1,10 +1,10 @@
 """Reads the records of topics that Headrace keeps for itself, and skips what it has not written.
 
-Anybody with the right to write to such a topic can write anything there, and the records stay: one
-that ends its reader would end it again after every restart. So all readers of our own topics decode
-by `json_object`, which is bounded in size, depth and the range of numbers, and read through
-`OwnRecords`, which skips, counts and logs a record that cannot be read (`skipped_families` has the
-metric of this process). No client, no clock.
+Every client with the right to write to such a topic can write anything there, and the records stay:
+one that makes its reader fail would do so again after every restart. So all readers of our own
+topics decode by `json_object`, which is bounded in size, depth and the range of numbers, and read
+through `OwnRecords`, which skips, counts and logs a record that cannot be read (`skipped_families`
+has the metric of this process). This module uses no client and no clock.
 """
 
 from __future__ import annotations

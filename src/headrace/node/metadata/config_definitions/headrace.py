@@ -94,8 +94,8 @@ _FOR_A_NODE_OF_ONE: dict[str, Any] = {
     "transaction.state.log.min.isr": 1,
     "share.coordinator.state.topic.replication.factor": 1,
     "share.coordinator.state.topic.min.isr": 1,
-    # Nobody else is on the way when the first consumer of a try-out or a test joins, and the second
-    # one's partitions need not wait for more to come.
+    # When the first consumer of a try-out or a test joins, no others are about to join, and the
+    # second one's partitions need not wait for more members.
     "group.initial.rebalance.delay.ms": 0,
     "group.consumer.assignment.interval.ms": 0,
 }

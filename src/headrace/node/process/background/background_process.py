@@ -1,9 +1,9 @@
 """A process beside the loop that reads or writes segments: started for each job, watched, ended.
 
-The job goes to it as JSON in a file that has no name any more, its reports come back as lines of
-JSON over a socket that the loop watches. The process ends by itself when that socket is closed, so
-it never outlives this one, whatever ends this one; `stop` does no more than close it.
-`background_job.py` is the other side of the socket.
+The process gets the job as JSON in a file without a name, and sends its reports as lines of JSON
+over a socket that the loop watches. It ends by itself when that socket is closed, so it never
+outlives the node, however the node ends; `stop` only closes the socket. `background_job.py` is the
+other side of the socket.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ class BackgroundProcesses:
         self._all = (self.cleaner.process, self.scrubber.process)
 
     def attend(self, loop: Loop) -> None:
-        """The loop hears their reports; before the first job."""
+        """Let the loop watch the reports of the processes; call it before the first job."""
         for process in self._all:
             process.watch, process.forget = loop.call_when_readable, loop.stop_calling
 

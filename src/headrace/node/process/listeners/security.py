@@ -1,10 +1,10 @@
-"""The security of each listener: TLS, a login, both; from Kafka's settings.
+"""The security of each listener, from Kafka's settings: TLS, a login or both.
 
 A setting may be given for one listener (`listener.name.NAME.ssl.keystore.location`), and those of
-SASL for one mechanism of it (`listener.name.NAME.plain.sasl.jaas.config`); the most special counts.
-`change` takes other settings while the node runs: connections from then on see them. Settings that
-make no sense raise `BadValue` with one sentence, at the start and when somebody wants to alter them
-(`require_usable`, as Apache Kafka); what is stored and cannot be used any more changes nothing.
+SASL for one mechanism of it (`listener.name.NAME.plain.sasl.jaas.config`); the most specific one
+counts. `change` takes other settings while the node runs; they apply to new connections. Settings
+that make no sense raise `BadValue` with one sentence, at the start and when they are altered
+(`require_usable`, as in Apache Kafka). Stored settings that have become unusable change nothing.
 
 Loaded only by a node that has such a listener.
 """

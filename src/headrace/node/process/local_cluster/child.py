@@ -77,7 +77,8 @@ class Line:
         self._rest = b""
 
     def tell(self, message: Mapping[str, Any]) -> None:
-        """Nobody may be there any more; then the end of the line is seen when reading."""
+        """Send a message. If the other side has ended, the error is ignored: reading shows the
+        end."""
         try:
             self.socket.sendall(json.dumps(message).encode() + b"\n")
         except OSError:

@@ -137,8 +137,8 @@ def open_cluster(
 
 
 def _prepare_all(folders: Folders, plan: ClusterPlan, orders: Mapping[int, Order]) -> None:
-    """Damaged folders are passed over if the other nodes can serve without: the parent looks again
-    before it starts a node, and leaves it out."""
+    """Prepare all folders. Damaged ones are skipped if the other nodes can serve without them: the
+    parent checks again before it starts a node, and leaves it out."""
     damaged: list[int] = []
     for node in plan.nodes:
         try:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 AGAIN_MS = 100
-# Nobody is the active controller now, or it was not reached.
+# There is no active controller now, or it was not reached.
 NOT_HEARD = (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT)
 
 

@@ -33,7 +33,8 @@ class MinimumInSync:
         self._done = done
 
     def look(self) -> None:
-        """The active controller may be any node: each looks, and that one writes."""
+        """Raise the minimum if this node is the active controller; every node tries, since any may
+        be it."""
         server = self._server
         controller = server.node.controller
         wanted = str(server.settings.values[MIN_IN_SYNC_REPLICAS])

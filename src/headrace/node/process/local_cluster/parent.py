@@ -285,7 +285,7 @@ class Parent:
         )
 
     def _raise_min_in_sync(self) -> None:
-        """Each node looks, and the active controller among them writes it."""
+        """Ask every node to raise the minimum; the active controller among them writes it."""
         former = self._cluster.former_min_in_sync
         for process in self._processes.values() if former is not None else ():
             process.line.tell({"raise_min_in_sync": {"from": former}})

@@ -272,7 +272,7 @@ def settings_of(
         "controller.quorum.bootstrap.servers": ",".join(
             f"{CONTROLLER_HOST}:{each.controller_port}" for each in plan.controllers
         ),
-        # A controller that comes later, or comes back without its folder, joins the voters.
+        # A controller that is added later, or restarts without its folder, joins the voters.
         "controller.quorum.auto.join.enable": "true",
     }
     usual = {name: text for name, text in replication_of(len(plan.nodes)).items()}
@@ -299,7 +299,7 @@ def minimum_in_sync(brokers: int) -> int:
 
 
 def free_ports(count: int, host: str = CONTROLLER_HOST) -> list[int]:
-    """Nobody listens there now; held together, so no two are the same."""
+    """Returns ports that are not in use; all are held at the same time, so no two are the same."""
     family, _, _, _, address = socket.getaddrinfo(
         host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]

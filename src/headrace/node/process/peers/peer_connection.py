@@ -158,7 +158,7 @@ class PeerConnection:
         self._watch(read | write if self._stream.has_unsent else read)
 
     def is_late(self, now_ms: int) -> bool:
-        """Somebody's time is up."""
+        """Returns whether the deadline of a question has passed."""
         asked = bool(self._asked) and min(q.deadline_ms for q in self._asked) <= now_ms
         return asked or any(q.deadline_ms <= now_ms for q in self.waiting)
 

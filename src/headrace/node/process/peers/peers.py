@@ -1,9 +1,9 @@
 """All connections that this node has opened to others: found, opened, watched, opened again.
 
 `ask` is what the core calls (`environment.Peers`). There is one connection per address and lane,
-opened when something is asked. After a failure it is opened again by the next question, not before
-a rest that doubles up to a second; questions meanwhile wait, and fail with it. Names are looked up
-on a thread of their own, because that may take seconds.
+opened by the first question. After a failure the next question opens it again, but only after a
+pause that doubles up to a second; questions during the pause wait, and fail if the connection
+fails. Names are looked up on a thread of their own, because that may take seconds.
 """
 
 from __future__ import annotations

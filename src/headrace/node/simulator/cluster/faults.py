@@ -115,7 +115,7 @@ class Faults:
         return [m for m in self.cluster.members.values() if m.is_up and m.id not in self._stopping]
 
     def _victim(self, *, loses_disk: bool = False) -> Member | None:
-        """Somebody whose loss is within the promise."""
+        """Returns a member whose loss is within the promise."""
         self.note_recovered()
         up = self._up()
         if not up:

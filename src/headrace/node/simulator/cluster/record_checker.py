@@ -45,7 +45,7 @@ class RecordChecker:
         self.somewhere.setdefault(place, set()).update(values)
 
     def delete_before(self, place: Place, offset: int) -> None:
-        """A client is about to ask for it."""
+        """Note that a client is about to delete the records before `offset`."""
         self._deleted[place] = max(offset, self.deleted_before(place))
         self.somewhere.pop(place, None)  # their offsets are not known
 

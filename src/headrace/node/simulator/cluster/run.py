@@ -197,7 +197,7 @@ class ClusterRun:
             self.faults.start_later(member)
 
     def _look_at_voters(self) -> None:
-        """Nobody adds them here but they themselves."""
+        """Count the voters that were added: only the nodes add themselves here."""
         voters = {(voter.id, voter.directory_id) for voter in self._voters()}
         self.report.voters_joined += len(voters - self._known_voters)
         self._known_voters = voters or self._known_voters

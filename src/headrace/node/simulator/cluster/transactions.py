@@ -263,8 +263,8 @@ class TransactionalProducers:
             raise Fenced
 
     def offset_reader(self, name: str) -> Script:
-        """Asks for the offset that the transactions commit: it never goes back. Asks whom it knows
-        as the coordinator, as clients do, until that one does not answer."""
+        """Read the offset that the transactions commit again and again: it never decreases. As
+        clients do, ask the known coordinator until it does not answer."""
         scripts, group = self.scripts, f"copied by {name}"
         highest, address = -1, None
         while True:

@@ -1,1 +1,1 @@
-"""Compaction: of each key the last record stays."""
+"""Compaction: the last record of each key stays."""

@@ -1,8 +1,8 @@
 """The state of transactions while compaction walks through a log, batch by batch.
 
-Records of aborted transactions go. A marker may go when nothing of its transaction was seen on the
-way to it, that is, when all its records are gone already; an entry of the index of aborted
-transactions is kept as long as something of the transaction is. As Apache Kafka does.
+Records of aborted transactions are removed. A marker may be removed when no record of its
+transaction was seen before it, that is, when all its records are removed already. An entry of the
+index of aborted transactions is kept as long as a part of the transaction is. As in Apache Kafka.
 """
 
 from __future__ import annotations

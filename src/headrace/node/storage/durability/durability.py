@@ -27,7 +27,7 @@ from headrace.wire.protocol.errors import KafkaError
 log = logging.getLogger(__name__)
 
 Submit = Callable[[Callable[[], None], Callable[[OSError | None], None]], None]
-# Told which logs have lost gathered batches, and the disk's reason.
+# Called with the logs that have lost gathered batches, and the disk's reason.
 OnLoss = Callable[[Sequence[PartitionLog], str], None]
 
 # Enough that the thread that runs them never waits for the loop. A flush holds few descriptors of
@@ -47,7 +47,7 @@ class Durability:
         self.folder_failures = folder_failures or FolderFailures(disk)
         self.unwritten = Unwritten()  # logs put themselves on it
         self.unwritten.on_problem = self.folder_failures.met
-        self.flushes: list[Any] = []  # somebody waits for these
+        self.flushes: list[Any] = []  # requests wait for these
         self.log_flushes: list[Any] = []  # no request waits for these: they are flushed last
         self.shortages = 0  # flushes that found no free descriptor
         self.on_loss: OnLoss = lambda logs, why: None
@@ -109,7 +109,7 @@ class Durability:
                 unwritten.write_pending()
             except KafkaError:
                 lost[unwritten] = None
-            if unwritten.lost_pending:  # since somebody read or wrote more in this turn
+            if unwritten.lost_pending:  # because of more reads or writes in this turn
                 lost[unwritten] = None
         self.unwritten.clear()
         self.unwritten.borrowing.clear()

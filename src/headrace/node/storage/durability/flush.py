@@ -2,12 +2,12 @@
 
 The loop asks a log for a flush (`PartitionLog.flush_target`), another thread calls `run`, then the
 loop reports it to the log (`PartitionLog.flushed`). Files that are open are held by the flush
-itself: a segment may be rolled, deleted, or lose its file in the cache meanwhile, the descriptors
-stay open until the flush lets go of them. Files that are not open are opened one at a time while it
-runs (`FileByPath`), so that thousands of new logs do not need thousands of descriptors at once. A
-log that was truncated meanwhile does not believe the flush. If `run` raises OSError nothing was
-made durable, and the kernel may have dropped the pages: the disk is not to be trusted with this log
-any more, a second try proves nothing.
+itself: a segment may be rolled, deleted, or lose its file in the cache during the flush, but the
+descriptors stay open until the flush releases them. Files that are not open are opened one at a
+time while it runs (`FileByPath`), so that thousands of new logs do not need thousands of
+descriptors at once. A log that was truncated in the meantime ignores the flush. If `run` raises
+OSError nothing was made durable, and the kernel may have dropped the pages: the disk cannot be
+trusted with this log any more, and a second try proves nothing.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class Flush:
         for file in self.files:
             file.flush()
         for folder in self.folders:
-            # The topic may have been deleted meanwhile: the folder has another name or is gone.
+            # The topic may have been deleted in the meantime: the folder has another name or is
+            # gone.
             with suppress(FileNotFoundError):
                 disk.flush_folder(folder)
 

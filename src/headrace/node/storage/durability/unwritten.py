@@ -35,7 +35,7 @@ class Unwritten(list[Any]):
         super().__init__()
         self.borrowing: list[Any] = []  # a log may be in this list more than once
         self.on_refusal: Callable[[str, OSError], None] = lambda folder, problem: None
-        # Told of every OSError of a log, by the log's folder: it may be that the disk has failed.
+        # Called with every OSError of a log and the log's folder: the disk may have failed.
         self.on_problem: Callable[[str, OSError], Any] = lambda folder, problem: None
         self.refusal = ""  # the disk's last error
         self.gather_again()

@@ -1,9 +1,9 @@
 """The scrub of one closed segment: every batch is read and its checksum computed.
 
-Flips no bit back and writes nothing. Damage counts only if two readings of the segment find it at
-the same place: one that a wrong bit in memory has made is not worth a refused record. Runs in a
-separate process, which gets the path and the size of the segment; a file of another size was
-compacted or truncated meanwhile, and is left to the next pass.
+The scrub repairs nothing and writes nothing. Damage counts only if two readings of the segment find
+it at the same place: a wrong bit in memory must not lead to a refused record. It runs in a separate
+process, which gets the path and the size of the segment; a file of another size was compacted or
+truncated in the meantime, and is left to the next pass.
 """
 
 from __future__ import annotations
