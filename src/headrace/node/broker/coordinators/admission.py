@@ -1,10 +1,10 @@
-"""Does this write belong to an open transaction: asked at the partition, before it is appended.
+"""Checks before an append that a write belongs to an open transaction.
 
 A partition that has records of the transaction already needs no further check: they were admitted,
 and the marker that ends the transaction also raises the epoch. The first record of a transaction is
-admitted by the coordinator: older clients have told it of the partition before (it is asked),
-clients of KIP-890 have not (the partition is added now). So a message that comes late, when its
-transaction has ended, finds neither the one nor the other and is refused.
+admitted by the coordinator: older clients have added the partition before (the coordinator is
+asked), clients of KIP-890 have not (the partition is added now). So a late message, whose
+transaction has ended, meets neither condition and is refused.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from headrace.wire.protocol.record_batch import HEADER_SIZE, PRODUCER_ID_AT
 if TYPE_CHECKING:
     from headrace.node.broker.broker import Broker
 
-# Produce: from which version a client knows TRANSACTION_ABORTABLE.
+# The first version of Produce whose clients know TRANSACTION_ABORTABLE.
 FIRST_PRODUCE_WITH_ABORTABLE = 11
-# TxnOffsetCommit: from which version the partition is added by it, and that code is known.
+# The first version of TxnOffsetCommit that adds the partition itself and knows that code.
 FIRST_COMMIT_THAT_ADDS = 5
 FIRST_COMMIT_WITH_ABORTABLE = 4
 # The coordinator cannot answer this now. Older clients know these only of a coordinator; this code
@@ -53,8 +53,8 @@ def require_admitted(
     now: Now,
     ahead: Admitted | None,
 ) -> None:
-    """Refuse a transactional batch whose transaction does not know this partition. `ahead` is what
-    the coordinator has said when it was asked before."""
+    """Refuse a transactional batch whose transaction does not include this partition. `ahead` is
+    the answer of the coordinator if it was asked before."""
     if transactional_id is None:
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if len(records) < HEADER_SIZE:
@@ -119,7 +119,7 @@ def as_told_to_producers(code: ErrorCode, version: int) -> ErrorCode:
 
 
 def offsets_partition(broker: Broker, group_id: str) -> Partition:
-    """Where a group's offsets lie."""
+    """Returns the partition of `__consumer_offsets` that has a group's offsets."""
     topic = broker.image.topics.get(broker.groups.topic)
     if topic is None:
         count: int = broker.values["offsets.topic.num.partitions"]
@@ -136,7 +136,7 @@ def admit_offsets(
     version: int,
     now: Now,
 ) -> Any | WaitingRequest:
-    """NONE or a code, now or later; `version` is TxnOffsetCommit's."""
+    """Returns NONE or a code, now or later; `version` is that of TxnOffsetCommit."""
     partition = offsets_partition(broker, group_id)
     if not broker.groups.partitions:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -181,6 +181,6 @@ def as_told_to_committers(code: ErrorCode, version: int) -> ErrorCode:
     if code == ErrorCode.TRANSACTION_ABORTABLE and version < FIRST_COMMIT_WITH_ABORTABLE:
         return ErrorCode.INVALID_TXN_STATE
     if code == ErrorCode.NETWORK_EXCEPTION:
-        # Which makes older clients send again without looking for the coordinator, as in Apache.
+        # With this code older clients send again without looking for the coordinator, as in Apache.
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     return code

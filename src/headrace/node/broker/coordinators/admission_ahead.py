@@ -1,15 +1,16 @@
 """Admission to a transaction that must wait: asked for before the records are appended.
 
-That is so where the transaction's coordinator is another broker, which is asked by
-AddPartitionsToTxn, and where what it adds is not committed at once. The request waits, and no other
-of its connection is read meanwhile, so that batches keep their order.
+A batch takes this path if another broker coordinates the transaction, which is asked by
+AddPartitionsToTxn, or if the partition that the coordinator adds is not committed at once. The
+request waits, and no other request of its connection is read meanwhile, so that batches keep their
+order.
 
-A transaction may end while its partition waits for the answer: the answer says yes, and the marker
-is in the log already. A record that came behind that would be in no transaction that anybody ends.
-So a marker breaks the `Guard` of a request that waits to write there, and the record is refused.
-With KIP-890 the marker has a higher epoch than its transaction's records, and the producer's next
-transaction begins with that epoch: such a marker does not affect requests that wait with its own
-epoch.
+A transaction may end while its partition waits for the answer: the answer admits the write, and the
+marker is in the log already. A record after that marker would be in a transaction that is never
+ended. So a marker breaks the `Guard` of a request that waits to write there, and the record is
+refused. With KIP-890 the marker has a higher epoch than its transaction's records, and the
+producer's next transaction begins with that epoch: such a marker does not affect requests that wait
+with its own epoch.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 
 LANE = "transaction-verification"
 LOW_ATTRIBUTES_AT = ATTRIBUTES_AT + 1
-# Produce: from which version the partition is added by it.
+# The first version of Produce that adds the partition to the transaction itself.
 FIRST_PRODUCE_THAT_ADDS = 12
 _PRODUCER = Struct(">qh")  # id, epoch
 
@@ -64,7 +65,7 @@ class Guard:
     led_since: int
     producer: Producer
     users: int = 0
-    broken: bool = False  # the end of its transaction came, or a newer epoch of the producer
+    broken: bool = False  # its transaction has ended, or the producer has a newer epoch
 
     @property
     def holds(self) -> bool:
@@ -82,7 +83,7 @@ class Guards:
         guard = self._guards.get(key)
         if guard is None or not guard.holds or guard.producer.epoch < producer.epoch:
             if guard is not None:
-                guard.broken = True  # nobody could break it any more
+                guard.broken = True  # a guard that was removed could not be broken any more
             guard = self._guards[key] = Guard(leader, leader.led_since, producer)
         elif guard.producer.epoch > producer.epoch:
             guard = Guard(leader, leader.led_since, producer, broken=True)
@@ -118,7 +119,7 @@ class Admitted:
     codes: Codes
 
     def require(self, partition: Partition, producer: Producer) -> None:
-        """Raises what the coordinator has said, or that the answer is too old."""
+        """Raises the refusal of the coordinator, or a refusal if the answer is too old."""
         if producer != self.producer or partition not in self.codes:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if self.codes[partition] != ErrorCode.NONE:
@@ -131,7 +132,7 @@ class Admitted:
 
 @dataclass(slots=True, eq=False)
 class Question:
-    """To the coordinator: are these in the transaction, or let them be so."""
+    """A request to the coordinator: are these partitions in the transaction, or add them to it."""
 
     transactional_id: str
     producer: Producer
@@ -145,7 +146,7 @@ class Question:
 
 
 class CoordinatorsElsewhere:
-    """Transaction coordinators on other brokers, and how they are asked."""
+    """Asks the transaction coordinators on other brokers."""
 
     __slots__ = ("_broker", "_requests")
 
@@ -159,7 +160,7 @@ class CoordinatorsElsewhere:
         self._requests.tick()
 
     def ask(self, to: int, question: Question, now: Now) -> WaitingRequest:
-        """The codes of the partitions."""
+        """Waits for the codes of the partitions."""
         self._requests.add(to, question)
         self._requests.send()
 
@@ -187,8 +188,8 @@ class CoordinatorsElsewhere:
 
 
 def newest_of(questions: Iterable[Question]) -> dict[str, Question]:
-    """Answers tell transactions apart by their ids alone: of two producers with one id the later
-    one is asked for, and the other comes again."""
+    """Answers tell transactions apart by their ids alone. If two producers have one id, only the
+    later one is asked for; the other request is retried."""
     return {question.transactional_id: question for question in questions}
 
 
@@ -218,7 +219,8 @@ def codes_in(
 ) -> dict[tuple[str, Partition], ErrorCode]:
     if answer is None:
         return {}
-    # A coordinator that does not take this broker for one says so once for all of it.
+    # A coordinator that does not accept this broker as a broker sends one error for the whole
+    # request.
     refused = answer.error_code and ErrorCode.INVALID_TXN_STATE
     return {
         (result.transactional_id, (topic.name, part.partition_index)): refused
@@ -235,9 +237,10 @@ def codes_in(
 def admit_ahead(
     broker: Broker, request: ProduceRequest, call: Call, go_on: Callable[[Admitted], Any]
 ) -> Any | WaitingRequest | None:
-    """`go_on` with what the coordinator says, later; None: nothing is to be waited for."""
+    """Waits for the coordinator's answer and then runs `go_on` with it. Returns None if there is
+    nothing to wait for."""
     transactional_id = request.transactional_id
-    if not transactional_id or request.acks == 0:  # which nobody can be told of later
+    if not transactional_id or request.acks == 0:  # acks=0 has no answer to refuse in
         return None
     adds = call.version >= FIRST_PRODUCE_THAT_ADDS
     transactions = broker.transactions
@@ -247,7 +250,7 @@ def admit_ahead(
     wanted = wanted_of(broker, request, call)
     if not wanted:
         return None
-    producer, leaders = next(iter(wanted.items()))  # there is one, if the client is sane
+    producer, leaders = next(iter(wanted.items()))  # a sane client names one producer
     guards = {
         partition: transactions.guards.take(leader, producer)
         for partition, leader in leaders.items()
@@ -271,7 +274,7 @@ def admit_ahead(
 def wanted_of(
     broker: Broker, request: ProduceRequest, call: Call
 ) -> dict[Producer, dict[Partition, PartitionLeader]]:
-    """The partitions that have no records of the transaction yet, by producer."""
+    """Returns the partitions that have no records of the transaction yet, by producer."""
     wanted: dict[Producer, dict[Partition, PartitionLeader]] = {}
     for data in request.topic_data:
         topic = broker.topics.by_id.get(data.topic_id) or broker.topics.by_name.get(data.name)

@@ -1,9 +1,9 @@
 """Reads of coordinators that in-sync followers confirm: no other broker has led meanwhile.
 
 A coordinator without network does not know that it was replaced, and its state in memory may be
-old. So before it tells an offset it waits until every replica that might have been elected has
-asked it for more as a follower of this leader epoch, in answer to something that left here after
-the read began. No clock is asked and no controller: a follower that still follows has not led.
+old. So before it sends an offset it waits until every replica that might have been elected has sent
+a fetch as a follower of this leader epoch, in response to an answer that left here after the read
+began. No clock is needed and no controller: a follower that still follows has not led.
 
 Fetches of followers wait here for records, so a read has them answered at once: it costs one round
 trip. Answers to followers are counted; a follower's fetch confirms all reads that began before the
@@ -33,15 +33,16 @@ class Read:
     def __init__(self, leader: PartitionLeader, after: int, heard: dict[int, int]) -> None:
         self.leader = leader
         self.led_since = leader.led_since
-        self.after = after  # how many answers followers had got when it began
-        self.until_ms = 0  # nobody waits any longer
+        self.after = after  # answers that followers had got when it began
+        self.until_ms = 0  # after that, no request waits for it
         self.heard = heard  # of all reads of this leader: by follower, which answer it has got
         self.waiting: dict[Any, None] = {}
 
     @property
     def is_confirmed(self) -> bool:
-        """By all that may have been elected. Asked anew each time: whoever has left the in-sync
-        replicas since, left them while this replica led."""
+        """Returns whether all replicas that may have been elected have confirmed the read. The list
+        is computed each time: a replica that has left the in-sync replicas left them while this
+        replica led."""
         heard, after = self.heard, self.after
         return all(heard.get(one, NEVER) > after for one in self.leader.possible_successors())
 
@@ -52,7 +53,7 @@ class ConfirmedReads:
     __slots__ = ("pending", "_answers", "_purgatory")
 
     def __init__(self, purgatory: Purgatory) -> None:
-        # In the order in which they began: none is confirmed before the one in front of it.
+        # In the order in which they began: each is confirmed after those before it.
         self.pending: dict[PartitionLeader, deque[Read]] = {}
         self._answers = 0  # to fetches of followers
         self._purgatory = purgatory
@@ -66,7 +67,7 @@ class ConfirmedReads:
             read = newest  # nothing has happened since it began
         else:
             read = Read(leader, self._answers, {} if newest is None else newest.heard)
-            if read.is_confirmed:  # nobody else could lead
+            if read.is_confirmed:  # no other broker could lead
                 return read
             self.pending.setdefault(leader, deque()).append(read)
             for session in leader.sessions:
@@ -76,7 +77,8 @@ class ConfirmedReads:
         return read
 
     def is_hurried(self, session: FetchSession, follower: int) -> bool:
-        """Its fetch is to be answered now: what it asks then, it asks after a read began."""
+        """Returns whether the follower's fetch must be answered now: its next fetch then comes
+        after the read began, and confirms it."""
         return any(
             reads
             and session.answered_at <= reads[-1].after
@@ -86,12 +88,12 @@ class ConfirmedReads:
         )
 
     def answered(self, session: FetchSession) -> None:
-        """A follower's fetch gets its answer."""
+        """Count the answer to a follower's fetch."""
         self._answers += 1
         session.answered_at = self._answers
 
     def fetched(self, session: FetchSession, follower: int, now_ms: int) -> None:
-        """A follower asks on, having got the last answer of its session."""
+        """A follower sends its next fetch, so it has got the last answer of its session."""
         for leader, reads in list(self.pending.items()):
             drop_late(reads, leader, now_ms)
             if reads and is_following(session, leader):
@@ -104,14 +106,15 @@ class ConfirmedReads:
 
 
 def is_following(session: FetchSession, leader: PartitionLeader) -> bool:
-    """In the epoch that we lead. A session that names a later epoch is of a broker that may have
-    led since, and one that forgot the partition may be of one that leads now."""
+    """Returns whether the session follows in the epoch that this replica leads. A session with a
+    later epoch belongs to a broker that may have led since; a session without the partition may
+    belong to a broker that leads now."""
     key = leader.sessions.get(session)
     entry = None if key is None else session.entries.get(key)
     return entry is not None and entry.leader_epoch == leader.epoch
 
 
 def drop_late(reads: deque[Read], leader: PartitionLeader, now_ms: int) -> None:
-    """Reads that no request waits for any more, and those of an earlier time as the leader."""
+    """Drop reads that no request waits for any more, and reads of an earlier term as the leader."""
     while reads and (reads[0].until_ms < now_ms or reads[0].led_since != leader.led_since):
         reads.popleft()

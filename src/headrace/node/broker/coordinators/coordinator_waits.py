@@ -59,8 +59,8 @@ def wait_for_confirmation(
 
 
 def require_kept(leader: PartitionLeader, offset: int, led_since: int) -> None:
-    """The disk may have refused what is waited for, or another broker has taken over, which may
-    lack it; others will fill its place."""
+    """Raises a refusal if the record at this offset may be lost: the disk may have refused it, or
+    another leader, which may lack it, writes other records at this offset."""
     if leader.led_since != led_since or leader.log.end_offset < offset:
         raise KafkaError(ErrorCode.NOT_COORDINATOR)
 
@@ -81,8 +81,8 @@ def wait_for_later(leader: PartitionLeader, later: Later) -> WaitingRequest:
 
 
 def after_all(waits: list[WaitingRequest], response: Any) -> Any | WaitingRequest:
-    """The response when all that it speaks of is committed. A wait that is refused refuses all of
-    it, unless its part of the response can say so (`refused_alone`)."""
+    """Returns the response when all its parts are committed. A wait that is refused refuses the
+    whole response, unless its part of the response can carry the error (`refused_alone`)."""
     if not waits:
         return response
 
@@ -98,7 +98,7 @@ def refused_alone(
     waits: list[WaitingRequest], parts: list[Any], refused: Callable[[ErrorCode], Any]
 ) -> None:
     """The waits are for the last of the parts of a response. If one of them is refused, that part
-    becomes what `refused` makes of the code, and the response leaves."""
+    becomes the result of `refused` for the code, and the response leaves."""
     index = len(parts) - 1
 
     def replace(code: ErrorCode) -> bool:

@@ -1,13 +1,13 @@
 """The coordinators on this broker: an internal topic each, and a shard on every partition it leads.
 
-`ask` brings a request to its shard and answers when the log is committed so far: at once where
-appends commit at once, else by a `WaitingRequest` on the partition (`coordinator_waits.py`). `read`
-and `look` also wait until followers have confirmed that no other broker leads
+`ask` brings a request to its shard and answers when the log is committed up to its records: at once
+where appends commit at once, else by a `WaitingRequest` on the partition (`coordinator_waits.py`).
+`read` and `look` also wait until followers have confirmed that no other broker leads
 (`confirmed_reads.py`). `follow` opens and drops shards according to the metadata image: a shard
 with a log that is not empty is loaded in slices, and clients get COORDINATOR_LOAD_IN_PROGRESS
 meanwhile; when another broker leads the partition, its shard is dropped, and waiting requests get
-NOT_COORDINATOR. `tick` lets time pass. The state machines know nothing of partitions, requests that
-wait or topics to be created; that is here.
+NOT_COORDINATOR. `tick` runs what is due. The state machines know nothing of partitions, waiting
+requests or topics that have to be created; this module does.
 """
 
 from __future__ import annotations
@@ -38,21 +38,22 @@ from headrace.wire.protocol.java_hash import partition_for_group
 log = logging.getLogger(__name__)
 
 MOST_KEYS_REMEMBERED = 10_000
-LONGEST_PLACE = 255  # characters; clients may make names of 32 KB up, nobody needs them
-# A due decision that the disk refused is not retried at each look, ten times a second.
+LONGEST_PLACE = 255  # characters; clients can send names of up to 32 KB, which have no use
+# A due decision that the disk refused is not retried at each tick, ten times a second.
 AGAIN_AFTER_REFUSAL_MS = 1_000
-QUIET_MS = 30_000  # between two lines about the same thing
-# Work of one look: 1 for each decision by time, record and ended transaction, which take 20 to 100
-# us each. The rest is done between other requests: 2,000 transactions that timed out together held
-# the loop for 200 ms.
+QUIET_MS = 30_000  # between two log lines about the same thing
+# Work of one tick: 1 for each due decision, record and ended transaction, which take 20 to 100 us
+# each. The rest is done between other requests: 2,000 transactions that timed out together held the
+# loop for 200 ms.
 WORK_AT_ONCE = 100
 
 
 class TopicRules(Protocol):
-    """How an internal topic is made; read when it is needed, as settings may change."""
+    """The rules by which an internal topic is created; read when they are needed, as settings may
+    change."""
 
     def __call__(self) -> tuple[int, int, Mapping[str, str]]:
-        """Partitions, replicas, settings."""
+        """Returns the number of partitions, the number of replicas, and the settings."""
         ...
 
 
@@ -103,22 +104,22 @@ class Coordinator:
         compression: int = 0,
     ) -> None:
         self.topic = topic
-        self.shards: dict[int, Shard] = {}  # by partition; those that this broker leads
-        self.loading: dict[int, Shard] = {}  # the same, while their logs are being read
-        self.partitions = 0  # of the topic, as far as their files are made; 0: it has none yet
-        self.waiting: dict[WaitingRequest, None] = {}  # until the files of the topic are made
-        self._shards_by_key: dict[str, Shard] = {}  # keys that asked lately: hashing costs 3 us
+        self.shards: dict[int, Shard] = {}  # by partition; only those that this broker leads
+        self.loading: dict[int, Shard] = {}  # by partition; their logs are being read
+        self.partitions = 0  # partitions of the topic whose files exist; 0 if there is no topic yet
+        self.waiting: dict[WaitingRequest, None] = {}  # until the topic's files exist
+        self._shards_by_key: dict[str, Shard] = {}  # of recent keys: hashing costs 3 us
         self.topic_rules = topic_rules
         self._new_machine = new_machine
         self._purgatory = purgatory
         self._reads = reads
-        self._appended = appended  # tells readers of the partition, asks for flushes
+        self._appended = appended  # wakes readers of the partition, requests flushes
         self._loads = loads
         self._chores = chores
-        self._is_behind = False  # more was due than one look does; a chore continues
+        self._is_behind = False  # more was due than one tick does; a chore continues
         self._commit_timeout_ms = commit_timeout_ms  # how long an answer waits for replicas
         self._compression = compression
-        # By partition: when what is due is tried again that the disk has refused.
+        # By partition: when a due decision is retried after the disk refused it.
         self._again_ms: dict[int, int] = {}
         self._quiet_until_ms = 0
         # Waits in the purgatory for the first deadline of all shards, so that the loop wakes then.
@@ -128,7 +129,7 @@ class Coordinator:
     # --- requests
 
     def shard_of(self, key: str) -> Shard:
-        """The shard that a group or transactional id belongs to."""
+        """Returns the shard that a group or transactional id belongs to."""
         shard = self._shards_by_key.get(key)
         if shard is None:
             index = partition_for_group(key, self.partitions) if self.partitions else -1
@@ -146,7 +147,7 @@ class Coordinator:
     def ask(
         self, key: str, now: Now, decide: Callable[..., Decision], *arguments: Any
     ) -> Any | WaitingRequest:
-        """The answer of the key's shard, now or later; refusals are raised."""
+        """Returns the answer of the key's shard, now or later; raises refusals."""
         return self.ask_shard(self.shard_of(key), now, decide, *arguments)
 
     def ask_shard(
@@ -165,8 +166,8 @@ class Coordinator:
     def read(
         self, key: str, now: Now, decide: Callable[..., Decision], *arguments: Any
     ) -> Any | WaitingRequest:
-        """The knowledge of the key's shard, once it is certain that no other coordinator knows
-        more."""
+        """Returns what `look` finds in the key's shard, once it is certain that no newer
+        coordinator has changed it."""
         shard = self.shard_of(key)
         response = self._run(shard, now, decide, *arguments)
         wait = self._wait_to_tell(journal_of(shard).leader, response, now)
@@ -175,8 +176,8 @@ class Coordinator:
     def _wait_to_tell(
         self, leader: PartitionLeader, response: Any, now: Now
     ) -> WaitingRequest | None:
-        """None: it may be told at once."""
-        if leader.leading is None:  # nobody else has a replica
+        """Returns a wait until the answer may be sent; None: it may be sent at once."""
+        if leader.leading is None:  # no other broker has a replica
             if leader.high_watermark < leader.log.end_offset:
                 return self._when_committed(leader, response, now)
             return None
@@ -188,8 +189,8 @@ class Coordinator:
         return wait_for_confirmation(read, leader.log.end_offset, response, deadline_ms)
 
     def _run(self, shard: Shard, now: Now, decide: Callable[..., Decision], *arguments: Any) -> Any:
-        """The answer, whether it may leave yet or not."""
-        if not journal_of(shard).is_led:  # the metadata are ahead of `follow`
+        """Returns the answer, whether it may leave yet or not."""
+        if not journal_of(shard).is_led:  # the metadata image is newer than the last `follow`
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         try:
             return shard.run(now, decide, *arguments)
@@ -209,7 +210,7 @@ class Coordinator:
         shard.answered.clear()
 
     def say_why_not(self, replicas: int, registered: int, now: Now) -> None:
-        """Clients hear COORDINATOR_NOT_AVAILABLE; that more brokers are needed is for the log."""
+        """Logs that more brokers are needed; clients only get COORDINATOR_NOT_AVAILABLE."""
         if now.monotonic_ms >= self._quiet_until_ms:
             self._quiet_until_ms = now.monotonic_ms + QUIET_MS
             log.warning(
@@ -220,7 +221,7 @@ class Coordinator:
     # --- time and change
 
     def tick(self, now: Now) -> None:
-        """Do what is due; if it is much, do the rest between other requests."""
+        """Do what is due; if there is much of it, do the rest between other requests."""
         if self._is_behind:
             return
         steps, work = self._pass_time(now), 0
@@ -249,7 +250,7 @@ class Coordinator:
                 yield 1 + max(shard.applied_to - before, 0)
                 if not is_done:
                     break
-        # A decision that is still due was refused by the disk: a later look tries it again.
+        # A decision that is still due was refused by the disk: a later tick retries it.
         now_ms = now.monotonic_ms
         ahead = [shard.machine.deadlines.earliest_ms for shard in self.shards.values()]
         first_ms = min((at_ms for at_ms in ahead if at_ms > now_ms), default=NEVER_MS)
@@ -263,7 +264,8 @@ class Coordinator:
         return due_ms is not None and max(due_ms, self._again_ms.get(index, 0)) <= now_ms
 
     def _set_alarm(self, at_ms: int, now: Now) -> None:
-        """A session or a rebalance ends when its time is over, not at the next look at all."""
+        """Set an alarm for the next deadline, so that a session or a rebalance ends on time and not
+        at the next regular tick."""
 
         def attempt(expired: bool) -> bool | None:
             if not expired:
@@ -283,7 +285,7 @@ class Coordinator:
             if shard.applied_to == UNKNOWN:
                 shard.catch_up(now)
             return shard.run_next_due(now)
-        except KafkaError:  # the disk says no
+        except KafkaError:  # the disk refused the record
             self._again_ms[index] = now.monotonic_ms + AGAIN_AFTER_REFUSAL_MS
         except Exception:  # one group's bug must not end the node
             log.exception("what was due in %s failed: its state is loaded anew", self.topic)
@@ -293,8 +295,8 @@ class Coordinator:
         return False
 
     def follow(self, topic: Topic | None, now: Now) -> None:
-        """Open what this broker leads now, drop what it does not lead any more, or leads anew;
-        `topic` is None while there is none."""
+        """Open the shards of partitions that this broker leads now; drop those that it no longer
+        leads, or leads in a new term. `topic` is None while the topic does not exist."""
         replicas = [] if topic is None else topic.replicas
         for index, shard in [*self.shards.items(), *self.loading.items()]:
             journal = journal_of(shard)
@@ -321,8 +323,9 @@ class Coordinator:
             self._loads.add(work)
 
     def _load(self, index: int, shard: Shard, now: Now) -> Iterator[None]:
-        """Up to the end of the log, as Apache Kafka does: what is not committed yet may be so
-        already for whoever led before, and answers wait for the high watermark in any case."""
+        """Read to the end of the log, as Apache Kafka does: the former leader may have committed
+        records that are not committed here yet, and answers wait for the high watermark in any
+        case."""
         steps = shard.load_in_slices(now)
         try:
             while self._still_loads(index, shard):
@@ -331,7 +334,7 @@ class Coordinator:
         except StopIteration:
             pass
         except KafkaError:
-            pass  # damage is said; requests are refused until it is mended
+            pass  # damage is logged; requests are refused until it is repaired
         except Exception:  # one group's bug must not keep the others waiting
             log.exception("%s-%d cannot be loaded", self.topic, index)
             del self.loading[index]
@@ -344,12 +347,11 @@ class Coordinator:
         return self.loading.get(index) is shard and journal_of(shard).is_led
 
     def _opened(self, shard: Shard) -> None:
-        """It answers from now on."""
+        """Called when the shard has been loaded and begins to answer requests."""
 
     def log_was_cut_back(self, leader: PartitionLeader, now: Now) -> None:
-        """Its shard loads anew, also if a marker makes the log as long as it was before the next
-        request looks.
-        """
+        """Load its shard again, also if a marker makes the log as long as it was before the next
+        request looks."""
         for index, shard in list(self.loading.items()):
             if journal_of(shard).leader is leader:
                 self._open(index, leader, now)
@@ -359,11 +361,11 @@ class Coordinator:
 
     @property
     def damaged(self) -> int:
-        """Partitions whose log cannot be loaded."""
+        """Returns the number of partitions whose log cannot be loaded."""
         return sum(shard.damage is not None for shard in self.shards.values())
 
     def _drop(self, index: int) -> None:
-        """Its timers go with it; whoever waits is told NOT_COORDINATOR."""
+        """Drop the shard and its timers; requests that wait for it get NOT_COORDINATOR."""
         self.loading.pop(index, None)
         self._again_ms.pop(index, None)
         shard = self.shards.pop(index, None)
@@ -375,7 +377,7 @@ class Coordinator:
     def look(
         self, key: str, now: Now, look: Callable[..., Decision], waits: list[WaitingRequest]
     ) -> Any:
-        """The result of `look` in the key's shard, which may be answered when `waits` are over."""
+        """Returns the result of `look` in the key's shard; it may be sent when `waits` are over."""
         shard = self.shard_of(key)
         answer = self._run(shard, now, look, key)
         wait = self._wait_to_tell(journal_of(shard).leader, True, now)
@@ -384,7 +386,8 @@ class Coordinator:
         return answer
 
     def uncommitted(self, now: Now) -> list[WaitingRequest]:
-        """The condition to wait for before any state of `machines` is answered."""
+        """Returns the conditions to wait for before any state of `machines` is sent in an
+        answer."""
         leaders = [journal_of(shard).leader for shard in self.shards.values()]
         return [
             self._when_committed(leader, True, now)
@@ -393,7 +396,7 @@ class Coordinator:
         ]
 
     def machines(self, now: Now) -> Iterator[Any]:
-        """All state, up to date with the logs; to look at, not to change."""
+        """Yields all state machines, up to date with the logs; read them, do not change them."""
         if self.loading:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         for shard in list(self.shards.values()):

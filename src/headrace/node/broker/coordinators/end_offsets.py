@@ -1,4 +1,4 @@
-"""Where partitions end for readers, also those that other brokers lead (asked by ListOffsets)."""
+"""End offsets of partitions as consumers see them, also from other brokers (by ListOffsets)."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 Place = tuple[str, int]  # topic and partition
 LANE = "end-offsets"
 LATEST = -1
-NOT_A_REPLICA = -1  # as clients ask
+NOT_A_REPLICA = -1  # clients send this replica id
 
 
 def end_offsets(broker: Broker, places: Iterable[Place]) -> Any | WaitingRequest:
-    """By topic and partition, now or later; those that nobody could tell are left out."""
+    """Returns end offsets by topic and partition, now or later; unknown ones are left out."""
     found: dict[Place, int] = {}
     elsewhere: dict[int, list[Place]] = {}
     for place in places:

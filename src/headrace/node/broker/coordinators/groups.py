@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 OFFSETS_TOPIC = "__consumer_offsets"
 NOTHING_OF_ITS_OWN: Mapping[str, Any] = {}
 MOST_SETTINGS_REMEMBERED = 1_000  # of share groups
-OFFSETS_PER_STEP = 200  # of topics that are gone; one takes 4 us
-GROUP_KEY = 0  # FindCoordinator's type of a group id
+OFFSETS_PER_STEP = 200  # offsets of deleted topics; one takes 4 us
+GROUP_KEY = 0  # FindCoordinator's key type of a group id
 
 
 class GroupCoordinator(Coordinator):
-    """A `Coordinator` whose machines read the broker's settings as they are at the moment."""
+    """A `Coordinator` whose machines read the broker's current settings."""
 
     __slots__ = (
         "_broker",
@@ -52,10 +52,10 @@ class GroupCoordinator(Coordinator):
         self._broker = broker
         self._new_id = new_id
         self._settings: GroupSettings | None = None
-        self._settings_of: Any = None  # the values that they were made of
+        self._settings_of: Any = None  # the values from which the settings were built
         self._share_settings: dict[str, ShareGroupSettings] = {}
-        self._share_settings_of: tuple[Any, Any] = (None, None)  # values and image they are of
-        self._gone_meanwhile: set[str] = set()  # topics that were deleted while shards load
+        self._share_settings_of: tuple[Any, Any] = (None, None)  # built from these values and image
+        self._gone_meanwhile: set[str] = set()  # topics that were deleted while shards are loading
         super().__init__(
             OFFSETS_TOPIC,
             self._machine,
@@ -79,7 +79,8 @@ class GroupCoordinator(Coordinator):
         return self._settings
 
     def share_settings(self, group_id: str) -> ShareGroupSettings:
-        """Any broker knows them; kept until settings change."""
+        """Returns the settings of a share group, which any broker knows; cached until settings
+        change."""
         broker = self._broker
         values, kept = self._share_settings_of
         if values is not broker.values or kept is not broker.image.configs:
@@ -127,13 +128,14 @@ class GroupCoordinator(Coordinator):
         return response
 
     def forget_shared_topics(self, topic_ids: frozenset[bytes]) -> None:
-        """Share groups have no state of deleted topics; the share coordinator forgets it itself."""
+        """Forget deleted topics in share groups; the share coordinator deletes its own state of
+        them."""
         for shard in list(self.shards.values()):
-            with suppress(KafkaError):  # looked for again when the groups are loaded
+            with suppress(KafkaError):  # retried when the groups are loaded
                 self.ask_shard(shard, self._broker.now, forget_shared_topics, topic_ids)
 
     def forget_topics(self, topics: frozenset[str]) -> None:
-        """The topics are deleted: nobody has a place in them any more."""
+        """Forget the committed offsets of deleted topics."""
         if self.loading:
             self._gone_meanwhile |= topics
         for shard in list(self.shards.values()):
@@ -142,8 +144,8 @@ class GroupCoordinator(Coordinator):
     def _forget_topics(self, shard: Shard, topics: frozenset[str]) -> None:
         machine: GroupMachine = shard.machine  # type: ignore[assignment]
         if shard.applied_to == UNKNOWN:
-            return  # it is loaded again, or its log is damaged: the offsets stay until they expire
-        # Offsets that are committed from now on may be those of a topic that was made again.
+            return  # loaded again, or its log is damaged: the offsets stay until they expire
+        # Offsets that are committed from now on may belong to a new topic with the same name.
         steps = self._forget_places(shard, machine.offsets.copies(), topics)
         if machine.offsets.count > OFFSETS_PER_STEP:
             self._broker.chores.add(steps)
@@ -155,7 +157,7 @@ class GroupCoordinator(Coordinator):
             if not journal_of(shard).is_led:
                 return
             if places:
-                # The disk may say no: the offsets stay until they expire.
+                # If the disk refuses the record, the offsets stay until they expire.
                 with suppress(KafkaError):
                     self.ask_shard(shard, self._broker.now, offset_rules.forget_places, places)
             yield
@@ -179,10 +181,10 @@ def ask_group(
     request: Any,
     sight: Sight | None = None,
 ) -> Any | WaitingRequest:
-    """The answer of the group that `request.group_id` names; refusals are raised.
+    """Returns the answer of the group that `request.group_id` names; raises refusals.
 
-    Needs READ on the group, as everything does that only its members ask. `sight` is given if
-    patterns were tried before (`long_trials_of`).
+    Needs READ on the group, as do all requests that only members send. Pass `sight` if patterns
+    were tried before (`long_trials_of`).
     """
     require(broker, call, Operation.READ, GROUP, request.group_id)
     require_group_id(request.group_id)
@@ -194,7 +196,8 @@ def ask_group(
 def long_trials_of(
     broker: Broker, group_id: str, regex: str | None, sight: Sight
 ) -> dict[str, Collection[str]]:
-    """The patterns of this group that would hold the loop if its next decision tried them all."""
+    """Returns the patterns of this group that would hold the loop if its next decision tried them
+    all."""
     shard = broker.groups.shard_of(group_id)
     if shard.applied_to == UNKNOWN:
         return {}
@@ -205,7 +208,7 @@ def long_trials_of(
 
 
 def count_of_offsets(broker: Broker, group_id: str) -> int:
-    """0 if this broker does not know the group: it is refused quickly."""
+    """Returns 0 if this broker does not coordinate the group: the refusal is quick."""
     try:
         machine: GroupMachine = broker.groups.shard_of(group_id).machine  # type: ignore[assignment]
     except KafkaError:
@@ -224,15 +227,15 @@ def forget_unknown_topics(machine: GroupMachine) -> Decision:
 
 
 def is_share_group(broker: Broker, group_id: str) -> bool:
-    """Whether this broker coordinates a share group of this name; KafkaError if another broker
-    coordinates the name."""
+    """Returns whether this broker coordinates a share group of this name. Raises KafkaError if
+    another broker coordinates the name."""
     shard = broker.groups.shard_of(group_id)
     machine: GroupMachine = shard.machine  # type: ignore[assignment]
     return group_id in machine.share.groups
 
 
 def sight_of(broker: Broker, call: Call) -> Sight:
-    """Patterns match only topics that the member may describe."""
+    """Returns the topics that patterns may match: only those that the member may describe."""
     authorizer, session = broker.authorizer, call.session
     if authorizer is None:
         return EVERYTHING
@@ -244,6 +247,7 @@ def sight_of(broker: Broker, call: Call) -> Sight:
 
 
 def require_group_id(group_id: str | None) -> None:
-    """An empty name was once usable for offsets; membership never."""
+    """Refuses a missing or empty name: membership never allowed it, although offset commits once
+    did."""
     if not group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, ErrorCode.INVALID_GROUP_ID.description)

@@ -1,10 +1,10 @@
-"""Markers for partitions that other brokers lead: sent to them by WriteTxnMarkers.
+"""Sends markers by WriteTxnMarkers to the leaders of partitions on other brokers.
 
-A broker answers when its partition has committed the marker, so that an answer without an error is
-all there is to wait for. Without an answer the outcome is unknown: the marker is sent again, to the
-present leader. A marker that arrives twice ends nothing that it should not, for with KIP-890 its
-epoch is that of no other transaction. Without it, one that is delayed for so long could end the
-next transaction of its producer, as with Apache Kafka.
+A broker answers when its partition has committed the marker, so an answer without an error ends the
+wait. Without an answer the outcome is unknown: the marker is sent again, to the present leader. A
+marker that arrives twice does no harm, for with KIP-890 its epoch is that of no other transaction.
+Without it, one that is delayed for so long could end the next transaction of its producer, as with
+Apache Kafka.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Marker(NamedTuple):
     producer_epoch: int
     commit: bool
     coordinator_epoch: int
-    client_version: int  # transaction.version as the client spoke it
+    client_version: int  # the client's version of transaction.version
     delivered: Callable[[ErrorCode], None]
 
 
@@ -48,7 +48,7 @@ class MarkerDelivery:
         )
 
     def add(self, to: int, marker: Marker) -> None:
-        """It leaves with the next `send`."""
+        """Adds a marker, which leaves with the next `send`."""
         self._requests.add(to, marker)
 
     def send(self) -> None:
@@ -59,8 +59,8 @@ class MarkerDelivery:
 
 
 def request_of(markers: list[Marker]) -> WriteTxnMarkersRequest:
-    """The markers of one transaction go together; a broker answers by producer id, topic and
-    partition."""
+    """Returns one request for the markers of one transaction; a broker answers by producer id,
+    topic and partition."""
     of_producers: dict[tuple[int, int, bool, int], WritableTxnMarker] = {}
     of_topics: dict[tuple[int, str], WritableTxnMarkerTopic] = {}
     for marker in markers:

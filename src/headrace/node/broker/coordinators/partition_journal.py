@@ -9,8 +9,8 @@ from headrace.node.replication.replica import PartitionLeader
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 READ_BYTES = 4 << 20
-# Kafka's refusals of an append, as a client of a coordinator is to see them: all ask it to come
-# again, to whoever is the coordinator then.
+# Kafka's refusals of an append, as a client of a coordinator is to see them: all of them make it
+# retry, with the coordinator of that time.
 REFUSED_APPEND = {
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -32,7 +32,8 @@ class PartitionJournal:
 
     @property
     def is_led(self) -> bool:
-        """Without a break since the state was loaded: others may have written meanwhile."""
+        """Returns whether this broker has led without a break since the state was loaded: otherwise
+        another leader may have written meanwhile."""
         return self.leader.led_since == self.led_since
 
     @property
@@ -60,7 +61,7 @@ class PartitionJournal:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         most = log.settings.max_message_bytes
         if len(batch) > most:
-            # The answer of Apache Kafka to a group that has outgrown one record.
+            # Apache Kafka answers this for a group that has outgrown one record.
             raise KafkaError(
                 ErrorCode.UNKNOWN_SERVER_ERROR,
                 f"{len(batch)} bytes, but {leader.topic} has max.message.bytes={most}",

@@ -1,7 +1,7 @@
 """Identities for idempotent producers, handed out from blocks that the controller allocates.
 
-A block is used up from memory; a request that finds it empty waits for the next one. However many
-wait, one block is asked for at a time. They are asked to come again (COORDINATOR_LOAD_IN_PROGRESS,
+A block is used up from memory; a request that finds it empty waits for the next one. One block is
+requested at a time, however many requests wait. They get COORDINATOR_LOAD_IN_PROGRESS, and retry,
 as in Apache Kafka) if there is none now. The rest of a block is never given out again after the
 node stops.
 """
@@ -36,10 +36,11 @@ class ProducerIds:
         self._next = 0
         self._end = 0
         self._is_asking = False
-        self._failures = 0  # blocks that were asked for in vain, ever
+        self._failures = 0  # requests for a block that failed since the start
 
     def next(self, answer: Callable[[int], Any], now: Now) -> Any:
-        """`answer(id)` at once, or WaitingRequest until the next block is there; or KafkaError."""
+        """Returns `answer(id)` at once, or a WaitingRequest until the next block is there; or
+        raises KafkaError."""
         self._see_to_block(now)
         if self._next < self._end:
             return answer(self._take())
@@ -47,7 +48,7 @@ class ProducerIds:
 
         def attempt(expired: bool) -> Any | None:
             if self._failures == failures:
-                self._see_to_block(now)  # those before may have used up the one that came
+                self._see_to_block(now)  # requests before this one may have used up the new block
             if self._next < self._end:
                 return answer(self._take())
             if expired or self._failures != failures:

@@ -11,12 +11,12 @@ MOST_REFUSED = 10_000
 
 
 class RefusedSequences:
-    """Where older clients began to write before their transaction knew the partition.
+    """Batches of older clients that wrote before their transaction knew the partition.
 
-    They send several batches before they hear of the first. If that is refused, the next one must
-    not be taken in its place when the partition has become known, or their order is lost; a
-    partition that knows nothing of the producer would take any sequence. Kept in memory only, as
-    by Apache Kafka; the oldest are forgotten.
+    Such a client sends several batches before it gets the answer to the first. If the first is
+    refused, the next one must not be appended in its place when the partition has become known, or
+    the order is lost: a partition that knows nothing of the producer would accept any sequence.
+    Kept in memory only, as by Apache Kafka; the oldest entries are forgotten.
     """
 
     __slots__ = ("_lowest",)

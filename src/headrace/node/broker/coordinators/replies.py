@@ -1,4 +1,4 @@
-"""Several questions whose answers come by callback, as one thing that a request can wait for."""
+"""Several requests to other brokers, which a client's request waits for together."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Replies:
 def ask_each(
     broker: Broker, keys: Iterable[Key], ask: Callable[[Key, Reply], None]
 ) -> Any | WaitingRequest:
-    """The answers by key, now or later; those that did not come in time are left out."""
+    """Returns the answers by key, now or later; answers that did not come in time are left out."""
     wanted = list(keys)
     replies = Replies(len(wanted), broker.purgatory.wake)
 
@@ -63,7 +63,8 @@ def ask_each(
 
 
 def answered_once(answer: Any | WaitingRequest) -> Any | WaitingRequest:
-    """The same; a wait that is tried again after its answer gives that answer and does nothing."""
+    """Returns an answer that is computed once: a wait that is tried again after its answer repeats
+    that answer and does nothing."""
     if isinstance(answer, WaitingRequest):
         attempt, known = answer.attempt, list[Any]()
 

@@ -1,4 +1,4 @@
-"""What a share group's coordinator asks of the share coordinators: begin, delete, look.
+"""Requests of a share group's coordinator to the share coordinators: initialize, delete, read.
 
 A state begins for partitions that members read (`GroupCoordinator` calls `begin_states` after the
 heartbeat that found them), or when an administrator sets offsets. It ends with the group or when an
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def begin_states(broker: Broker, initialization: Initialization) -> None:
-    """Ask for the states of a group's new partitions, and record the outcome."""
+    """Request the states of a group's new partitions, and record the outcome."""
     group_id, state_epoch, topics = initialization
     keys = [
         SharePartitionKey(group_id, topic_id, index)
@@ -45,7 +45,7 @@ def begin_states(broker: Broker, initialization: Initialization) -> None:
     try:
         go_on_without_client(broker, chain(broker.purgatory, asked, record))
     except KafkaError:
-        return  # another broker coordinates the group now, and asks itself
+        return  # another broker coordinates the group now, and requests them itself
 
 
 def initialized(machine: GroupMachine, initialization: Initialization, succeeded: bool) -> Decision:
@@ -53,8 +53,8 @@ def initialized(machine: GroupMachine, initialization: Initialization, succeeded
 
 
 def delete_share_group(broker: Broker, group_id: str) -> Any | WaitingRequest:
-    """True when the group is deleted, after the states of its partitions; KafkaError if one of
-    them cannot be deleted, and the group stays."""
+    """Returns True when the group is deleted, after the states of its partitions. Raises KafkaError
+    if one of them cannot be deleted; the group stays then."""
 
     def delete_states(keys: list[SharePartitionKey]) -> Any | WaitingRequest:
         return chain(

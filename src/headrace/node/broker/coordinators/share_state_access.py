@@ -1,4 +1,4 @@
-"""The state of share partitions, for the brokers that lead them: wherever their coordinator is.
+"""Access to the state of share partitions, for the brokers that lead them.
 
 A request is for one share partition and is answered by its PartitionResult, once. The coordinator
 is this broker, which is asked at once, or another, which is asked by the API of the same name: one
@@ -144,10 +144,10 @@ class ShareStateAccess:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.here = ShareCoordinator(broker)  # the state that this broker keeps
-        # By share partition: the first is under way.
+        # By share partition: the first request is under way.
         self._queues: dict[SharePartitionKey, deque[StateRequest]] = {}
-        self._resting: list[StateRequest] = []  # asked again later
-        # By the number of the API and the group.
+        self._resting: list[StateRequest] = []  # retried later
+        # By API key and group.
         self._elsewhere: dict[tuple[int, str], BrokerRequests[StateRequest]] = {}
         self._makes_topic = False
 
@@ -254,7 +254,8 @@ class ShareStateAccess:
             self._answered(request, part)
 
     def _make_topic(self) -> None:
-        """The topic is made by the first that needs it; requests rest meanwhile."""
+        """Create the coordinator's topic when the first request needs it; requests wait
+        meanwhile."""
         broker = self._broker
         if self._makes_topic:
             return
@@ -281,7 +282,7 @@ class ShareStateAccess:
         self._makes_topic = False
 
     def forget_topics(self, topic_ids: frozenset[bytes]) -> None:
-        """The topics are deleted: their states go, and groups know that."""
+        """Delete the states of deleted topics; groups delete their part themselves."""
         self.here.forget_topics(topic_ids)
         self._broker.groups.forget_shared_topics(topic_ids)
 
@@ -312,7 +313,7 @@ class ShareStateAccess:
         self._resting.append(request)
 
     def tick(self, now: Now) -> None:
-        """Ask again, and give up on brokers that are gone."""
+        """Send requests again, and give up on brokers that are gone."""
         for requests in list(self._elsewhere.values()):
             requests.tick()
         self._elsewhere = {key: one for key, one in self._elsewhere.items() if one.is_busy}

@@ -1,4 +1,4 @@
-"""The answers to the five APIs of share partitions' state: brokers ask them of the coordinator.
+"""The answers to the five APIs of share partitions' state, which brokers send to the coordinator.
 
 Partitions are independent of one another: each has its own result, and the response leaves when all
 are committed. Needs CLUSTER_ACTION on the cluster.

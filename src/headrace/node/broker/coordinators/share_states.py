@@ -1,9 +1,9 @@
-"""The share coordinator of this broker: its topic, its settings, and how old records go (KIP-932).
+"""The share coordinator of this broker: topic, settings, and pruning of its log (KIP-932).
 
-It keeps the state of share partitions for their leaders, which may be other brokers; all of this
-broker ask it by `share_state_access.py`, others by the five APIs of the state. Records before the
-last snapshots are deleted every `share.coordinator.state.topic.prune.interval.ms`: the topic has no
-retention, and each acknowledgement adds a record.
+It keeps the state of share partitions for their leaders, which may be other brokers. This broker
+asks it through `share_state_access.py`, other brokers by the five APIs of the state. Records before
+the last snapshots are deleted every `share.coordinator.state.topic.prune.interval.ms`: the topic
+has no retention, and each acknowledgement adds a record.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from headrace.node.broker.broker import Broker
 
 SHARE_STATE_TOPIC = "__share_group_state"
-SHARE_KEY = 2  # FindCoordinator's type of a share partition
-# Fewer records before the first snapshot are not worth snapshots of quiet partitions.
+SHARE_KEY = 2  # FindCoordinator's key type of a share partition
+# With fewer records before the first snapshot, quiet partitions get no snapshots.
 WORTH_REFRESHING = 1_000
 
 
@@ -75,7 +75,7 @@ class ShareCoordinator(Coordinator):
     def change(
         self, key: SharePartitionKey, now: Now, decide: Callable[..., Decision], *arguments: Any
     ) -> Any | WaitingRequest:
-        """The result for one share partition when it is committed; refusals are raised."""
+        """Returns the result for one share partition when it is committed; raises refusals."""
         shard = self.shard_of(key.text)
         end_offset = journal_of(shard).end_offset
         return self.ask_shard(shard, now, decide, key, *arguments, now, end_offset)

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# The partition has heard of a later producer or coordinator: this marker has nothing to end there.
+# The partition knows a newer producer epoch or coordinator: this marker ends nothing there.
 OVERTAKEN = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
-# Another broker that refuses is asked sooner: mostly its metadata or ours are old.
+# Another broker that refuses is asked sooner: mostly its metadata or ours are out of date.
 FIRST_PAUSE_OF_OTHERS_MS = 100
 # A disk that refuses costs the log a look at all of its last segment, so it is not asked at once.
 FIRST_PAUSE_MS = 500
@@ -45,23 +45,23 @@ LONGEST_PAUSE_MS = 8_000
 MARKERS_AT_ONCE = 100
 MARKERS_PER_STEP = 20
 
-# Where a marker is, up to where it reaches, and since which epoch that partition was led then.
+# The leader that has a marker, the log end offset after it, and that leader's `led_since` then.
 Written = list[tuple[PartitionLeader, int, int]]
 
 
 @dataclass(slots=True, eq=False)
 class Ending:
-    """One decided transaction on its way."""
+    """One decided transaction whose markers are being written."""
 
     shard: Shard
     decided: Transaction
-    left: list[Partition]  # have no marker yet
-    written: Written = field(default_factory=list)  # up to where the markers reach
+    left: list[Partition]  # partitions that have no marker yet
+    written: Written = field(default_factory=list)  # log end offsets after the markers
     sent: set[Partition] = field(default_factory=set)  # on their way to other brokers
     waits: bool = False  # for a commit, or for other brokers
-    waiting: dict[Any, None] = field(default_factory=dict)  # what hangs on it
+    waiting: dict[Any, None] = field(default_factory=dict)  # requests that wait for this ending
     pause_ms: int = 0
-    again_ms: int = 0  # monotonic; not before then
+    again_ms: int = 0  # monotonic; the earliest time of the next attempt
 
     def is_of(self, found: Transaction) -> bool:
         decided = self.decided
@@ -80,7 +80,7 @@ class TransactionMarkers:
         self._delivery = MarkerDelivery(broker)
 
     def keep_only(self, shards: Collection[Shard]) -> None:
-        """Other brokers lead the others: they end what is decided there."""
+        """Drop the endings of other shards: the brokers that lead them now finish them."""
         left = {id(shard) for shard in shards}
         for ending in list(self._endings.values()):
             if id(ending.shard) not in left:
@@ -90,8 +90,8 @@ class TransactionMarkers:
         self._delivery.tick()
 
     def finish(self, shard: Shard) -> Iterator[int]:
-        """Every decided transaction of this shard that has not ended yet: begin, or try again. One
-        in each step; yields the work that it took."""
+        """Begin, or retry, to end every decided transaction of this shard. One in each step; yields
+        the work that it took."""
         machine = shard.machine
         assert isinstance(machine, TransactionMachine)
         for transactional_id in list(machine.prepared):
@@ -128,7 +128,7 @@ class TransactionMarkers:
 
     def _go_on(self, ending: Ending) -> None:
         if self._endings.get(ending.decided.id) is not ending:
-            return  # the id has gone on without it
+            return  # a newer ending of this id has replaced it
         try:
             if ending.left:
                 if ending.again_ms <= self._broker.now.monotonic_ms:
@@ -165,8 +165,9 @@ class TransactionMarkers:
             self._when_committed(ending.written, ending)
 
     def _write_markers(self, ending: Ending) -> Steps:
-        """To all that have none; the last refusal is raised when all were asked. Ends early if the
-        id has gone on without this ending, or another broker leads its shard."""
+        """Write markers to all partitions that have none; raises the last refusal when all were
+        asked. Ends early if another ending has replaced this one, or another broker leads its
+        shard."""
         refused: KafkaError | None = None
         places, ending.left = ending.left, []
         for number, place in enumerate(places):
@@ -196,14 +197,14 @@ class TransactionMarkers:
         return None if found is None else found.leader_if_here(index)
 
     def _hand_over(self, ending: Ending, place: Partition) -> None:
-        """To the partition's leader. A topic that was deleted has lost what the transaction wrote
-        to it, and needs no marker."""
+        """Send the marker to the partition's leader. A deleted topic needs no marker: it has lost
+        what the transaction wrote to it."""
         topic, index = place
         found = self._broker.image.topics.get(topic)
         if found is None or index >= len(found.partitions):
             return
         leader = found.partitions[index].leader
-        if leader < 0 or leader == self._broker.node_id:  # not open yet, or no more
+        if leader < 0 or leader == self._broker.node_id:  # not open yet, or open no longer
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} has no leader")
         decided = ending.decided
         ending.sent.add(place)
@@ -221,7 +222,8 @@ class TransactionMarkers:
         )
 
     def _delivered(self, ending: Ending, place: Partition, code: ErrorCode) -> None:
-        """Another broker has the marker for good, or refuses it, or does not answer."""
+        """Called when another broker has committed the marker, has refused it, or has not
+        answered."""
         ending.sent.discard(place)
         if code in OVERTAKEN:
             log.warning("%s-%d needs no marker of %s: %s", *place, ending.decided.id, code.name)
@@ -261,8 +263,8 @@ class TransactionMarkers:
     # --- waiting
 
     def _take_back(self, written: Written, ending: Ending) -> None:
-        """The present leader of a partition may lack the marker that the leader before had
-        appended."""
+        """Write a marker again if the leader has changed: the new leader may lack the marker that
+        the former one appended."""
         for each in list(written):
             leader, _, led_since = each
             if leader.led_since != led_since and not self._is_gone(leader):
@@ -270,11 +272,11 @@ class TransactionMarkers:
                 ending.left.append((leader.topic, leader.index))
 
     def _when_committed(self, written: Written, ending: Ending) -> None:
-        """Go on when the log of each is committed so far, or deleted."""
+        """Go on when the log of each partition is committed up to its marker, or deleted."""
 
         def attempt(expired: bool) -> bool | None:
             if not journal_of(ending.shard).is_led:
-                return False  # whoever leads it now ends the transaction
+                return False  # the new leader of the shard ends the transaction
             self._take_back(written, ending)
             if not ending.sent and all(
                 leader.high_watermark >= offset or self._is_gone(leader)

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from headrace.node.broker.broker import Broker
 
 STATE_TOPIC = "__transaction_state"
-TRANSACTION_KEY = 1  # FindCoordinator's type of a transactional id
+TRANSACTION_KEY = 1  # FindCoordinator's key type of a transactional id
 FEATURE = "transaction.version"
 
 
@@ -66,7 +66,7 @@ class TransactionCoordinator(Coordinator):
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._settings: TransactionSettings | None = None
-        self._settings_of: tuple[Any, Any] = (None, None)  # the values and features it was made of
+        self._settings_of: tuple[Any, Any] = (None, None)  # built from these values and features
         self._markers = TransactionMarkers(broker, self._complete)
         self.refused = RefusedSequences()
         self.guards = Guards()
@@ -115,7 +115,8 @@ class TransactionCoordinator(Coordinator):
         )
 
     def _written_at_once(self, leader: PartitionLeader) -> None:
-        """Others' logs may not be ahead of this one; see the head of this module."""
+        """Return only when the append is in the file: other logs must not be ahead of this one; see
+        the head of this module."""
         try:
             leader.log.write_at_once()
         except KafkaError as refusal:
@@ -129,7 +130,8 @@ class TransactionCoordinator(Coordinator):
         self, shard: Shard, now: Now, decide: Callable[..., Decision], *arguments: Any
     ) -> Any | WaitingRequest:
         response = super().ask_shard(shard, now, decide, *arguments)
-        # A request decides one transaction at most. `tick` sees to those that time has decided.
+        # A request decides at most one transaction. `tick` finishes transactions that time has
+        # decided.
         self._markers.finish_latest(shard)
         return response
 
@@ -141,10 +143,11 @@ class TransactionCoordinator(Coordinator):
         *arguments: Any,
         if_unknown: bool = False,
     ) -> Any | WaitingRequest:
-        """The answer, or the code of the refusal: it may come when there is nobody to raise it at.
+        """Returns the answer, or the code of the refusal: it may come when no caller is left to
+        catch it.
 
-        `decide` gets behind its arguments a producer id that nobody has, if it may need one, else
-        NO_ID; and the time.
+        After its arguments, `decide` gets an unused producer id if it may need one, else NO_ID; and
+        the time.
         """
 
         def ask(fresh_id: int) -> Any | WaitingRequest:
@@ -165,7 +168,8 @@ class TransactionCoordinator(Coordinator):
         return chain(self._purgatory, fresh, ask)
 
     def _fresh_id(self) -> int | None:
-        """A producer id for what time decides; None: not before the next block is there."""
+        """Returns a producer id for a decision by time; None if the next block of ids has to come
+        first."""
         broker = self._broker
         try:
             found = broker.producer_ids.next(lambda producer_id: producer_id, broker.now)
@@ -178,7 +182,7 @@ class TransactionCoordinator(Coordinator):
         return int(found)
 
     def machine_of(self, transactional_id: str, now: Now) -> TransactionMachine:
-        """To look at, not to change."""
+        """Returns the machine of the id's shard; read it, do not change it."""
         shard = self.shard_of(transactional_id)
         if shard.applied_to != shard.journal.end_offset:
             shard.catch_up(now)
@@ -193,7 +197,7 @@ class TransactionCoordinator(Coordinator):
         client_version: int,
         now: Now,
     ) -> Any | WaitingRequest:
-        """NONE or CONCURRENT_TRANSACTIONS and the like; other refusals are raised."""
+        """Returns NONE or a code such as CONCURRENT_TRANSACTIONS; raises other refusals."""
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         return self.ask(
@@ -210,8 +214,9 @@ class TransactionCoordinator(Coordinator):
     # --- partitions whose transaction another broker coordinates
 
     def waits_for(self, transactional_id: str, *, adds: bool) -> int | None:
-        """The broker whose answer a partition has to wait for, this one if it is the coordinator
-        and does not commit at once; None: it is told at once."""
+        """Returns the broker whose answer a partition has to wait for: this one if it is the
+        coordinator and its appends do not commit at once. Returns None if the answer is there at
+        once."""
         try:
             leader = journal_of(self.shard_of(transactional_id)).leader
         except KafkaError as refusal:
@@ -238,7 +243,7 @@ class TransactionCoordinator(Coordinator):
         *,
         adds: bool,
     ) -> Any | WaitingRequest:
-        """Asks the broker that `waits_for` named: a code for each partition, or one for all."""
+        """Asks the broker that `waits_for` returned: a code for each partition, or one for all."""
         if to != self._broker.node_id:
             if not adds and not self._broker.values["transaction.partition.verification.enable"]:
                 return ErrorCode.NONE
@@ -269,7 +274,8 @@ class TransactionCoordinator(Coordinator):
         self._markers.keep_only(self.shards.values())
 
     def _opened(self, shard: Shard) -> None:
-        """The former leader may have died between a decision and its markers."""
+        """Finish decided transactions: the former leader may have died between a decision and its
+        markers."""
         if shard.damage is None:
             self._chores.add(self._markers.finish(shard))
 

@@ -1,1 +1,1 @@
-"""The data folders of this broker: whose they are, what lies in which, what moves."""
+"""The data folders of this broker: their identity, their replicas, and moves between them."""

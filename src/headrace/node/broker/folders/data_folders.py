@@ -1,8 +1,8 @@
 """The data folders of this node: which are online, and which one holds a replica.
 
-A new replica goes where the metadata say, or where an operator has said, or to the online folder
-with the fewest partitions. A replica that is in no online folder may be in one that has failed: it
-is offline then, and not created again. A failed folder stays offline until the node starts again.
+A new replica is created where the metadata or an operator placed it, or in the online folder with
+the fewest partitions. A replica that is in no online folder may be in one that has failed: it is
+offline then, and not created again. A failed folder stays offline until the node starts again.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ class DataFolders:
         unwritten: Unwritten,
         wants_flush: LogList,
     ) -> None:
-        self.paths = paths  # as they are configured
+        self.paths = paths  # as configured
         self.online = {
             path: LogFolder(open_files, path, unwritten=unwritten, wants_flush=wants_flush)
             for path in paths
         }
-        self.offline: dict[str, str] = {}  # why, by path
+        self.offline: dict[str, str] = {}  # reasons, by path
         # Directory ids of folders that have failed while they were in use.
         self.failed_directories: dict[str, bytes] = {}
-        # The replicas that lay in them, by topic and index.
+        # The replicas that were in them, by topic and index.
         self.offline_replicas: dict[Partition, str] = {}
-        self.moves = 0  # replicas that have changed their folder since the start
-        # Where an operator wants replicas that are not there yet (AlterReplicaLogDirs).
+        self.moves = 0  # replicas that have moved between folders since the start
+        # The folders that an operator chose for replicas that do not exist yet
+        # (AlterReplicaLogDirs).
         self.preferred: dict[Partition, str] = {}
 
     def adopt(self, found: FolderSurvey) -> None:
-        """The state of the folders before anything is read from them."""
+        """Take over the state of the folders before anything is read from them."""
         for path, directory in found.directories.items():
             self.online[path].directory_id = directory
         for path, why in found.failed.items():
@@ -60,7 +61,7 @@ class DataFolders:
 
     @property
     def none_left(self) -> str | None:
-        """Why this node cannot be a broker, if it cannot."""
+        """Returns why this node cannot be a broker, or None if it can."""
         if self.online:
             return None
         reasons = "; ".join(f"{path}: {why}" for path, why in self.offline.items())
@@ -68,7 +69,7 @@ class DataFolders:
 
     @property
     def directories(self) -> tuple[bytes, ...]:
-        """The ids of those that are online, as a registration names them."""
+        """Returns the ids of the online folders, as a registration names them."""
         return tuple(folder.directory_id for folder in self.online.values())
 
     def logs(self) -> Iterator[PartitionLog]:
@@ -80,7 +81,7 @@ class DataFolders:
         return sum(len(folder.logs) for folder in self.online.values())
 
     def holder(self, topic: str, index: int) -> LogFolder | None:
-        """The folder that has this replica."""
+        """Returns the folder that has this replica."""
         key = topic, index
         for folder in self.online.values():
             if key in folder.logs:
@@ -91,10 +92,10 @@ class DataFolders:
         """Whether a copy of this replica is on its way to another folder."""
         return any((topic, index) in folder.futures for folder in self.online.values())
 
-    # Where replicas lie
+    # Where replicas are
 
     def folder_for(self, topic: str, index: int, directory: bytes) -> LogFolder:
-        """For a new replica, of which the metadata name this directory."""
+        """Returns the folder for a new replica, for which the metadata names this directory."""
         wanted = self.online.get(self.preferred.pop((topic, index), ""))
         if wanted is not None:
             return wanted
@@ -105,7 +106,7 @@ class DataFolders:
         return min(self.online.values(), key=lambda folder: len(folder.logs))
 
     def is_offline(self, topic: str, index: int, directory: bytes) -> bool:
-        """Whether a replica lies, or may lie, in a folder that has failed."""
+        """Returns whether a replica is, or may be, in a folder that has failed."""
         if not self.offline or self.holder(topic, index) is not None:
             return False
         if not self.online or (topic, index) in self.offline_replicas:
@@ -113,7 +114,7 @@ class DataFolders:
         return directory not in RESERVED_DIRECTORIES and directory not in self.directories
 
     def directory_of(self, topic: str, index: int) -> bytes | None:
-        """In which directory this replica lies; None: not known (yet)."""
+        """Returns the directory of this replica; None if it is not known (yet)."""
         if len(self.paths) == 1 and self.online:
             return self.directories[0]
         holder = self.holder(topic, index)
@@ -122,7 +123,7 @@ class DataFolders:
         return self.failed_directories.get(self.offline_replicas.get((topic, index), ""))
 
     def fail(self, path: str, why: str) -> list[Partition]:
-        """Take a folder away; answers the replicas that lie there."""
+        """Take a folder offline; returns the replicas that are in it."""
         folder = self.online.pop(path)
         self.offline[path] = why
         self.failed_directories[path] = folder.directory_id

@@ -4,7 +4,7 @@ A move copies the replica's log into the other folder (`TOPIC-PARTITION.UUID-fut
 each look, one move after the other, within `replica.alter.log.dirs.io.max.bytes.per.second`. When
 the copy is whole and flushed, it takes the place of the log between two requests: clients see
 nothing of it. A log that moves is not compacted. After a stop the next start makes the copy again.
-A copy that cannot be made is given up with a word; the replica stays where it is.
+A copy that cannot be made is given up with a log line; the replica stays where it is.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class FolderMove:
     target: LogFolder
     copy: LogCopy
     flushed_beginning: int = 0  # a flush of the copy was asked for since it began this time
-    flush_to: int = 0  # up to here
+    flush_to: int = 0  # up to this offset
 
 
 class FolderMoves:
@@ -67,7 +67,7 @@ class FolderMoves:
     # Requests of operators
 
     def begin(self, replica: PartitionReplica, target: LogFolder) -> None:
-        """OSError: the copy cannot be made."""
+        """Begin a move. Raises OSError if the copy cannot be made."""
         key = replica.topic, replica.index
         if key in target.futures:
             return
@@ -82,7 +82,7 @@ class FolderMoves:
         log.info("%s-%d moves from %s to %s", *key, replica.log.folder, target.path)
 
     def cancel(self, key: Partition) -> None:
-        """The replica stays where it is, or is gone."""
+        """End the move: the replica stays where it is, or was deleted."""
         self._moves.pop(key, None)
         for folder in self._broker.partitions.folders.online.values():
             if key in folder.futures:
@@ -91,7 +91,7 @@ class FolderMoves:
     # By time
 
     def look(self) -> None:
-        """Every LOOK_MS: copy some more."""
+        """Called every LOOK_MS: copy some more."""
         now_ms = self._broker.now.monotonic_ms
         elapsed_ms, self._looked_ms = max(now_ms - self._looked_ms, 0), now_ms
         for target in list(self._broker.partitions.folders.online.values()):
@@ -105,7 +105,7 @@ class FolderMoves:
             self._give_up_if_gone(key)
             return
         if self._broker.partitions.compacting is replica.log:
-            return  # that round ends first
+            return  # that round of compaction ends first
         move = self._moves.get(key)
         if move is None or move.copy.source is not replica.log:
             move = FolderMove(target, LogCopy(replica.log, target.futures[key]))
@@ -168,9 +168,9 @@ class FolderMoves:
             self._broker.start_offsets.ask([moved])
 
     def _leave(self, holder: LogFolder, key: Partition, target: LogFolder) -> str:
-        """The log has its place in `target` too; answers what is to be removed. If it cannot leave,
-        it stays alone: a restart would find it twice, and believe the one that was written last
-        only once the metadata name it."""
+        """Call when the log has its place in `target` too; returns the path to remove. If the log
+        cannot leave its old folder, it stays there alone: a restart would find it twice, and would
+        trust the one that was written last only once the metadata names it."""
         try:
             return holder.delete_moved(*key, self._unique())
         except OSError:
@@ -184,7 +184,7 @@ class FolderMoves:
         return topic.replicas[key[1]] if topic is not None and topic.has(key[1]) else None
 
     def _give_up_if_gone(self, key: Partition) -> None:
-        """A node that starts opens its replicas one by one."""
+        """Cancel the move if the replica is gone. A starting node opens its replicas one by one."""
         if self._broker.is_member and not self._broker.changes and not self._broker.unopened:
             log.warning("%s-%d does not move: it is not on this broker", *key)
             self._give_up(key)

@@ -116,7 +116,7 @@ def take_new(
     image: MetadataImage,
     randomness: Callable[[int], bytes],
 ) -> list[str]:
-    """Format the folders that are new, and answer them; one that is lost is failed then."""
+    """Format the new folders, and return them; a folder that cannot be formatted is failed."""
     unformatted, found.unformatted = found.unformatted, []
     new = []
     lost = lost_directories(image, own, found.directories.values()) if unformatted else set()
@@ -147,7 +147,8 @@ def take_new(
 
 
 def lost_directories(image: MetadataImage, own: Identity, there: Iterable[bytes]) -> set[bytes]:
-    """Where replicas of this broker lie, or it was registered with, and that it does not have."""
+    """Returns directories of this broker that are missing here: it has replicas in them, or was
+    registered with them."""
     known = set(RESERVED_DIRECTORIES.union(there))
     registered = image.brokers.get(own.node_id)
     lost = set() if registered is None else set(registered.log_dirs) - known

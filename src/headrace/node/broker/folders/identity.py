@@ -1,11 +1,11 @@
-"""Whose data folder this is: `meta.properties`, as Apache Kafka writes it.
+"""The identity of a data folder: `meta.properties`, as Apache Kafka writes it.
 
 Cluster id, node id and the id of the folder itself. A folder of another node is refused; a folder
 without the file is new, and the file is written last, when everything else of a new cluster is
 there: a folder without it that has a metadata log has lost it, and is not formatted again. A folder
 with partitions and without any metadata has lost that (`find_lost_metadata`).
-A comment carries a checksum, since nothing else tells a flipped bit in the cluster's id. Apache
-Kafka passes over it, and a file without it (Apache's own) is believed.
+A comment carries a checksum: without it, a flipped bit in the cluster's id would go unnoticed.
+Apache Kafka ignores the comment, and a file without it (Apache's own) is trusted.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def read_identity(
 
 
 def identity_from_bytes(data: bytes) -> Identity:
-    """Raises MalformedCheckpoint."""
+    """Raises MalformedCheckpoint if the contents are not valid."""
     checksum = _CHECKSUM.search(data)
     if checksum is not None:
         rest = data[: checksum.start()] + data[checksum.end() :]
@@ -115,7 +115,7 @@ def _require_new(disk: Disk, folder: str, path: str) -> None:
 
 
 def find_lost_metadata(disk: Disk, folder: str) -> str | None:
-    """The name of a partition in a folder that has no metadata any more; None if all is well.
+    """Returns the name of a partition in a folder that has lost its metadata; None if all is well.
 
     A folder that was only formatted has no partitions, and one that has served some has a metadata
     log that is not empty, or a snapshot.

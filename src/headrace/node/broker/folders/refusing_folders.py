@@ -39,11 +39,11 @@ class RefusingFolders:
         self._folders = sorted(set(folders), key=len, reverse=True)  # one may lie within another
         self._this = this
         self._submit = submit
-        self._refused_ms: dict[str, int] = {}  # the last refusal of each that is on the list
+        self._refused_ms: dict[str, int] = {}  # time of the last refusal of each folder on the list
         self._probing: set[str] = set()
 
     def refused(self, path: str, problem: OSError) -> None:
-        """An append to a file below `path` was refused."""
+        """Call after the disk refused an append to a file below `path`."""
         folder = self._folder_of(path)
         if folder is None or is_shortage(problem):
             return
@@ -54,14 +54,14 @@ class RefusingFolders:
         self._this.refusing[folder] = f"the disk of {folder} refuses appends ({why})"
         self._this.looks_soon = True
         if len(self._this.brokers) < 2:
-            return  # nothing follows from it, and that the disk refuses was logged already
+            return  # nothing to do, and the refusal was logged already
         log.error(
             "the disk of %s refuses appends (%s): partitions with another in-sync replica get "
             "another leader, until there is room again", folder, why,
         )  # fmt: skip
 
     def look(self) -> None:
-        """Every second: try those that have refused nothing for a while."""
+        """Call every second: try the folders that have refused nothing for a while."""
         for folder, refused_ms in self._refused_ms.items():
             is_quiet = self._now.monotonic_ms - refused_ms >= QUIET_MS
             if is_quiet and folder not in self._probing:

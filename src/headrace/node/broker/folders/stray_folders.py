@@ -1,4 +1,4 @@
-"""Folders of partitions that no topic owns: kept for a long time, then removed with a word.
+"""Folders of partitions that no topic owns: kept for a long time, then removed with a log line.
 
 A start renames such a folder to `NAME-stray`. Usually its topic was deleted while the node was
 away; if it is many folders at once, the metadata has rather lost its topics, and the folders are
@@ -24,7 +24,7 @@ MANY = 10
 
 
 def mark_strays(disk: Disk, data_folder: str, wall_ms: int) -> None:
-    """At a start: from now on their time runs, unless it does already."""
+    """Called at a start: mark the strays that have no mark, so that their retention time begins."""
     for name in _strays(disk, data_folder):
         path = f"{data_folder}/{name}/{SINCE}"
         if not disk.exists(path):
@@ -33,7 +33,7 @@ def mark_strays(disk: Disk, data_folder: str, wall_ms: int) -> None:
 
 
 def say_loudly(new: int, remaining: int, data_folder: str) -> None:
-    """`new` folders have lost their topics in this start; `remaining` have theirs."""
+    """Log that `new` folders have lost their topics in this start; `remaining` still have one."""
     if new >= MANY or (new > 1 and not remaining):
         log.critical(
             "%d of %d folders of partitions in %s belong to no topic any more: if you did not "
@@ -48,8 +48,8 @@ def say_loudly(new: int, remaining: int, data_folder: str) -> None:
 
 
 def remove_old_strays(disk: Disk, data_folder: str, wall_ms: int, retention_ms: int) -> None:
-    """Waits for the disk. -1: nothing is ever removed. A folder whose mark is missing or cannot be
-    read is kept: nobody knows for how long it has been one."""
+    """Remove strays after their retention time; waits for the disk. -1: nothing is ever removed. A
+    folder whose mark is missing or cannot be read is kept: its age is unknown."""
     if retention_ms < 0:
         return
     for name in _strays(disk, data_folder):

@@ -1,7 +1,7 @@
 """AlterReplicaLogDirs, v1-2: replicas move to another data folder of the same broker (KIP-113).
 
 v2 flexible. The answer says that the move has begun (`folder_moves.py`); DescribeLogDirs shows how
-far it is. To name the folder where the replica lies ends a move. A replica that is not there yet
+far it is. Naming the folder that the replica is in ends a move. A replica that does not exist yet
 will be made in the named folder, and is answered with REPLICA_NOT_AVAILABLE, as in Apache Kafka:
 `kafka-reassign-partitions` counts on it. Needs ALTER on the cluster.
 """

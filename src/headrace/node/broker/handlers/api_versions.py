@@ -23,7 +23,7 @@ from headrace.wire.protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 
-# Those of members and admins, and those between brokers that keep the state.
+# The APIs for members and admins, and those between brokers that keep the state.
 APIS_OF_SHARE_GROUPS = frozenset({76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92})
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 

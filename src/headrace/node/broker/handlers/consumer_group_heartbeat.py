@@ -1,6 +1,6 @@
 """ConsumerGroupHeartbeat, v0-1: join, stay in and leave a group of the consumer protocol (KIP-848).
 
-The server shares the partitions out; each heartbeat may bring the member one step further. v1 the
+The server assigns the partitions; each heartbeat may bring the member one step further. v1 the
 client makes its member id up (KIP-1082), patterns of topics in RE2's syntax. Needs READ on the
 group and DESCRIBE on each topic that is named; patterns match only topics that one may DESCRIBE.
 """
@@ -53,7 +53,7 @@ def handle_after(
     call: Call,
     sight: Sight,
 ) -> Steps:
-    """Patterns are tried on many topics first, between other requests."""
+    """Patterns are matched against many topics first, between other requests."""
     sight = yield from sight.try_ahead(trials)
     return ask_group(broker, call, GroupMachine.consumer_heartbeat, request, sight)
 

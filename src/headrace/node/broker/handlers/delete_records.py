@@ -1,11 +1,10 @@
 """DeleteRecords, v0-2: everything before an offset is gone for readers at once.
 
-Offset -1 means the high watermark. Files go when a whole segment lies before the new start. With
-durability `disk` the answer waits until the new start is on the disk; else a power cut within
-`log.flush.offset.checkpoint.interval.ms` may bring records back, as in Apache Kafka.
-The answer waits until every replica whose broker is there begins at the offset too; followers learn
-it with their next fetch.
-v1 is the same. v2 flexible. Needs DELETE on each topic.
+Offset -1 means the high watermark. Files are removed when a whole segment is before the new start.
+With durability `disk` the answer waits until the new start is on the disk; else a power cut within
+`log.flush.offset.checkpoint.interval.ms` may bring records back, as in Apache Kafka. The answer
+waits until every replica on a live broker begins at the offset too; followers learn it with their
+next fetch. v1 is the same. v2 flexible. Needs DELETE on each topic.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Deletion(NamedTuple):
     """One partition's part of a request that was granted."""
 
     leader: PartitionLeader
-    offset: int  # all before it is to be gone, on every replica
+    offset: int  # records before it are deleted, on every replica
     result: DeleteRecordsPartitionResult
 
 
@@ -49,7 +48,7 @@ def handle(
 
 
 def handle_large(broker: Broker, request: DeleteRecordsRequest, call: Call) -> Steps:
-    """Partitions are independent of one another: others are served between two of them."""
+    """Partitions are independent of one another: other requests run between two of them."""
     deletions: list[Deletion] = []
     topics = yield from in_steps(delete_all)(broker, request, call, deletions)
     return answer(broker, request, call, topics, deletions)
@@ -83,7 +82,8 @@ def answer(
     topics: list[DeleteRecordsTopicResult],
     deletions: list[Deletion],
 ) -> DeleteRecordsResponse | WaitingRequest:
-    """Now, or when the records are gone from every replica and the disk knows it."""
+    """Returns the answer, now or when the records are gone from every replica and the new start
+    offsets are on disk."""
     response = DeleteRecordsResponse(0, topics)
     shared = [each for each in deletions if each.leader.leading is not None]
     if not deletions or not (broker.durable or shared):
@@ -93,7 +93,7 @@ def answer(
         number = broker.start_offsets.ask([each.leader.log for each in deletions])
     deadline_ms = call.now.monotonic_ms + request.timeout_ms
     waiting = _when_done(broker.start_offsets, number, response, deletions, deadline_ms)
-    # All may begin there already: then nothing happens that would wake the request.
+    # All logs may begin there already: then no event would wake the request.
     answer = waiting.attempt(False)
     return waiting if answer is None else answer
 
@@ -105,8 +105,8 @@ def _when_done(
     deletions: list[Deletion],
     deadline_ms: int,
 ) -> WaitingRequest:
-    """The records are gone for readers of this broker. An error says that others may still read
-    them, or that a power cut may bring them back."""
+    """The records are gone for readers of this broker. An error means that other brokers may still
+    serve them, or that a power cut may bring them back."""
 
     def attempt(expired: bool) -> DeleteRecordsResponse | None:
         late = starts.written < number
@@ -131,7 +131,7 @@ def _when_done(
 
 
 def _is_open(deletion: Deletion) -> bool:
-    """Some replica still has records that are to be gone."""
+    """Returns whether a replica still has records that are to be deleted."""
     leader = deletion.leader
     return leader.leads and leader.low_watermark() < deletion.offset
 
@@ -139,7 +139,7 @@ def _is_open(deletion: Deletion) -> bool:
 def delete_before(
     broker: Broker, name: str, index: int, offset: int
 ) -> tuple[PartitionLeader, int]:
-    """The leader, whose log begins there now, and where that is."""
+    """Returns the leader, whose log begins there now, and the offset."""
     if name in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     leader = broker.topics.leader(name, index)

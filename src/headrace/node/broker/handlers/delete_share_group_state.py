@@ -1,6 +1,6 @@
 """DeleteShareGroupState, v0: a share group does not read a partition any more.
 
-State that is not there is no error. The answer leaves when it is committed
+It is not an error if the state does not exist. The answer leaves when it is committed
 (`share_state_answers.py`). Needs CLUSTER_ACTION on the cluster.
 """
 

@@ -1,4 +1,4 @@
-"""DescribeAcls, v1-3: the access control entries that a filter finds, gathered by their patterns.
+"""DescribeAcls, v1-3: the access control entries that a filter finds, grouped by pattern.
 
 Needs DESCRIBE on the cluster; without an authorizer SECURITY_DISABLED. v2 flexible. v3 resources of
 type USER.
@@ -34,7 +34,7 @@ def handle(
     require_on_cluster(broker, call, Operation.DESCRIBE)
     if broker.authorizer is None:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured on the broker")
-    entries = broker.image.acls  # another one comes with each change
+    entries = broker.image.acls  # each change makes a new object
     steps = describe_in_steps(wanted, list(entries.values()))
     if len(entries) > ENTRIES_PER_STEP:
         return steps

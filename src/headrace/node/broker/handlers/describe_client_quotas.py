@@ -57,7 +57,8 @@ def handle(
 
 
 def read_filter(components: Iterable[ComponentData]) -> tuple[dict[str, str | None], set[str]]:
-    """Types with the name they must have (None: the default), and types with any name."""
+    """Returns types with the name that they must have (None: the default), and types with any
+    name."""
     exact: dict[str, str | None] = {}
     any_name: set[str] = set()
     for component in components:

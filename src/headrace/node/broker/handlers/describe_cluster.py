@@ -1,9 +1,8 @@
 """DescribeCluster, v0-2: the brokers, the cluster's id and the controller.
 
-v1 endpoint type (brokers or controllers; KIP-919): each kind of listener tells of its own kind.
-v2 fenced brokers (KIP-1073). The controller in the answer is a broker, as in Apache Kafka: each
-broker forwards requests for the controller. Clients of a controller's listener get the active
-controller.
+v1 endpoint type (brokers or controllers; KIP-919): each kind of listener lists its own kind. v2
+fenced brokers (KIP-1073). The controller in the answer is a broker, as in Apache Kafka: each broker
+forwards requests for the controller. Clients of a controller's listener get the active controller.
 """
 
 from __future__ import annotations
@@ -50,7 +49,8 @@ def handle(broker: Broker, request: DescribeClusterRequest, call: Call) -> Descr
 
 
 def controllers_on(broker: Broker, listener: str, own: Endpoint) -> list[DescribeClusterBroker]:
-    """All that have registered with a listener of this name; where this one listens it knows."""
+    """Returns all controllers that have registered with a listener of this name; this node knows
+    its own listener."""
     found = {
         controller.id: DescribeClusterBroker(controller.id, point.host, point.port)
         for controller in broker.image.controllers.values()

@@ -46,11 +46,11 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,10}")
 
 
 class ConfiguredBroker(Guarded, Protocol):
-    """The parts of a broker that its settings need."""
+    """The parts of a broker that DescribeConfigs needs."""
 
     node_id: int
     image: MetadataImage
-    given: Mapping[str, str]  # what it was started with
+    given: Mapping[str, str]  # the settings that it was started with
     topics: Topics
 
 
@@ -136,9 +136,10 @@ def _describe(broker: ConfiguredBroker, wanted: DescribeConfigsResource) -> list
 
 
 def damage_of(topic: Topic | None, asked: Wanted) -> list[Description]:
-    """`partition:first-last` of what is damaged, `partition:first+bytes` of what this start cut.
+    """Returns `partition:first-last` of damaged offsets and `partition:first+bytes` of what this
+    start cut.
 
-    Every Kafka client can ask for a topic's settings. Nothing is shown where nothing is wrong.
+    Every Kafka client can describe a topic's settings. Returns nothing if nothing is damaged.
     """
     logs = [] if topic is None else [(leader.index, leader.log) for leader in topic.here()]
     damaged = [

@@ -2,8 +2,8 @@
 
 A null list of topics asks for all. A failed data folder is answered with KAFKA_STORAGE_ERROR and
 without partitions. A folder whose disk refuses appends has no usable bytes. The lag of a follower
-is counted to the high watermark that its leader told it, which its own log may not have reached. A
-partition that is named twice is answered once. v2 flexible. v3 top-level error. v4 sizes of the
+is counted to the last high watermark that its leader sent, which its own log may not have reached.
+A partition that is named twice is answered once. v2 flexible. v3 top-level error. v4 sizes of the
 volume. v5 cordoned folders (none here). Needs DESCRIBE on the cluster; before v3 there is no place
 for the refusal, only an empty list. A question about very many partitions is answered in slices.
 """
@@ -31,8 +31,8 @@ from headrace.wire.protocol.messages.describe_log_dirs import (
 )
 from headrace.wire.protocol.steps import Steps, at_once
 
-UNKNOWN = -1  # the size of a volume that cannot be asked
-# A partition takes about 5 us; more than these are described in several turns, so many at a time.
+UNKNOWN = -1  # the size of a volume that cannot be determined
+# A partition takes about 5 us; more than these are described in several turns, so many in each.
 MANY_PARTITIONS = 2_000
 PARTITIONS_PER_STEP = 250
 
@@ -63,7 +63,8 @@ def handle(
 
 
 def describe(broker: Broker, asked: Asked) -> Steps:
-    """A folder that fails between two steps is told as it was when it was looked at."""
+    """Describes the folders in steps; one that fails between two steps keeps its earlier
+    description."""
     folders = broker.partitions.folders
     results = []
     for path, folder in list(folders.online.items()):
@@ -110,7 +111,8 @@ def partitions_in(
 
 
 def lag_of(replica: PartitionReplica) -> int:
-    """How many offsets a follower is behind the high watermark that its leader told it last."""
+    """Returns how many offsets a follower is behind the last high watermark that its leader
+    sent."""
     following = replica.following
     if following is None:
         return 0

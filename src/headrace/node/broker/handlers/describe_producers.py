@@ -1,4 +1,4 @@
-"""DescribeProducers, v0: who has written to a partition with an identity (KIP-664).
+"""DescribeProducers, v0: idempotent and transactional producers that have written (KIP-664).
 
 Needs READ on each topic.
 """
@@ -27,7 +27,7 @@ def handle(
     broker: Broker, request: DescribeProducersRequest, call: Call
 ) -> DescribeProducersResponse:
     topics = []
-    told: set[tuple[str, int]] = set()  # named twice it is told once: a bound on the answer
+    told: set[tuple[str, int]] = set()  # named twice, answered once: this bounds the answer
     for topic in request.topics:
         answers = []
         for index in topic.partition_indexes:

@@ -1,8 +1,9 @@
 """DescribeShareGroupOffsets, v0-1: where share groups are in their partitions.
 
-The states are read from the share coordinators. No topics named: all that the group has a state of.
-v1 the lag: records that are not done, counted to the high watermark. Needs DESCRIBE on each group
-and each topic; topics of a group that is described whole are left out without it.
+The states are read from the share coordinators. If no topics are named, all those of which the
+group has a state are described. v1 the lag: records that are not done, counted to the high
+watermark. Needs DESCRIBE on each group and each topic; topics of a group that is described whole
+are left out without it.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ def describe(
 
 
 def look(machine: GroupMachine, group_id: str) -> Decision:
-    """The partitions of which the group has a state; a group that is not there has none."""
+    """Returns the partitions of which the group has a state; an unknown group has none."""
     group = machine.share.groups.get(group_id)
     known = machine.share.image().topics_by_id
     wanted: Wanted = {}

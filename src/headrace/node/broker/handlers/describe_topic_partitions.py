@@ -29,8 +29,8 @@ from headrace.wire.protocol.primitives import ZERO_ID
 from headrace.wire.protocol.steps import Steps, at_once
 
 MOST_PARTITIONS = 2_000  # max.request.partition.size.limit
-# Topics and partitions: fewer are answered at once, and so many of a topic in each step. A
-# partition takes 6 us, and its answer half as long again.
+# Topics and partitions: up to so many are answered at once; larger answers take so many of a topic
+# in each step. A partition takes 6 us, and its answer half as long again.
 AT_ONCE = 200
 
 
@@ -111,7 +111,7 @@ def refuse(code: ErrorCode, names: list[str]) -> DescribeTopicPartitionsResponse
 
 
 def describe(broker: Broker, call: Call, name: str, start: int, limit: int) -> Steps:
-    """A DescribeTopicPartitionsResponseTopic."""
+    """Describes a topic as a DescribeTopicPartitionsResponseTopic."""
     found = broker.image.topics.get(name)
     if found is None:
         legal = is_legal(name)

@@ -63,8 +63,8 @@ def handle(broker: Broker, request: FetchRequest, call: Call) -> FetchResponse |
 
 
 def handle_large(broker: Broker, request: FetchRequest, call: Call) -> Steps:
-    """A large request, answered in steps. It begins a session or has none, so its partitions are
-    its own; the marks of a continued session may change between two steps."""
+    """Answers a large request in steps. It begins a session or has none, so no other request
+    changes its partitions; the marks of a continued session may change between two steps."""
     if request.session_epoch not in (FINAL_EPOCH, INITIAL_EPOCH):
         return handle(broker, request, call)
     fetch = begin(broker, request, call)
@@ -117,7 +117,7 @@ def begin(broker: Broker, request: FetchRequest, call: Call) -> Fetch | FetchRes
         if follower is not None and session is not None and broker.confirmed_reads.pending:
             broker.confirmed_reads.fetched(session, follower[0], now_ms)
         if incremental and session is not None and not session.entries:
-            broker.fetch_sessions.close(session.id)  # everything was forgotten
+            broker.fetch_sessions.close(session.id)  # all partitions were removed
             session, incremental = None, False
     return Fetch(
         broker,
@@ -134,7 +134,8 @@ def begin(broker: Broker, request: FetchRequest, call: Call) -> Fetch | FetchRes
 
 
 def follower_of(request: FetchRequest) -> tuple[int, int] | None:
-    """Id and broker epoch (-1: unknown) of the follower that fetches; None: a consumer."""
+    """Returns the id and broker epoch (-1: unknown) of the follower that fetches; None for a
+    consumer."""
     state = request.replica_state
     if state is not None and state.replica_id >= 0:
         return state.replica_id, state.replica_epoch
@@ -156,7 +157,7 @@ def finish(fetch: Fetch, request: FetchRequest, call: Call) -> FetchResponse | W
 def find_session(
     broker: Broker, request: FetchRequest, *, by_id: bool, is_followers: bool, now_ms: int
 ) -> tuple[FetchSession | None, bool]:
-    """The session of this request, and whether its answer is incremental."""
+    """Returns the session of this request, and whether its answer is incremental."""
     epoch = request.session_epoch
     sessions = broker.fetch_sessions
     if epoch not in (FINAL_EPOCH, INITIAL_EPOCH):
@@ -171,7 +172,7 @@ def find_session(
 def named_entries(
     request: FetchRequest, session: FetchSession | None, by_id: bool
 ) -> dict[Key, Entry]:
-    """The partitions to read; the request's are added to the session if there is one."""
+    """Returns the partitions to read; the request's are added to the session if there is one."""
     known = session.entries if session is not None else {}
     entries: dict[Key, Entry] = {}
     for topic in request.topics:
@@ -192,7 +193,7 @@ def named_entries(
 
 
 class Fetch:
-    """One Fetch request until it is answered: read, and read again after a change."""
+    """A Fetch request until it is answered: read, and read again after a change."""
 
     __slots__ = (
         "broker",
@@ -295,7 +296,7 @@ class Fetch:
             elif not answer.records:
                 assert entry.leader is not None
                 if answer.preferred_read_replica >= 0:
-                    self.has_error = True  # the reader shall know it at once
+                    self.has_error = True  # answered at once
                 elif self.incremental and not self.says_something_new(entry, answer):
                     # A partition passed over because the answer was full stays marked.
                     # The reader has everything it may read here, so nothing is left to find until
@@ -308,7 +309,7 @@ class Fetch:
             del self.entries[key]
 
     def end_for(self, leader: PartitionLeader, answer: PartitionData) -> int:
-        """Up to where this reader may read."""
+        """Returns the offset up to which this reader may read."""
         if self.follower is not None:
             return leader.log.end_offset
         return answer.last_stable_offset if self.committed else answer.high_watermark
@@ -400,7 +401,7 @@ class Fetch:
                 quota.record(len(answer.records), self.broker.now.monotonic_ms)
 
     def find_leader(self, key: Key, entry: Entry) -> PartitionLeader:
-        """The replica to read from. Checks the right to read each time, as it may change
+        """Returns the replica to read from. Checks the right to read each time, as it may change
         meanwhile."""
         topics = self.broker.topics
         if not self.by_id:
@@ -427,7 +428,8 @@ class Fetch:
         return leader
 
     def replica_near(self, leader: PartitionLeader, entry: Entry) -> int | None:
-        """Which other replica, in the rack of the consumer, it is to read from."""
+        """Returns the id of another replica, in the rack of the consumer, from which it is to
+        read."""
         if leader.leading is None:
             return None
         return preferred_read_replica(leader.leading, self.rack, entry.offset)
@@ -435,7 +437,7 @@ class Fetch:
     def require_readable(self, topic: str) -> None:
         authorizer = self.broker.authorizer
         if self.follower is not None:
-            return  # it may do what a broker must
+            return  # it has the right to act as a broker
         if authorizer is not None and not authorizer.allows(
             self.peer, Operation.READ, TOPIC, topic
         ):
@@ -478,8 +480,8 @@ class Fetch:
         return FetchResponse()
 
     def remember(self) -> None:
-        """Note what the client now knows. Partitions with records move to the end, so that the next
-        answer begins with others."""
+        """Record what the client now knows. Partitions with records move to the end, so that the
+        next answer begins with others."""
         assert self.session is not None
         for entry, answer in self.answers:
             entry.seen_high_watermark = answer.high_watermark

@@ -70,7 +70,7 @@ def handle(
 
 
 def handle_large(broker: Broker, request: FindCoordinatorRequest, call: Call) -> Steps:
-    """Many keys; also if the coordinator's topic is made first they are looked for in steps."""
+    """Answers many keys in steps, also if the coordinator's topic has to be created first."""
     if call.version < FIRST_VERSION_WITH_MANY:
         return handle(broker, request, call)
     keys = request.coordinator_keys
@@ -94,7 +94,7 @@ def lacks_topic(broker: Broker, request: FindCoordinatorRequest) -> bool:
 
 
 def lacks_files(broker: Broker, request: FindCoordinatorRequest) -> bool:
-    """The topic is decided; its files here are still being made."""
+    """Returns whether the topic is committed while its files here are still being created."""
     coordinator = broker.coordinators.get(request.key_type)
     if coordinator is None or coordinator.partitions:
         return False
@@ -105,7 +105,7 @@ def lacks_files(broker: Broker, request: FindCoordinatorRequest) -> bool:
 def may_ask_one(
     broker: Broker, request: FindCoordinatorRequest, call: Call, keys: list[str]
 ) -> bool:
-    """A client without the right to any of the keys creates no topic."""
+    """A client that lacks the right to all keys creates no topic."""
     for key in keys:  # noqa: SIM110 - a loop has steps, `any` is one
         if may_ask(broker, request.key_type, key, call):
             return True
@@ -115,10 +115,10 @@ def may_ask_one(
 def with_topic(
     broker: Broker, request: FindCoordinatorRequest, call: Call, answer: Callable[[], Any]
 ) -> Any | WaitingRequest:
-    """The result of `answer` when the coordinator's topic has been created."""
+    """Returns the result of `answer` when the coordinator's topic has been created."""
     coordinator = broker.coordinators[request.key_type]
     partitions, replicas, settings = coordinator.topic_rules()
-    # One that is away gets its replicas when it is back, as in Apache Kafka.
+    # A broker that is away gets its replicas when it is back, as in Apache Kafka.
     registered = len(broker.image.brokers)
     if replicas > max(registered, 1):
         coordinator.say_why_not(replicas, registered, call.now)
@@ -147,7 +147,7 @@ def with_files(
 def find_all(
     broker: Broker, request: FindCoordinatorRequest, call: Call, keys: list[str]
 ) -> list[Coordinator]:
-    """Each key once, whoever names it again."""
+    """Looks up each key once, also if it is repeated."""
     coordinator = broker.coordinators.get(request.key_type)
     found: dict[str, Coordinator] = {}
     for key in keys:
@@ -197,7 +197,7 @@ def find(
 def only(found: Coordinator) -> FindCoordinatorResponse:
     return FindCoordinatorResponse(
         error_code=found.error_code,
-        error_message=found.error_message or "NONE",  # as Apache says it up to version 3
+        error_message=found.error_message or "NONE",  # Apache's text up to version 3
         node_id=found.node_id,
         host=found.host,
         port=found.port,

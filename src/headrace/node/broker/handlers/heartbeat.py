@@ -1,4 +1,4 @@
-"""Heartbeat, v0-4: a member of a classic group is alive; it learns whether to join anew.
+"""Heartbeat, v0-4: a member of a classic group is alive; it learns whether it must rejoin.
 
 v1 throttle time. v3 static members (KIP-345). v4 flexible.
 """

@@ -22,7 +22,7 @@ from headrace.wire.protocol.messages.join_group import JoinGroupRequest, JoinGro
 from headrace.wire.protocol.steps import Steps
 
 FIRST_VERSION_WITH_NULL = 7
-# Refusals that were not decided by the group: they name nobody.
+# Refusals that were not decided by the group: they carry no member id.
 WITHOUT_MEMBER = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED,
     ErrorCode.NOT_COORDINATOR,
@@ -38,7 +38,7 @@ def handle(
     sight = sight_of(broker, call)
     try:
         trials = long_trials_of(broker, request.group_id, None, sight) if request.group_id else {}
-    except KafkaError:  # it is not here: refused below
+    except KafkaError:  # the group is not coordinated here: refused below
         trials = {}
     if trials:  # members of the other protocol have patterns
         return join_after(trials, broker, request, call, sight)

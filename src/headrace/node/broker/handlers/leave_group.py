@@ -52,7 +52,7 @@ def all_unknown(request: LeaveGroupRequest) -> list[MemberResponse]:
 
 
 def flatten(answer: LeaveGroupResponse) -> LeaveGroupResponse:
-    """As versions before 3 say it."""
+    """Returns the answer in the form of versions before 3."""
     return LeaveGroupResponse(error_code=answer.members[0].error_code)
 
 

@@ -28,7 +28,7 @@ GROUPS_PER_STEP = 200  # a group takes 2 to 5 us
 
 
 def handle(broker: Broker, request: ListGroupsRequest, call: Call) -> Any:
-    """At once for few groups, else in steps; the steps are the same."""
+    """Answers at once for few groups, else in steps; the steps are the same."""
     machines = list(broker.groups.machines(call.now))
     count = sum(len(one.groups) + len(one.offsets.by_group) for one in machines)
     steps = list_steps(broker, request, call, machines)

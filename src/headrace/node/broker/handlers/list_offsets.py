@@ -1,11 +1,11 @@
 """ListOffsets, v1-11: the first, last, or first-after-a-time offset of partitions.
 
 Special times: -1 the end that readers see, -2 the start, -3 the record with the largest timestamp
-(v7, KIP-734), -4 the start of what lies on local disk (v8), -5 the end of tiered storage (v9) and
--6 what is on its way there (v11): there is none, so no offset.
-v2 isolation level. v4 leader epoch. v6 flexible. v10 timeout. Needs DESCRIBE on each topic. A
-follower (CLUSTER_ACTION) gets the log end offset; a client of a new leader that does not know yet
-how much is committed gets OFFSET_NOT_AVAILABLE. Not done: tiered storage.
+(v7, KIP-734), -4 the start of the local log (v8), -5 the end of tiered storage (v9) and -6 what is
+on its way there (v11): there is none, so no offset. v2 isolation level. v4 leader epoch. v6
+flexible. v10 timeout. Needs DESCRIBE on each topic. A follower (CLUSTER_ACTION) gets the log end
+offset; a client of a new leader that does not know the high watermark yet gets
+OFFSET_NOT_AVAILABLE. Not done: tiered storage.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def find(
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     leader.require_epoch(part.current_leader_epoch)
     log = leader.log
-    log.write_pending()  # what is told must not be taken back by a full disk
+    log.write_pending()  # an offset in an answer must not be lost by a full disk
     if time == LATEST:
         return -1, leader.latest_offset(committed=committed), leader.epoch
     if time in (EARLIEST, EARLIEST_LOCAL):
@@ -108,7 +108,7 @@ def find(
         found = log.offset_of_max_timestamp(budget) if latest else log.offset_for_time(time, budget)
     except MalformedMessage as damage:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(damage)) from damage
-    except OSError as problem:  # of this partition; the others of the request are answered
+    except OSError as problem:  # the error of this partition; the others are answered
         logger.error("%s: a search by time failed: %s", log.folder, problem)
         log.unwritten.on_problem(log.folder, problem)
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)) from problem

@@ -33,7 +33,7 @@ WORK_AT_ONCE = 2 * WORK_PER_STEP
 
 
 def handle(broker: Broker, request: ListTransactionsRequest, call: Call) -> Any:
-    """At once for few ids, else in steps; the steps are the same."""
+    """Answers at once for few ids, else in steps; the steps are the same."""
     response = ListTransactionsResponse()
     try:
         pattern = pattern_of(request.transactional_id_pattern)
@@ -84,7 +84,7 @@ def list_steps(
 
 
 def pattern_of(pattern: str | None) -> Pattern | None:
-    """None: all ids are wanted."""
+    """Returns None if all ids match."""
     return Pattern(pattern, "TransactionalIdPattern") if pattern else None
 
 

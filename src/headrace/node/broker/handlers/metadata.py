@@ -37,13 +37,13 @@ from headrace.wire.protocol.primitives import ZERO_ID
 from headrace.wire.protocol.steps import Steps, at_once, in_steps
 
 NONE = ErrorCode.NONE
-# An answer that is encoded once for everybody begins with it.
+# An answer that is encoded once for all clients begins with the throttle time.
 FIRST_WITH_THROTTLE_TIME = 3
-# Before, a leader without the listener of the one who asks was said to be missing.
+# Before this version, a leader that lacks the client's listener was reported as missing.
 FIRST_THAT_TELLS_LISTENERS_APART = 6
 # These versions carry topic ids that may not be used yet; Apache Kafka refuses them whole.
 ONLY_NAMES_DESPITE_IDS = (10, 11)
-# Fewer are told of in one turn: 2,000 take about 10 ms.
+# Up to so many partitions are described in one turn: 2,000 take about 10 ms.
 MANY_PARTITIONS = 2_000
 
 
@@ -73,19 +73,20 @@ def handle(
 
     missing = [name for name in missing_topics(broker, request) if name not in refused]
     if missing:
-        # The answer waits until they are there, so that nobody has to ask twice.
+        # The answer waits until the topics exist, so that clients need not ask twice.
         try:
             later: MetadataResponse | WaitingRequest = broker.controller.create_topics(
                 missing, answer, call.now
             )
         except KafkaError:
-            return answer()  # a full disk: they are not there yet, the others are
+            return answer()  # a full disk: they do not exist yet, the others do
         return later
     return answer()
 
 
 def handle_large(broker: Broker, request: MetadataRequest, call: Call) -> Steps:
-    """Many names; those that have to be made first are described when that is done."""
+    """Answers a request with many names; topics that have to be created are described
+    afterwards."""
     wanted = yield from in_steps(each_once)(request.topics or ())
     by_id = call.version in ONLY_NAMES_DESPITE_IDS and any(map(names_an_id, wanted))
     if by_id or not wanted:
@@ -115,7 +116,7 @@ def handle_large(broker: Broker, request: MetadataRequest, call: Call) -> Steps:
 
 
 def each_once(topics: Iterable[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
-    """A topic that is named again and again is looked for once."""
+    """Looks for a repeated topic only once."""
     named = {}
     for topic in topics:
         named[topic.name, topic.topic_id] = topic
@@ -130,7 +131,7 @@ def describe_all(
     *,
     operations: bool,
 ) -> list[MetadataResponseTopic]:
-    """Each topic once, also if it was named by its name and by its id."""
+    """Describes each topic once, also if it was named by its name and by its id."""
     described = {}
     for topic in wanted:
         found = describe_wanted(broker, topic, call, refused, operations=operations)
@@ -139,7 +140,7 @@ def describe_all(
 
 
 def is_everybodys(broker: Broker, request: MetadataRequest, version: int) -> bool:
-    """All topics, and whoever asks gets the same answer."""
+    """Returns whether the request asks for all topics and every client gets the same answer."""
     return (
         request.topics is None
         and version >= FIRST_WITH_THROTTLE_TIME
@@ -152,7 +153,7 @@ def is_everybodys(broker: Broker, request: MetadataRequest, version: int) -> boo
 def in_a_turn_or_more(
     broker: Broker, answer: Callable[..., Steps], *arguments: Any
 ) -> MetadataResponse | bytes | Steps:
-    """The answer, or its steps if it tells of very many partitions."""
+    """Returns the answer, or its steps if it describes very many partitions."""
     steps = answer(broker, *arguments)
     if are_many(broker):
         return steps
@@ -184,7 +185,7 @@ def everything(broker: Broker, version: int, listener: str) -> Steps:
 
 
 def visible(broker: Broker, request: MetadataRequest, call: Call) -> Steps:
-    """All topics that this client may see."""
+    """Describes all topics that this client may see."""
     topics = []
     for topic in broker.image.topics.values():
         if may(broker, call, Operation.DESCRIBE, TOPIC, topic.name, quietly=True):
@@ -203,7 +204,7 @@ def throttled(encoded: bytes, version: int, wait_ms: int) -> bytes:
 
 
 def refused_topics(broker: Broker, request: MetadataRequest, call: Call) -> set[str]:
-    """The names that the client may not see, or would create and may not."""
+    """Returns the names that the client may not see, and those that it may not create."""
     if broker.authorizer is None:
         return set()
     creates = request.allow_auto_topic_creation and broker.values["auto.create.topics.enable"]
@@ -267,7 +268,7 @@ def describe_wanted(
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
     name = wanted.name if found is None else found.name
     if name in refused:
-        # By its name or by its id, as it was asked for: the other one is not for this client.
+        # Named by name or by id, as in the request: the other one is not shown to this client.
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if names_an_id(wanted):
             return MetadataResponseTopic(code, None, wanted.topic_id)
@@ -284,8 +285,8 @@ def describe_wanted(
 def describe(
     broker: Broker, topic: TopicImage, rights: int | None, version: int, listener: str
 ) -> MetadataResponseTopic:
-    """Made once per topic and set of brokers: clients ask again and again for what rarely changes.
-    An answer in slices may come with a topic of an earlier image, so the topic is compared."""
+    """Descriptions are cached per topic and set of brokers: clients ask often for what rarely
+    changes. An answer in slices may have a topic of an earlier image, so the topic is compared."""
     operations = NOT_ASKED_FOR if rights is None else rights
     apart = version >= FIRST_THAT_TELLS_LISTENERS_APART
     key = (topic.name, operations, listener, apart)

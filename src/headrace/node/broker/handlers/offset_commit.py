@@ -35,7 +35,7 @@ from headrace.wire.protocol.messages.offset_commit_value import OffsetCommitValu
 from headrace.wire.protocol.steps import Steps
 
 FIRST_VERSION_WITH_IDS = 10
-END_OF_TIME_MS = 2**63 - 1  # as far as the record of an offset can say
+END_OF_TIME_MS = 2**63 - 1  # the largest time that the record of an offset can hold
 NONE = ErrorCode.NONE
 UNKNOWN_PARTITION = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 READ = Operation.READ
@@ -77,7 +77,7 @@ def commit_in_parts(broker: Broker, request: OffsetCommitRequest, call: Call) ->
 
 
 def parts_of(request: OffsetCommitRequest) -> Iterator[OffsetCommitRequest]:
-    """Requests of at most so many partitions each, in order."""
+    """Splits the request into requests of at most so many partitions each, in order."""
 
     def part_with(topics: list[OffsetCommitRequestTopic]) -> OffsetCommitRequest:
         return OffsetCommitRequest(
@@ -140,7 +140,8 @@ def commit(
 def remember_accepted(
     broker: Broker, request: OffsetCommitRequest, call: Call, response: OffsetCommitResponse
 ) -> None:
-    """One partition was committed: the next such request is recognized by its bytes."""
+    """Called after one partition was committed: the next such request is recognized by its
+    bytes."""
     [topic], [answer] = request.topics, response.topics
     if answer.partitions[0].error_code != NONE:
         return
@@ -153,7 +154,8 @@ def remember_accepted(
 def read(
     broker: Broker, request: OffsetCommitRequest, call: Call
 ) -> tuple[OffsetCommitResponse, list[Commit], list[OffsetCommitResponsePartition]]:
-    """The answer with what is refused at once, what is to be committed, and its answers."""
+    """Returns the answer with the refusals, the offsets to commit, and their parts of the
+    answer."""
     by_id = call.version >= FIRST_VERSION_WITH_IDS
     response = OffsetCommitResponse()
     commits: list[Commit] = []
@@ -196,7 +198,8 @@ def read(
 def refusal_of(
     broker: Broker, call: Call, topic: TopicImage | None, name: str, *, by_id: bool
 ) -> ErrorCode | None:
-    """Why nothing is committed for a topic; what a name means is not told before the right is."""
+    """Returns why nothing is committed for a topic, or NONE. The right is checked before the name
+    is resolved, so that a client without it does not learn whether the topic exists."""
     if topic is None and by_id:
         return ErrorCode.UNKNOWN_TOPIC_ID
     if not may(broker, call, READ, TOPIC, name if topic is None else topic.name):

@@ -1,11 +1,11 @@
-"""OffsetFetch, v1-10: where groups are; null topics ask for everything a group has committed.
+"""OffsetFetch, v1-10: committed offsets of groups; null topics ask for all of a group's offsets.
 
-A partition without a committed offset answers -1, which is no error. With require_stable, offsets
-that an open transaction may change answer UNSTABLE_OFFSET_COMMIT (KIP-447). A name that comes twice
-is answered once: metadata of offsets is long, and a repeated name is short. v2 all topics,
-top-level error. v3 throttle time. v5 leader epoch. v6 flexible. v7 require_stable. v8 many groups
-(KIP-709). v9 member and epoch (KIP-848). v10 topic ids. Needs DESCRIBE on each group, and shows
-only topics that one may DESCRIBE.
+A partition without a committed offset answers -1, which is not an error. With require_stable,
+offsets that an open transaction may change answer UNSTABLE_OFFSET_COMMIT (KIP-447). A name that
+comes twice is answered once: metadata of offsets is long, and a repeated name is short. v2 all
+topics, top-level error. v3 throttle time. v5 leader epoch. v6 flexible. v7 require_stable. v8 many
+groups (KIP-709). v9 member and epoch (KIP-848). v10 topic ids. Needs DESCRIBE on each group, and
+shows only topics that one may DESCRIBE.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ FIRST_VERSION_WITH_ERROR = 2
 FIRST_VERSION_WITH_MANY = 8
 FIRST_VERSION_WITH_IDS = 10
 NO_OFFSET = -1
-LONG_FROM = 500  # partitions of an answer, whose texts may have 4 KB each
+LONG_FROM = 500  # partitions in an answer; each may have a text of 4 KB
 WORK_PER_GROUP = 5  # a group takes as long as so many partitions
 PARTITIONS_PER_PART = 500
 PLACES_PER_STEP = 2_000
-BYTES_OF_ONE = 20  # of an answer, without its text
+BYTES_OF_ONE = 20  # of one partition in an answer, without its text
 
 
 def handle(
@@ -60,7 +60,7 @@ def handle(
 ) -> OffsetFetchResponse | WaitingRequest | Steps:
     if is_long(broker, request, call.version):
         return handle_large(broker, request, call)
-    waits: list[WaitingRequest] = []  # until what is answered is committed
+    waits: list[WaitingRequest] = []  # until the offsets in the answer are committed
     found = fetch(broker, request, call, waits)
     response: OffsetFetchResponse | WaitingRequest = after_all(waits, found)
     if call.version < FIRST_VERSION_WITH_MANY:
@@ -69,8 +69,8 @@ def handle(
 
 
 def is_long(broker: Broker, request: OffsetFetchRequest, version: int) -> bool:
-    """A request of a hundred bytes may ask for all offsets of many groups, each with 4 KB of
-    text."""
+    """Returns whether the answer may be long: a request of a hundred bytes may ask for all offsets
+    of many groups, each with 4 KB of text."""
     several = version >= FIRST_VERSION_WITH_MANY
     groups = request.groups if several else [the_only_group(request)]
     count = WORK_PER_GROUP * len(groups)
@@ -86,13 +86,14 @@ def is_long(broker: Broker, request: OffsetFetchRequest, version: int) -> bool:
 
 @dataclass(slots=True)
 class Collected:
-    """About how large the answer is so far."""
+    """The approximate size of the answer so far."""
 
     size_bytes: int = 0
 
 
 def handle_large(broker: Broker, request: OffsetFetchRequest, call: Call) -> Steps:
-    """Many partitions, asked for part by part: what one part tells of a group is told at once."""
+    """Answers a request for many partitions part by part; each part shows the group at one
+    moment."""
     waits: list[WaitingRequest] = []
     if call.version < FIRST_VERSION_WITH_MANY:
         only = the_only_group(request)
@@ -120,7 +121,7 @@ def fetch_in_parts(
 ) -> Generator[Any, None, OffsetFetchResponseGroup]:
     answer = OffsetFetchResponseGroup(wanted.group_id)
     if wanted.topics is None:
-        # Refusals of the whole group come before all that it has is looked through.
+        # Refusals of the whole group come before its offsets are read.
         nothing = OffsetFetchRequestGroup(
             wanted.group_id, wanted.member_id, wanted.member_epoch, []
         )
@@ -141,7 +142,7 @@ def fetch_in_parts(
 def all_topics_in_steps(
     broker: Broker, group_id: str, call: Call, collected: Collected
 ) -> Generator[Any, None, list[OffsetFetchRequestTopics]]:
-    """Everything that the group has committed, if the client may see it."""
+    """Returns all offsets that the group has committed, if the client may see them."""
     machine: GroupMachine = broker.groups.shard_of(group_id).machine  # type: ignore[assignment]
     known = machine.offsets.of(group_id)
     places = list(known)
@@ -164,7 +165,7 @@ def all_topics_in_steps(
 
 
 def parts_of(wanted: OffsetFetchRequestGroup) -> Iterator[OffsetFetchRequestGroup]:
-    """The same request in parts that take a millisecond or so; each partition once."""
+    """Splits the request into parts that take a millisecond or so; each partition once."""
     group_id, member_id, epoch = wanted.group_id, wanted.member_id, wanted.member_epoch
     if not wanted.topics:
         yield wanted
@@ -233,7 +234,8 @@ def fetch_group(
     waits: list[WaitingRequest],
     whole: OffsetFetchResponseGroup | None = None,
 ) -> OffsetFetchResponseGroup:
-    """`whole` is what the answer becomes a part of: a wait that is refused is told there."""
+    """`whole` is the answer that this one becomes a part of: a wait that is refused puts its error
+    there."""
     answer = OffsetFetchResponseGroup(wanted.group_id)
     stable = request.require_stable
     try:
@@ -252,7 +254,7 @@ def fetch_group(
 
 
 def refuse(answer: OffsetFetchResponseGroup, code: ErrorCode) -> bool:
-    """It has waited, and what it waited for did not come."""
+    """The wait ended without what it waited for: replace the answer by an error."""
     answer.error_code, answer.topics = code, []
     return True
 
@@ -317,9 +319,10 @@ def visible(
 
 
 def is_of(value: OffsetCommitValue, topic: TopicImage | None) -> bool:
-    """Else it was committed for a topic of the same name that is gone: a place in another log.
+    """Returns False if the offset was committed for a deleted topic of the same name: it is an
+    offset in another log.
 
-    Offsets are forgotten with their topic, but a disk that is full may refuse to write that down.
+    Offsets are deleted with their topic, but a full disk may refuse the record of that.
     """
     return topic is None or value.topic_id in (ZERO_ID, topic.id)
 
@@ -327,7 +330,8 @@ def is_of(value: OffsetCommitValue, topic: TopicImage | None) -> bool:
 def all_topics(
     broker: Broker, known: Iterable[tuple[str, int]], by_id: bool
 ) -> list[OffsetFetchRequestTopics]:
-    """Everything committed, as if it had been asked for; topics without an id are left out."""
+    """Returns all committed offsets, as if they had been requested; topics without an id are left
+    out."""
     partitions: dict[str, list[int]] = {}
     for name, index in known:
         partitions.setdefault(name, []).append(index)
@@ -349,7 +353,8 @@ def topics_named(
 def as_one_group(
     group: OffsetFetchResponseGroup, wanted: OffsetFetchRequestGroup, version: int
 ) -> OffsetFetchResponse:
-    """As versions before 8 say it; the first of them has room for errors at partitions only."""
+    """Returns the answer in the form of versions before 8; the first of them has room for errors at
+    partitions only."""
     code = group.error_code
     response = OffsetFetchResponse()
     if code and version < FIRST_VERSION_WITH_ERROR:

@@ -1,8 +1,9 @@
 """SaslHandshake, v0-1: by which mechanism a client wants to log in.
 
-After v1 its tokens come in SaslAuthenticate requests, after v0 bare. A mechanism that the listener
-does not offer ends the connection, after the answer that lists those it does. Where no login is
-due the answer is ILLEGAL_SASL_STATE, as Apache Kafka's; the state is in `serving/authentication`.
+After v1 its tokens come in SaslAuthenticate requests, after v0 without a header. A mechanism that
+the listener does not offer ends the connection, after an answer that lists the offered ones. Where
+no login is due the answer is ILLEGAL_SASL_STATE, as Apache Kafka's; the state is in
+`serving/authentication`.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ from headrace.wire.protocol.messages.share_fetch import (
     ShareFetchResponse,
 )
 
-RECORD_LIMIT = 1  # the share.acquire.mode that never gives more than max_records
+RECORD_LIMIT = 1  # the share.acquire.mode that never acquires more than max_records
 NO_RECORDS = b""
 
 
@@ -100,7 +100,7 @@ def _parts(
 
 
 def refuse_later(request: ShareFetchRequest, refused: KafkaError, call: Call) -> WaitingRequest:
-    """A client without a session tries again at once, so its refusal takes its time."""
+    """Delay the refusal: a client without a session tries again at once."""
 
     def attempt(expired: bool) -> None:
         if expired:
@@ -111,7 +111,7 @@ def refuse_later(request: ShareFetchRequest, refused: KafkaError, call: Call) ->
 
 
 class ShareFetch:
-    """One ShareFetch until it is answered: tried again after each change."""
+    """A ShareFetch until it is answered: tried again after each change."""
 
     __slots__ = (
         "broker",
@@ -166,7 +166,7 @@ class ShareFetch:
             return answer
         deadline_ms = self.until_ms
         if self.acknowledging.left:
-            # The answer has to say what became of them, so it may come later than max_wait.
+            # The answer has to carry their outcome, so it may come later than max_wait.
             deadline_ms = max(deadline_ms, wait_deadline_ms(self.broker))
             self._wake_at(self.until_ms)
         hangs_on = [
@@ -197,7 +197,7 @@ class ShareFetch:
     # --- acquiring
 
     def _acquire(self, *, late: bool) -> dict[TopicPartition, Acquired | KafkaError | None] | None:
-        """None: wait on."""
+        """Returns None if the request has to wait longer."""
         found: dict[TopicPartition, Acquired | KafkaError | None] = {}
         ready: list[tuple[TopicPartition, LedSharePartition]] = []
         has_changed = False
@@ -211,7 +211,8 @@ class ShareFetch:
             except KafkaError as refused:
                 found[key] = refused
                 continue
-            # A share partition that was closed and opened again is not what this request hangs on.
+            # A share partition that was closed and opened again is another object; wait for the new
+            # one.
             has_changed |= self.opened.setdefault(key, part) is not part
             if part.machine is not None:
                 ready.append((key, part))
@@ -237,7 +238,7 @@ class ShareFetch:
         return broker.shared.opened(self.session.group, topic.leader(key[1]))
 
     def _is_enough(self, ready: Iterable[tuple[TopicPartition, LedSharePartition]]) -> bool:
-        """Whether there are min_bytes of new records, or any that were handed out before."""
+        """Returns whether there are min_bytes of new records, or any that were acquired before."""
         size = 0
         for _, part in ready:
             machine, leader = self.broker.shared.prepare(part), part.leader
@@ -256,7 +257,7 @@ class ShareFetch:
                     at_least_one=True,
                 )
             except KafkaError:
-                return True  # the attempt to acquire tells it
+                return True  # the attempt to acquire finds the error
             size += 0 if records is None else records.length
             if size >= self.min_bytes:
                 return True

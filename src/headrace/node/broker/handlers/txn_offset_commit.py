@@ -1,10 +1,10 @@
 """TxnOffsetCommit, v0-5: a group's place in partitions, which counts when the transaction commits.
 
-The offsets lie in the group's log as records of the producer's transaction; until its marker comes
-they are pending. A member that was fenced by its group is refused by its generation (KIP-447).
-v1 throttle time. v2 leader epoch. v3 flexible, member and generation. v4 TRANSACTION_ABORTABLE. v5
-adds the group's partition to the transaction itself (KIP-890). Needs WRITE on the transactional id,
-READ on the group and on each topic.
+The offsets are written to the group's log as records of the producer's transaction; until its
+marker comes they are pending. A member that was fenced by its group is refused by its generation
+(KIP-447). v1 throttle time. v2 leader epoch. v3 flexible, member and generation. v4
+TRANSACTION_ABORTABLE. v5 adds the group's partition to the transaction itself (KIP-890). Needs
+WRITE on the transactional id, READ on the group and on each topic.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ def refuse_all(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCom
 def read(
     broker: Broker, request: TxnOffsetCommitRequest, call: Call
 ) -> tuple[TxnOffsetCommitResponse, list[Commit], list[TxnOffsetCommitResponsePartition]]:
-    """The answer with what is refused at once, what is to be committed, and its answers."""
+    """Returns the answer with the refusals, the offsets to commit, and their parts of the
+    answer."""
     wall_ms = call.now.wall_ms
     longest = broker.groups.settings().offset_metadata_max_bytes
     response = TxnOffsetCommitResponse()

@@ -1,6 +1,6 @@
-"""WriteShareGroupState, v0-1: a partition's leader keeps what members of a share group have done.
+"""WriteShareGroupState, v0-1: a partition's leader stores the progress of a share group.
 
-v1 how many records behind the start offset are done. The answer leaves when it is committed
+v1 how many records after the start offset are done. The answer leaves when it is committed
 (`share_state_answers.py`). Needs CLUSTER_ACTION on the cluster.
 """
 

@@ -36,7 +36,7 @@ Codes = dict[tuple[int, str, int], ErrorCode]  # by producer, topic and partitio
 
 @dataclass(slots=True)
 class Written:
-    """A marker that is in its log, and which the high watermark has not passed."""
+    """A marker that is in its log and not committed yet."""
 
     key: tuple[int, str, int]
     leader: PartitionLeader
@@ -56,7 +56,7 @@ def handle(
 
 
 def handle_large(broker: Broker, request: WriteTxnMarkersRequest, call: Call) -> Steps:
-    """Markers are independent of one another: others are served between two of them."""
+    """Markers are independent of one another: other requests run between two of them."""
     allowed = may_write(broker, call)
     late: list[Written] = []
     codes = yield from in_steps(write_all)(broker, request, call, allowed, late)
@@ -78,7 +78,7 @@ def write_all(
     allowed: bool,
     late: list[Written],
 ) -> Codes:
-    codes: Codes = {}  # what is named twice is told once
+    codes: Codes = {}  # a partition that is named twice is answered once
     for marker in request.markers:
         for topic in marker.topics:
             for index in topic.partition_indexes:
@@ -96,7 +96,8 @@ def when_committed(
     late: list[Written],
     answer: Callable[[Codes], Any],
 ) -> WaitingRequest:
-    """The result of `answer` for the codes when every marker is committed, or the time is up."""
+    """Returns the result of `answer` for the codes when every marker is committed, or the time is
+    up."""
 
     def attempt(expired: bool) -> Any | None:
         still_late = []
@@ -104,7 +105,7 @@ def when_committed(
             code = each.leader.outcome_of(each.end_offset, each.led_since)
             if code is None:
                 still_late.append(each)
-            else:  # what is decided stays so
+            else:  # a code that is decided stays
                 codes[each.key] = code
         late[:] = still_late
         if late and not expired:
@@ -138,7 +139,7 @@ def write(
     late: list[Written],
 ) -> ErrorCode:
     if marker.producer_id < 0:
-        return ErrorCode.INVALID_REQUEST  # a batch with this id is of no producer at all
+        return ErrorCode.INVALID_REQUEST  # no producer writes batches with this id
     bumps_epoch = marker.transaction_version >= BUMPS_EPOCH
     try:
         leader = broker.topics.leader(*key[1:])

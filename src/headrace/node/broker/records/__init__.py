@@ -1,1 +1,1 @@
-"""Records on their way in and out: what is acknowledged, what a fetch is answered."""
+"""Appends and fetches of records: acknowledgements, fetch sessions and the answers to fetches."""

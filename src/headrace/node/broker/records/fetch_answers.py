@@ -40,7 +40,8 @@ def without_records(
     diverging: tuple[int, int] | None = None,
     preferred: int = -1,
 ) -> PartitionData:
-    """How far the partition is, and what the reader is to do next."""
+    """Returns an answer without records: the partition's offsets, and what the reader is to do
+    next."""
     return PartitionData(
         entry.index,
         ErrorCode.NONE,
@@ -63,7 +64,7 @@ def aborted_transactions(
 
 
 def group_by_topic(answers: Iterable[tuple[Entry, PartitionData]]) -> list[FetchableTopicResponse]:
-    """Neighbours of one topic share an element, in the order in which they were read."""
+    """Neighbours of one topic share an element; the order in which they were read is kept."""
     topics: list[FetchableTopicResponse] = []
     last: FetchableTopicResponse | None = None
     for entry, answer in answers:
@@ -75,7 +76,7 @@ def group_by_topic(answers: Iterable[tuple[Entry, PartitionData]]) -> list[Fetch
 
 
 def refuse_replica(request: FetchRequest) -> FetchResponse:
-    """The answer to a client that claims to be a broker and lacks the right."""
+    """The answer to a client that fetches as a replica and lacks the right."""
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     response = FetchResponse()
     response.responses = [

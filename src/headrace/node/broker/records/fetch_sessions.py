@@ -1,16 +1,16 @@
 """Fetch sessions (KIP-227): a client names its partitions once, then only what changed.
 
 A session looks only at partitions that were *marked*: named in this request, appended to, or found
-with data last time. 1,000 partitions at rest cost nothing. The session is also what a waiting
-incremental fetch hangs on, so that it need not hang on each of its partitions.
+with data last time. 1,000 partitions at rest cost nothing. A waiting incremental fetch waits on its
+session, and so does not have to wait on each of the partitions.
 
 Rules: a session id of 0 asks for a new session (epoch 0) or for none (epoch -1); epochs count up
-from 1 and wrap to 1; a full cache gives way only a session that has been idle for two minutes,
-otherwise the newcomer works without one. All sessions together have at most MOST_ENTRIES
+from 1 and wrap to 1; a full cache evicts only a session that has been idle for two minutes,
+otherwise the new client works without a session. All sessions together have at most MOST_ENTRIES
 partitions: a client that adds one more continues without a session. Followers always get a session,
-and keep it while they fetch: in a full cache the client that has been idle longest makes room. One
-that has not been used for two minutes is of a follower that has begun another since, and goes with
-the next.
+and keep it while they fetch: if the cache is full, the client session that has been idle longest is
+evicted. A follower's session that has not been used for two minutes was replaced by a newer one; it
+is closed when the next session is opened.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Entry:
         self.max_bytes = 0
         self.leader_epoch = -1
         self.last_fetched_epoch = -1
-        self.start_offset = -1  # of a follower's log
-        self.seen_high_watermark = -1  # as last told to the client
+        self.start_offset = -1  # the log start offset of a follower
+        self.seen_high_watermark = -1  # as last sent to the client
         self.seen_start_offset = -1
 
     def update(self, wanted: Any) -> None:
@@ -92,22 +92,22 @@ class FetchSession:
         # `sessions`, which is how an append marks it. So a fetch costs as much as there are marked
         # partitions, however many the session has.
         self.id = session_id
-        self.is_followers = is_followers  # of a broker that fetches for its replicas
+        self.is_followers = is_followers  # a broker that fetches for its replicas uses it
         self.by_id = by_id  # a session speaks in topic ids or in names, not in both
         self.epoch = 1  # what the next request must carry
         self.entries: dict[Key, Entry] = {}
         self.marked: dict[Key, Entry] = {}
         self.waiting: dict[Any, None] = {}
         self.used_at_ms = 0
-        self.counted = 0  # of its entries, in the sum over all sessions
+        self.counted = 0  # entries of this session that are included in the sum over all sessions
         self.answered_at = 0  # which answer to followers its last one was (confirmed_reads.py)
         self.rights = (
             0  # the change of access control entries that its partitions were held against
         )
 
     def rights_are_of(self, change: int) -> None:
-        """A client that may no longer read a partition must learn it, even if nothing is
-        appended."""
+        """Marks all entries if access control entries have changed: a client that may no longer
+        read a partition must learn it, even if nothing is appended."""
         if change != self.rights:
             self.rights = change
             self.marked.update(self.entries)
@@ -155,7 +155,7 @@ class FetchSessions:
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
         self._slots = slots
         self._new_id = new_id  # a random positive 31-bit number
-        self._entries = 0  # of all sessions
+        self._entries = 0  # in all sessions
         self.evicted = 0
 
     def __len__(self) -> int:
@@ -176,7 +176,7 @@ class FetchSessions:
         return session
 
     def open(self, *, by_id: bool, now_ms: int, is_followers: bool = False) -> FetchSession | None:
-        """A new session, or None when the cache is full of sessions in use."""
+        """Returns a new session, or None if the cache is full of sessions in use."""
         if is_followers:
             self._close_forsaken(now_ms)
         if len(self._sessions) >= self._slots:
@@ -199,14 +199,16 @@ class FetchSessions:
             session.close()
 
     def has_room_for(self, session: FetchSession) -> bool:
-        """Asked when a request has named partitions; False: there are too many in all."""
+        """Returns False if all sessions together have too many partitions. Call it after a request
+        has named partitions."""
         self._entries += len(session.entries) - session.counted
         session.counted = len(session.entries)
         return self._entries <= MOST_ENTRIES or session.is_followers
 
     def _close_forsaken(self, now_ms: int) -> None:
-        """A follower that was killed or lost its connection never names its old session again, and
-        every append would go on to mark its partitions."""
+        """Close sessions that followers have abandoned. A follower that was killed or lost its
+        connection never names its old session again, and every append would continue to mark its
+        partitions."""
         for session in [each for each in self._sessions.values() if each.is_followers]:
             if not session.waiting and now_ms - session.used_at_ms >= EVICT_WHEN_IDLE_MS:
                 self.close(session.id)
@@ -220,7 +222,8 @@ class FetchSessions:
         return True
 
     def _evict_a_client(self) -> None:
-        """Its next fetch is told that the session is unknown, and opens another one."""
+        """Close the client session that has been idle longest. Its next fetch gets an unknown
+        session id as the error, and the client opens another session."""
         clients = list(self._of_clients())
         idle = next((session for session in clients if not session.waiting), None)
         found = idle or next(iter(clients), None)
@@ -229,5 +232,5 @@ class FetchSessions:
             self.evicted += 1
 
     def _of_clients(self) -> Iterator[FetchSession]:
-        """The one that has been idle longest comes first."""
+        """Yields the sessions of clients; the one that has been idle longest comes first."""
         return (session for session in self._sessions.values() if not session.is_followers)

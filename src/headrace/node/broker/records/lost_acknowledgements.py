@@ -38,8 +38,9 @@ class Lost:
 
 
 def take_back(sessions: Iterable[Session], lost: list[Lost]) -> list[Session]:
-    """Acknowledgements of lost records that have not left become refusals. Answers the sessions to
-    be ended instead: what a coordinator has answered does not show what it rests on."""
+    """Turns acknowledgements of lost records that have not left into refusals. Returns the sessions
+    that must be ended instead: the answer of a coordinator does not show which records it depends
+    on."""
     of_coordinator = any(each.topic.is_internal for each in lost)
     ended = []
     for session in sessions:
@@ -72,10 +73,11 @@ def _corrected(piece: Piece, lost: list[Lost]) -> Piece:
 
 
 def _without(reply: bytes, lost: Lost) -> bytes:
-    """A reply does not say what it answers. One that can be read to its end as an answer to Produce
-    and names this partition with an offset that was lost is nothing else."""
+    """Returns the reply without the lost acknowledgement. A reply does not name its API. But bytes
+    that can be read to their end as an answer to Produce, and that name this partition with an
+    offset that was lost, cannot be anything else."""
     for version in LAYOUTS:
-        start = 9 if version >= FLEXIBLE_FROM else 8  # behind size, correlation id and tags
+        start = 9 if version >= FLEXIBLE_FROM else 8  # after size, correlation id and tags
         try:
             response, end = DECODE_RESPONSE[version](memoryview(reply), start)
         except MalformedMessage:
@@ -89,7 +91,7 @@ def _without(reply: bytes, lost: Lost) -> bytes:
 
 
 def _refuse(response: ProduceResponse, lost: Lost, version: int) -> bool:
-    """Whether there was something to refuse."""
+    """Returns whether there was something to refuse."""
     found = False
     for data in response.responses:
         if version >= FIRST_VERSION_WITH_IDS:

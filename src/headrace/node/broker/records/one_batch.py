@@ -1,7 +1,7 @@
 """One batch for one partition, the most common Produce request: appended and acknowledged.
 
-Both ways of it end here: the handler's (`handlers/produce.py`) and that of a request that was
-recognized (`recognized/produce.py`).
+Both paths end here: the handler's (`handlers/produce.py`) and that of a request that was recognized
+(`recognized/produce.py`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ Found = tuple[Topic, int, int]  # which partition, and the acks
 def append_to(
     broker: Broker, found: Found, records: memoryview, version: int, now: Now
 ) -> ProduceResponse | bytes | None:
-    """None, with nothing done: what waits or belongs to a transaction takes the long way."""
+    """Returns None, without side effects, if the request must wait or the batch is transactional;
+    use the general path then."""
     topic, index, acks = found
     leader = topic.replicas[index]
     # Only a partition that commits at once and a batch outside transactions can be answered now.
@@ -50,7 +51,7 @@ def append_to(
     try:
         base_offset, append_time = leader.append(records, now.wall_ms, acks_all=acks == ALL)
     except KafkaError as fault:
-        # Not tried again the long way: the batch may carry its new offset already.
+        # The general path must not try it again: the batch may carry its new offset already.
         return ProduceResponse(
             [TopicProduceResponse(topic.name, topic.id, [refused_by(leader, fault)])]
         )
@@ -60,7 +61,8 @@ def append_to(
 
 
 def may_write(authorizer: Authorizer, session: Peer, topic: str) -> bool:
-    """Quietly: who may not takes the long way, and is refused there."""
+    """Returns whether the client may write, and logs no refusal: a client without the right takes
+    the general path and is refused there."""
     return authorizer.allows(session, WRITE, TOPIC, topic, quietly=True)
 
 

@@ -1,8 +1,8 @@
-"""The acknowledgements of one request, from their arrival until all of them count or are refused.
+"""The acknowledgements of one request, from their arrival until all are committed or refused.
 
-ShareFetch and ShareAcknowledge carry them in the same form. A partition is refused as a whole:
-where the request makes no sense, where the client may not read the topic, where this broker does
-not lead it, and where the member does not hold the records.
+ShareFetch and ShareAcknowledge carry them in the same form. A partition is refused as a whole: if
+the request is invalid, if the client may not read the topic, if this broker does not lead it, or if
+the member does not hold the records.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Acknowledging:
         self._broker = broker
         self._group = group
         self._member = member
-        # By partition, in the order of the request: why it was refused, None if it counts.
+        # By partition, in the order of the request: why it was refused; None if it is committed.
         self.refusals: dict[TopicPartition, KafkaError | None] = {}
         self.left = 0  # partitions whose outcome is not known yet
         self.waiting: dict[WaitingRequest, None] = {}
@@ -99,7 +99,7 @@ class Acknowledging:
             self._broker.purgatory.wake(self)
 
     def give_up(self) -> None:
-        """The time is up: whether the rest counts is not known."""
+        """Answer at the deadline: whether the rest is committed is unknown."""
         if self.left:
             self.left = 0
             late = KafkaError(ErrorCode.REQUEST_TIMED_OUT)

@@ -1,4 +1,4 @@
-"""Reads the records that a share partition may hand out, and cuts the slice to what it has handed.
+"""Reads the records that a share partition may hand out, and cuts the slice to what was acquired.
 
 Only the headers of batches are read here; the records go from the file to the socket. Control
 batches and, for `read_committed`, batches of aborted transactions are left out: the share partition
@@ -19,13 +19,13 @@ from headrace.wire.protocol.record_batch import BatchHeader
 
 # Batches that one read looks at: 5,000 headers take the loop 10 ms.
 MOST_BATCHES = 5_000
-# Reads in one attempt that find only offsets without records: the next fetch goes on behind them.
+# Reads in one attempt that find only offsets without records: the next fetch continues after them.
 MOST_READS = 4
 
 
 @dataclass(slots=True)
 class Wish:
-    """How much a member wants of one partition."""
+    """The limits of a member's request for one partition."""
 
     most_records: int
     batch_size: int
@@ -48,7 +48,7 @@ class Acquired:
 def acquire(
     part: SharePartition, leader: PartitionLeader, member: str, wish: Wish, now_ms: int
 ) -> Acquired | None:
-    """None: nothing can be had now. Raises what a read of the log raises."""
+    """Returns None if nothing can be acquired now. Raises what a read of the log raises."""
     for _ in range(MOST_READS):
         if not part.has_room:
             return None
@@ -85,7 +85,7 @@ def acquire(
 
 
 def _wanted_headers(records: FileSlice, start: int, most_records: int) -> Iterator[BatchHeader]:
-    """Those of the batches with the first `most_records` offsets from `start` on."""
+    """Returns the headers of the batches with the first `most_records` offsets from `start` on."""
     end = records.position + records.length
     count = 0
     for number, header in enumerate(walk_headers(records.file, records.position, end), 1):
@@ -99,8 +99,8 @@ def _wanted_headers(records: FileSlice, start: int, most_records: int) -> Iterat
 def _without_aborted(
     headers: Sequence[BatchHeader], leader: PartitionLeader, start: int, records: FileSlice
 ) -> list[BatchHeader]:
-    """A transaction of a producer ends with its control batch; until then all that the producer
-    wrote since the first offset of an aborted one belongs to it."""
+    """Skips aborted batches. A transaction of a producer ends with its control batch; until then
+    all batches of the producer since the first offset of an aborted transaction belong to it."""
     first, last = headers[0], headers[-1]
     read = FileSlice(records.file, first.position, last.position + last.size - first.position)
     aborted = sorted(leader.aborted_transactions(start, read), key=lambda found: found[1])
@@ -133,8 +133,8 @@ def _cut(
 def in_batches(
     ranges: Sequence[AcquiredRange], batches: Sequence[LogBatch], size: int
 ) -> list[AcquiredRange]:
-    """The same records in as few ranges as possible, but cut after a batch of the log where a range
-    would have more than `size` records: members acknowledge and retry by these ranges."""
+    """Returns the same records in as few ranges as possible, but cut after a batch of the log where
+    a range would have more than `size` records: members acknowledge and retry by these ranges."""
     pieces: list[AcquiredRange] = []
     ends = iter(batches)
     end = next(ends, None)
@@ -149,7 +149,7 @@ def in_batches(
 
 
 def _joined(ranges: Sequence[AcquiredRange]) -> Iterator[AcquiredRange]:
-    """The share partition gives a range for each batch of the log."""
+    """Joins adjacent ranges: the share partition returns one for each batch of the log."""
     joined = ranges[0]
     for each in ranges[1:]:
         if each.first == joined.last + 1 and each.deliveries == joined.deliveries:

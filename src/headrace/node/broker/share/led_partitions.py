@@ -39,7 +39,7 @@ from headrace.wire.protocol.messages import read_share_group_state, write_share_
 log = logging.getLogger(__name__)
 
 NOT_DECIDED = -1  # the start offset of a group that has not begun
-# After these the state that is known here is not the one that counts.
+# After these errors the state here is out of date.
 FENCING = frozenset(
     {
         ErrorCode.FENCED_LEADER_EPOCH,
@@ -49,7 +49,7 @@ FENCING = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-# What members hear instead; others pass as they are (Apache Kafka 4.3's).
+# The codes that members get instead; others pass unchanged (as in Apache Kafka 4.3).
 TOLD_INSTEAD = {
     ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.FENCED_STATE_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -63,7 +63,7 @@ Answered = Callable[[ErrorCode], None]
 
 
 class ShareStates(Protocol):
-    """Where the state of share partitions is kept; replies come once, maybe at once."""
+    """The storage of share partitions' state; replies come once, maybe at once."""
 
     def read(
         self,
@@ -160,7 +160,8 @@ class LedSharePartitions:
     # --- opening and closing
 
     def opened(self, group: str, leader: PartitionLeader) -> LedSharePartition:
-        """The share partition, which may not have its state yet. Raises why it has none."""
+        """Returns the share partition, which may not have its state yet. Raises the reason if it
+        cannot be opened."""
         key = SharePartitionKey(group, leader.topic_id, leader.index)
         found = self._open.get(key)
         if found is not None and found.leader is leader and found.is_led:
@@ -174,7 +175,7 @@ class LedSharePartitions:
         return opened
 
     def find(self, group: str, topic_id: bytes, index: int) -> LedSharePartition | None:
-        """None: no member of the group has fetched from it since this broker leads it."""
+        """Returns None if no member of the group has fetched from it since this broker leads it."""
         found = self._open.get(SharePartitionKey(group, topic_id, index))
         return found if found is not None and found.is_led else None
 
@@ -214,7 +215,7 @@ class LedSharePartitions:
             self._write(part, StateUpdate([], start_offset, 0, waits=False), _ignored)
 
     def _first_offset(self, part: LedSharePartition) -> int:
-        """Where a group begins that has read nothing yet."""
+        """Returns the offset at which a group begins that has read nothing yet."""
         settings, leader = self._settings_of(part.key.group_id), part.leader
         if settings.offset_reset == "earliest":
             return leader.log.start_offset
@@ -248,7 +249,7 @@ class LedSharePartitions:
         self._purgatory.wake(part)
 
     def follow(self, topics: Topics) -> None:
-        """The metadata have changed: close what this broker does not lead any more."""
+        """Call after the metadata has changed: close what this broker does not lead any more."""
         for part in list(self._open.values()):
             topic = topics.by_id.get(part.key.topic_id)
             leader = None if topic is None else topic.leader_if_here(part.key.partition)
@@ -258,7 +259,8 @@ class LedSharePartitions:
     # --- records
 
     def prepare(self, part: LedSharePartition) -> SharePartition | None:
-        """The machine, with the group's settings and the log's start as they are now."""
+        """Returns the machine, with the present settings of the group and the present log start
+        offset."""
         machine = part.machine
         if machine is not None:
             machine.limits = self._limits(part)
@@ -266,7 +268,7 @@ class LedSharePartitions:
         return machine
 
     def acquired(self, part: LedSharePartition) -> None:
-        """To be called after records were handed out."""
+        """To be called after records were acquired."""
         self._set_deadline(part)
 
     def acknowledge(
@@ -276,7 +278,7 @@ class LedSharePartitions:
         acknowledgements: Sequence[Acknowledgement],
         answered: Answered,
     ) -> None:
-        """`answered` is called once, when the acknowledgement counts or is refused."""
+        """`answered` is called once, when the acknowledgement is committed or refused."""
         machine = self.prepare(part)
         if machine is None:
             raise KafkaError(ErrorCode.INVALID_RECORD_STATE)
@@ -288,8 +290,8 @@ class LedSharePartitions:
             self._write(part, update, answered)
 
     def _session_ended(self, session: ShareSession, is_last: bool) -> None:
-        """The member is gone; its records are available at once. With the last session of the
-        group here its share partitions are closed."""
+        """The member is gone; its records are available at once. With the last session of the group
+        here its share partitions are closed."""
         for part in [each for each in self._open.values() if each.key.group_id == session.group]:
             if part.machine is not None:
                 self._taken_back(part, part.machine.release_all(session.member))
@@ -335,7 +337,8 @@ class LedSharePartitions:
             self.close(part)
         elif not part.is_closed:
             self._set_deadline(part)
-            # Most acknowledgements accept, which gives those that wait nothing more than before.
+            # Most acknowledgements accept records, which makes nothing available to waiting
+            # fetches.
             if machine.has_room and (
                 not had_room or machine.next_fetch_offset < machine.end_offset
             ):
@@ -388,4 +391,4 @@ def _kept_state(number: int) -> DeliveryState:
 
 
 def _ignored(code: Any) -> None:
-    """The state here counts already; the next write brings what this one did not."""
+    """The state here is already in effect; the next write includes what this one did not store."""

@@ -1,4 +1,4 @@
-"""What ShareFetch and ShareAcknowledge share: who asks, and how long an answer may wait."""
+"""The common part of ShareFetch and ShareAcknowledge: the member, and the deadline of an answer."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from headrace.wire.protocol.acls import Operation
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 LONGEST_MEMBER_ID = 36  # as Apache Kafka 4.3: clients make a UUID up
-# The share coordinator is asked for `request.timeout.ms`; its last refusal comes a look later.
+# The share coordinator is asked for `request.timeout.ms`; its last refusal comes a tick later.
 SLACK_MS = 5_000
 
 
 def require_member(
     broker: Broker, group: str | None, member: str | None, call: Call
 ) -> tuple[str, str]:
-    """Group and member of a request that may be served."""
+    """Returns group and member of a request that may be served."""
     if not broker.share_groups_served:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     if group is None:
@@ -28,6 +28,7 @@ def require_member(
 
 
 def wait_deadline_ms(broker: Broker) -> int:
-    """When an answer leaves although the outcome of its acknowledgements is not known."""
+    """Returns the time at which an answer leaves although the outcome of its acknowledgements is
+    unknown."""
     timeout_ms: int = broker.values["request.timeout.ms"]
     return broker.now.monotonic_ms + timeout_ms + SLACK_MS

@@ -17,7 +17,7 @@ from headrace.wire.protocol.errors import ErrorCode, KafkaError
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 LAST_EPOCH = 2**31 - 1
-# Of all sessions; about 200 bytes each. Apache bounds only the number of sessions.
+# In all sessions; about 200 bytes each. Apache bounds only the number of sessions.
 MOST_PARTITIONS = 300_000
 
 TopicPartition = tuple[bytes, int]  # topic id, partition
@@ -35,7 +35,8 @@ class ShareSession:
         self.turn = 0  # each fetch begins with another partition
 
     def in_turn(self) -> list[TopicPartition]:
-        """All partitions; each call begins with the one behind that of the call before."""
+        """Returns all partitions; each call begins with the one after the first of the call
+        before."""
         found = list(self.partitions)
         if found:
             first = self.turn % len(found)
@@ -55,7 +56,7 @@ class ShareSessions:
         self._by_peer: dict[Peer, set[tuple[str, str]]] = {}
         self._of_group: dict[str, int] = {}
         self._ended = ended
-        self._partitions = 0  # of all sessions
+        self._partitions = 0  # in all sessions
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -63,7 +64,8 @@ class ShareSessions:
     def begin(
         self, group: str, member: str, peer: Peer, wanted: Iterable[TopicPartition], most: int
     ) -> ShareSession:
-        """A new session; one that this member had is forgotten, and keeps what it holds."""
+        """Returns a new session; the member's earlier session is forgotten, and its acquired
+        records stay acquired."""
         before = self._sessions.get((group, member))
         if before is not None:
             self._remove(before)
@@ -81,7 +83,8 @@ class ShareSessions:
         return session
 
     def resume(self, group: str, member: str, epoch: int, peer: Peer) -> ShareSession:
-        """The session of a request that is neither the first; the last one may have any number."""
+        """Returns the session of a request that continues or ends it. The final epoch ends it in
+        any state."""
         session = self._sessions.get((group, member))
         if session is None:
             raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND)

@@ -1,4 +1,4 @@
-"""The leaders that an answer names, for a client that has asked a broker that does not lead."""
+"""The leaders in an answer, for a client that has asked a broker that does not lead."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ToldLeaders:
         self._named: set[int] = set()
 
     def leader_of(self, key: TopicPartition, code: ErrorCode) -> tuple[int, int] | None:
-        """Node and epoch; None if the refusal has another reason, or no leader is known."""
+        """Returns node and epoch; None if the refusal has another reason, or no leader is known."""
         if code not in NAMED_FOR:
             return None
         topic = self._broker.image.topics_by_id.get(key[0])
@@ -30,7 +30,7 @@ class ToldLeaders:
         return partition.leader, partition.leader_epoch
 
     def endpoints(self) -> list[tuple[int, str, int, str | None]]:
-        """Id, host, port and rack of the leaders that were named."""
+        """Returns id, host, port and rack of the leaders that were named."""
         found = []
         for node_id in sorted(self._named):
             endpoint = endpoint_of(self._broker, node_id, self._listener)
