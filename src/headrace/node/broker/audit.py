@@ -1,4 +1,4 @@
-"""The audit's way out: to the log, and to the topic `headrace.audit` if that is wanted.
+"""Writes the audit to the log and, if configured, to the topic `headrace.audit`.
 
 `headrace.audit=log` writes each line to the logger `headrace.audit`; `topic` does so and appends
 the line to the topic, which is created with the first line; `auto`, the default, is `log` where the
@@ -26,21 +26,21 @@ log = logging.getLogger(__name__)
 audit_log = logging.getLogger("headrace.audit")
 
 AUDIT_TOPIC = "headrace.audit"
-# Kept longer than other topics: questions come late.
+# Kept longer than other topics: audits are read late.
 TOPIC_SETTINGS = {"retention.ms": str(30 * 24 * 3600 * 1000), "cleanup.policy": "delete"}
 MOST_WAITING_FOR_THE_TOPIC = 10_000
 LINES_PER_BATCH = 500
-ASK_AGAIN_MS = 10_000  # for a topic that could not be made
+ASK_AGAIN_MS = 10_000  # for a topic that could not be created
 
 
 class AuditTrail:
-    """Takes what was noted, a few times a second; nothing here keeps a request waiting."""
+    """Takes the noted lines, a few times a second; never delays a request."""
 
     __slots__ = ("auditor", "dropped", "_broker", "_to_topic", "_waiting", "_asked_ms")
 
     def __init__(self, auditor: Auditor, broker: Broker, *, to_topic: bool) -> None:
         self.auditor = auditor
-        self.dropped = 0  # that the topic did not get
+        self.dropped = 0  # lines that were not written to the topic
         self._broker = broker
         self._to_topic = to_topic
         self._waiting: deque[tuple[int, str]] = deque()
@@ -71,7 +71,7 @@ class AuditTrail:
             return
         leader = topic.leader_if_here(0)
         if leader is None:
-            return  # these lines wait until it is
+            return  # these lines wait for the topic
         while self._waiting:
             lines = [self._waiting[at] for at in range(min(LINES_PER_BATCH, len(self._waiting)))]
             records = [Record(key=None, value=line.encode(), timestamp=ms) for ms, line in lines]
@@ -97,11 +97,12 @@ class AuditTrail:
             log.warning("the topic %s cannot be made: %s", AUDIT_TOPIC, refusal)
 
 
-# ---- what is noted of each admin request ---------------------------------------------------------
+# ---- the noted fields of each admin request
+# -------------------------------------------------------
 
 
 def _outcomes(answers: Iterable[tuple[str, int]]) -> dict[str, Any]:
-    """Names that went well, and errors by the names that did not."""
+    """Returns the names that succeeded, and errors by the names that failed."""
     done: list[str] = []
     refused: dict[str, list[str]] = {}
     for name, code in answers:
@@ -138,7 +139,7 @@ def _partitions_created(request: Any, answer: Any) -> dict[str, Any]:
 
 
 def _settings_altered(request: Any, answer: Any) -> dict[str, Any]:
-    """The names of the settings; what they were set to may be a secret."""
+    """Returns the names of the settings, without values: these may be secrets."""
     kinds = {2: "topic", 4: "broker", 8: "logger", 16: "client-metrics", 32: "group"}
     names = {
         (resource.resource_type, resource.resource_name): ", ".join(
@@ -209,7 +210,7 @@ def _offsets_deleted(request: Any, answer: Any) -> dict[str, Any]:
 
 
 def _users_altered(request: Any, answer: Any) -> dict[str, Any]:
-    """The users who got or lost a password; neither the password nor its hash."""
+    """Returns the users who got or lost a password, without passwords or hashes."""
     asked = [f"{user.name}: set" for user in request.upsertions]
     asked += [f"{user.name}: removed" for user in request.deletions]
     if answer is None:
@@ -327,7 +328,8 @@ AUDITED: dict[int, Details] = {
 
 
 def is_audited(values: Mapping[str, Any], protocols: Mapping[str, int]) -> bool:
-    """By the settings and the protocols of the listeners, of which PLAINTEXT has the number 0."""
+    """Returns whether the audit is on, by the settings and the protocols of the listeners;
+    PLAINTEXT has the number 0."""
     if values["headrace.audit"] != "auto":
         return bool(values["headrace.audit"] != "off")
     return any(protocols.values()) or bool(values["authorizer.class.name"])

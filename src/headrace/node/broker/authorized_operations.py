@@ -1,7 +1,7 @@
 """The operations that a client may do, as the bits of an answer.
 
-Of all operations that a type of resource has, those that the authorizer allows; all of them without
-an authorizer.
+Only operations that the type of resource has are included: those that the authorizer allows, or all
+of them without an authorizer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def on_group(owner: Guarded, call: Call, group_id: str) -> int:
 
 
 def on_cluster(owner: Guarded, call: Call) -> int:
-    """Nothing for who may not describe the cluster."""
+    """Returns 0 for a client that may not describe the cluster."""
     if not may_on_cluster(owner, call, Operation.DESCRIBE):
         return 0
     return rights(owner, call, CLUSTER, CLUSTER_NAME) & BITS_OF[CLUSTER]

@@ -131,22 +131,22 @@ class Broker:
         controllers: Mapping[str, Endpoint] | None = None,
         peers: Peers | None = None,
     ) -> None:
-        """`peers` None: this node has no others to ask."""
+        """`peers` None: there are no other nodes."""
         self.node_id = node_id
-        self.given = given  # the settings this node was started with, as text
-        self.values = values  # what holds now, by Kafka's names, typed
+        self.given = given  # the settings at the start, as text
+        self.values = values  # the settings in effect, by Kafka's names, typed
         self.purgatory = purgatory
         self.partitions = partitions
         self.endpoints = endpoints  # by listener name
-        self.controllers = controllers or {}  # those of controllers
+        self.controllers = controllers or {}  # endpoints of controllers
         # The node that leads the metadata quorum; -1: not known.
         self.active_controller_id: Callable[[], int] = lambda: node_id
         self.image = image
-        # As its replicas see it.
+        # This broker as its replicas see it.
         self.this = ThisBroker(node_id, settings=replication_settings(values))
         self.inter_broker_listener = inter_broker_listener(values)
         self.selects_by_rack = values["replica.selector.class"] == RACK_AWARE
-        # Consumers read from followers too, and shall not wait for the followers' next fetch.
+        # Consumers read from followers too, and must not wait for the followers' next fetch.
         self.tells_followers_at_once = self.selects_by_rack
         self.topics = Topics()
         self.fetch_sessions = FetchSessions(
@@ -156,42 +156,43 @@ class Broker:
         self.durable: bool = values["headrace.durability"] == "disk"
         self.controller = controller
         self.producer_ids = ProducerIds(controller, purgatory)
-        self.flushes = flushes  # what wants one; taken by the node at the end of a turn
+        self.flushes = flushes  # logs that want a flush; taken by the node at the end of a turn
         self.start_offsets = StartOffsets(
             partitions.start_checkpoints, flushes, purgatory.wake, partitions.failures
         )
         self.served: list[tuple[int, int, int]] = []  # API key, lowest and highest version
         self.served_by_controllers: list[tuple[int, int, int]] = []
-        # By name, operations and listener, as asked for: of this topic, and of the brokers now.
+        # By name, operations and listener of a request: the description of this topic with these
+        # brokers.
         self.described: dict[
             tuple[str, int, str, bool], tuple[TopicImage, MetadataResponseTopic]
         ] = {}
-        self.at_hand: dict[str, Any] = {}  # of this image, by listener: see brokers_at_hand.py
+        self.at_hand: dict[str, Any] = {}  # for this image, by listener: see brokers_at_hand.py
         # Encoded answers with all topics of this image, by version and listener.
         self.encoded_metadata: dict[tuple[int, str], bytes] = {}
         self.bytes_out = 0
         self.disk_refusals = 0
-        self.disk_refused_ms = 0  # when it did so last
+        self.disk_refused_ms = 0  # time of the last refusal
         self._quiet_until_ms = 0
-        self.changes = Lane()  # what the image means for files, done in slices
-        self.loads = Lane()  # of the coordinators' state
-        self.chores = FairLane()  # of the coordinators: markers, offsets of deleted topics
-        self.unopened: set[bytes] = set()  # ids of topics that had no room for all their files
-        self.authorizer = authorizer  # None: everybody may do everything
+        self.changes = Lane()  # what the image changes in files, done in slices
+        self.loads = Lane()  # loading of the coordinators' state
+        self.chores = FairLane()  # work of the coordinators: markers, offsets of deleted topics
+        self.unopened: set[bytes] = set()  # ids of topics whose files did not all fit on the disk
+        self.authorizer = authorizer  # None: every client may do everything
         self.now = now
-        self.incarnation_id: bytes | None = None  # of this start; None: nobody checks it
-        self.is_member = True  # the metadata have this start's registration
+        self.incarnation_id: bytes | None = None  # of this start; None: it is not checked
+        self.is_member = True  # whether the metadata has this start's registration
         self.in_sync_upkeep = InSyncUpkeep(self)
         self.replica_fetching = ReplicaFetching(self, peers)
-        self.folder_moves: FolderMoves  # the node says it: they need flushes
-        self.refusing_folders: RefusingFolders  # the node says it
+        self.folder_moves: FolderMoves  # set by the node: they need flushes
+        self.refusing_folders: RefusingFolders  # set by the node
         self.confirmed_reads = ConfirmedReads(purgatory)
         self.groups = GroupCoordinator(self, new_member_id)
         self.transactions = TransactionCoordinator(self)
         self.share_states = ShareStateAccess(self)
         settings_of = self.groups.share_settings
         self.shared = LedSharePartitions(self.share_states, settings_of, purgatory, now)
-        # by FindCoordinator's types
+        # by FindCoordinator's key types
         self.coordinators: dict[int, Coordinator] = {
             GROUP_KEY: self.groups,
             TRANSACTION_KEY: self.transactions,
@@ -200,7 +201,7 @@ class Broker:
 
     @property
     def peers(self) -> Peers | None:
-        """How others are asked; None: there are none."""
+        """Returns the connections to other nodes; None: there are no other nodes."""
         return self.replica_fetching.peers
 
     @property
@@ -208,7 +209,7 @@ class Broker:
         return self.image.serves_share_groups
 
     def partition_changed(self, leader: PartitionLeader) -> None:
-        """Something a fetch or a produce may wait for has happened to this partition."""
+        """Call after a change that a fetch or a produce may wait for."""
         if leader.waiting:
             self.purgatory.wake(leader)
         for session, key in leader.sessions.items():
@@ -219,8 +220,8 @@ class Broker:
                     self.purgatory.wake(session)
 
     def replica_progressed(self, replica: PartitionReplica) -> None:
-        """Its high watermark has moved, or its role has changed. Followers read to the end of the
-        log, so the first is no reason to wake them: the next answer tells them."""
+        """Call when its high watermark has moved or its role has changed. Followers read to the end
+        of the log, so the high watermark alone does not wake them: the next answer carries it."""
         if replica.leading is None or self.tells_followers_at_once:
             self.partition_changed(replica)
             return
@@ -234,7 +235,7 @@ class Broker:
                     self.purgatory.wake(session)
 
     def disk_refused(self, sentence: str) -> None:
-        """Worth a line, but not one for each client that tries again."""
+        """Log a refused write, at most once in QUIET_ABOUT_THE_DISK_MS."""
         self.disk_refusals += 1
         self.disk_refused_ms = self.now.monotonic_ms
         if self.disk_refused_ms >= self._quiet_until_ms:
@@ -242,12 +243,12 @@ class Broker:
             log.error("the disk refuses writes: %s", sentence)
 
     def append_refused(self, folder: str, problem: OSError) -> None:
-        """The disk has refused something for the log in `folder`."""
+        """The disk has refused a write to the log in `folder`."""
         self.disk_refused(f"{folder}: {problem.strerror or problem}")
         self.refusing_folders.refused(folder, problem)
 
     def disk_is_quiet(self) -> bool:
-        """Nothing was refused for some time: a write may be left for later again."""
+        """Returns whether nothing was refused for some time: writes may be deferred again."""
         if self.now.monotonic_ms - self.disk_refused_ms < CAREFUL_MS:
             return False
         self._quiet_until_ms = 0
@@ -255,8 +256,8 @@ class Broker:
         return True
 
     def commit_soon(self, leader: PartitionLeader) -> None:
-        """It has records that did not commit at once: others have to have them, or the disk. Nobody
-        but followers can read them yet."""
+        """Call after an append that is not committed yet: wakes the followers' fetches, and
+        schedules a flush if durability needs it. Only followers can read the records yet."""
         for session, key in leader.sessions.items():
             if session.is_followers and (entry := session.entries.get(key)) is not None:
                 session.marked[key] = entry
@@ -270,13 +271,13 @@ class Broker:
             leader.advance()
 
     def flush_soon(self, leader: PartitionLeader) -> None:
-        """Readers and acks=all wait for the disk."""
+        """Schedule a flush, for which readers and acks=all wait."""
         if not leader.flush_asked:
             leader.flush_asked = True
             self.flushes.append(leader)
 
     def coordinator_appended(self, leader: PartitionLeader) -> None:
-        """A coordinator has written to its own partition."""
+        """Call after a coordinator has written to its own partition."""
         if not leader.commits_at_once:
             self.commit_soon(leader)
         elif leader.waiting or leader.sessions:
@@ -300,9 +301,10 @@ class Broker:
         self.this.brokers = image.brokers
         me = self._own_registration(image)
         if me is not None:
-            self.this.epoch = me.epoch  # whose id another start has taken keeps its own
+            self.this.epoch = me.epoch  # a broker whose id another start has taken keeps its epoch
         if not tells_clients_the_same(before, image):
-            # New ones: an answer in slices that began before this image goes on with its own.
+            # New objects: an answer in slices that began before this image continues with the old
+            # ones.
             self.at_hand, self.encoded_metadata = {}, {}
         if before.brokers is not image.brokers:
             self.described.clear()
@@ -321,8 +323,9 @@ class Broker:
             self._follow_configs(before, image)
 
     def _own_registration(self, image: MetadataImage) -> BrokerImage | None:
-        """That of this start. An earlier one does not count: this start may have lost what the
-        roles of that one rest on, and the controller does not know it yet."""
+        """Returns the registration of this start. An earlier one does not count: this start may
+        have lost data that the roles of that one rely on, and the controller does not know it yet.
+        """
         me = image.brokers.get(self.node_id)
         if me is None or self.incarnation_id not in (None, me.incarnation_id):
             return None
@@ -335,7 +338,8 @@ class Broker:
 
     @property
     def applied_offset(self) -> int:
-        """Up to here all that the metadata log says about partitions has been done."""
+        """Returns the offset up to which the metadata log's changes to partitions have been
+        applied."""
         return self.changes.oldest_mark - 1 if self.changes else self.image.offset
 
     def _follow_topics(self, before: MetadataImage, image: MetadataImage) -> None:
@@ -360,7 +364,8 @@ class Broker:
             self.share_states.forget_topics(frozenset(gone))
 
     def _follow_configs(self, before: MetadataImage, image: MetadataImage) -> None:
-        """Topics inherit from brokers: where only topics have changed, the others have not."""
+        """Apply new settings. Topics inherit from brokers: if only topics have changed, others are
+        skipped."""
         self.values = configs.broker_values(self.given, image.configs)
         self.replica_fetching.quotas.follow(image.configs)
         changed = {
@@ -387,17 +392,16 @@ class Broker:
         self.changes.add(self._finish_change(), self.image.offset)
 
     def _finish_change(self) -> Iterator[None]:
-        """All replicas have the roles that the image gives them."""
+        """Called when all replicas have the roles that the image gives them."""
         self.coordinators_follow()
         self.replica_fetching.go_on()
         yield
 
     def _take_over(self, topic_id: bytes) -> Iterator[None]:
-        """Open the logs of a topic's new replicas here, one in each step. They are there for
-        clients when all of them have their folders, since what belongs to which partition of a
-        coordinator's topic is found by their number. A topic that is deleted meanwhile is left as
-        it is: the deletion comes next. A node that is killed meanwhile does the same when it starts
-        again."""
+        """Open the logs of a topic's new replicas here, one in each step. Clients see them when all
+        have their folders, since the partition of a coordinator's topic is found by the number of
+        partitions. A topic that is deleted meanwhile is left as it is: the deletion comes next. A
+        node that is killed meanwhile does the same when it starts again."""
         described = self.image.topics_by_id.get(topic_id)
         if described is None:
             return
@@ -415,7 +419,7 @@ class Broker:
                     opened[index].begin_epoch(partition.leader_epoch)
                 yield
                 if topic_id not in self.image.topics_by_id:
-                    return  # `_delete_files` comes behind
+                    return  # `_delete_files` comes next
             self.unopened.discard(topic_id)
         except OSError as problem:
             opened.clear()
@@ -437,12 +441,12 @@ class Broker:
         yield from self._follow_partitions(topic)
 
     def _follow_partitions(self, topic: Topic) -> Iterator[None]:
-        """As the image says, which may become newer between two steps. A new leader writes a file,
-        so there are few in each step."""
+        """Give replicas the roles of the present image, which may change between two steps. A new
+        leader writes a file, so each step takes few partitions."""
         for first in range(0, len(topic.replicas), FOLLOWED_AT_ONCE):
             described = self.image.topics_by_id.get(topic.id)
             if described is None:
-                return  # `_delete_files` comes behind
+                return  # `_delete_files` comes next
             last = min(first + FOLLOWED_AT_ONCE, len(topic.replicas), len(described.partitions))
             for index in range(first, last):
                 self._follow_partition(topic, index, described.partitions[index])
@@ -467,14 +471,14 @@ class Broker:
             self.replica_fetching.follow(replica)
         if replica.leading is not None and unfit_to_lead(replica):
             self.this.looks_soon = True
-        if self.node_id not in partition.replicas:  # it has moved to others
+        if self.node_id not in partition.replicas:  # the partition has moved to other brokers
             self.replica_fetching.forget(replica)
             topic.replicas[index] = None
             self.partitions.delete(topic.name, index)
 
     def _open(self, described: TopicImage, index: int) -> PartitionReplica:
         partition = described.partitions[index]
-        # Alone, all of the log is committed; with others it is asked of them.
+        # Without other replicas all of the log is committed; else followers have to confirm it.
         shared = len(partition.replicas) > 1
         return PartitionReplica(
             described.name,
@@ -495,17 +499,17 @@ class Broker:
             replica.require_in_sync(min_in_sync)
 
     def _retire(self, described: TopicImage) -> None:
-        """Nobody finds the topic any more."""
+        """Remove the topic, so that requests do not find it any more."""
         self.unopened.discard(described.id)
         topic = self.topics.by_id.get(described.id)
         if topic is not None:
             self.topics.remove(topic)
             for replica in topic.here():
                 self.replica_fetching.forget(replica)
-                self.partition_changed(replica)  # who waits here learns that the topic is gone
+                self.partition_changed(replica)  # waiting requests learn that the topic is deleted
 
     def _delete_files(self, described: TopicImage) -> Iterator[None]:
-        """A node that is killed meanwhile finds the rest as strays when it starts again."""
+        """Delete the files in steps. After a kill, the next start finds the rest as strays."""
         for index in range(len(described.partitions)):
             self.partitions.delete(described.name, index)
             yield

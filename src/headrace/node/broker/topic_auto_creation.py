@@ -1,7 +1,7 @@
-"""Topics made by being asked for, if both the client and the broker's settings allow it.
+"""Creates missing topics of a Metadata request, if both the client and the broker allow it.
 
-Internal topics are made by their coordinators, and those of our own services by these, with their
-settings: never here. A name that is not legal is not tried.
+Does not create internal topics, which their coordinators create, nor those of our own services,
+which create them with their settings. Skips names that are not legal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def is_legal(name: str) -> bool:
 
 
 def missing_topics(broker: Broker, request: MetadataRequest) -> list[str]:
-    """The names that are to be created before this request is answered."""
+    """Returns the names that are to be created before this request is answered."""
     if not request.allow_auto_topic_creation or not broker.values["auto.create.topics.enable"]:
         return []
     missing = []

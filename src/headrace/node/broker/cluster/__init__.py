@@ -1,1 +1,1 @@
-"""This broker as a member of its cluster: its life, its ways to the controller and to brokers."""
+"""This broker as a member of its cluster: its lifecycle, and its requests to other nodes."""

@@ -1,4 +1,4 @@
-"""Requests of one kind to other brokers: one in flight to each; later ones wait for the next.
+"""Requests of one kind to other brokers: one in flight to each; later items wait for the next.
 
 So a busy broker gets few large requests, and the first request is answered first. A broker that is
 gone or fenced in the metadata is not waited for: the caller gets an error at once, and asks the new
@@ -21,8 +21,8 @@ CODES: dict[int, ErrorCode] = {int(code): code for code in ErrorCode}
 
 
 class BrokerRequests(Generic[Item]):
-    """`request` makes one of several items; `answered` is given these and the answer, or None if
-    there is none: whether it was carried out is not known then."""
+    """`request` makes one request of several items. `answered` gets these and the answer, or None
+    if there is none: then it is unknown whether the request was carried out."""
 
     __slots__ = ("_broker", "_lane", "_messages", "_request", "_answered", "_waiting", "_under_way")
 
@@ -43,7 +43,7 @@ class BrokerRequests(Generic[Item]):
         self._under_way: dict[int, list[Item]] = {}
 
     def add(self, to: int, item: Item) -> None:
-        """It leaves with the next `send`."""
+        """Adds an item, which leaves with the next `send`."""
         self._waiting.setdefault(to, []).append(item)
 
     def send(self) -> None:
@@ -77,19 +77,20 @@ class BrokerRequests(Generic[Item]):
 
     def _ended(self, to: int, items: list[Item], answer: Any) -> None:
         if self._under_way.get(to) is not items:
-            return  # given up, and answered so
+            return  # answered already, when it was given up
         del self._under_way[to]
         self._answered(items, answer)
         self.send()
 
 
 def code_of(number: int) -> ErrorCode:
-    """As another broker says it, which may know more of them."""
+    """Another broker may send codes that this one does not know."""
     return CODES.get(number, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def address_of(broker: Broker, node_id: int) -> Address | None:
-    """Where other brokers find it; None: it is fenced or gone, or has no listener for brokers."""
+    """Returns the address of its listener for brokers; None: it is fenced or gone, or has no such
+    listener."""
     found = broker.image.brokers.get(node_id)
     if found is None or found.fenced:
         return None

@@ -1,8 +1,8 @@
-"""Where clients of a listener find each broker, and which replicas they cannot find at all.
+"""The brokers that clients of a listener can reach, and the replicas that they cannot.
 
-A broker is there for a client if it is not fenced and has a listener of the name by which the
-client has come. This broker's own addresses may differ from what it has registered: it knows
-listeners that no other has (its delay service's).
+A client reaches a broker that is not fenced and has a listener of the same name as the client's
+own. This broker's own addresses may differ from its registration: it knows listeners that no other
+broker has (its delay service's).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headrace.wire.protocol.errors import ErrorCode
 
 
 def endpoint_of(broker: Broker, node_id: int, listener: str) -> Endpoint | None:
-    """None: clients of this listener do not find it."""
+    """Returns None if clients of this listener cannot reach it."""
     found = broker.image.brokers.get(node_id)
     if node_id != broker.node_id and (found is None or found.fenced):
         return None
@@ -27,7 +27,7 @@ def endpoint_of(broker: Broker, node_id: int, listener: str) -> Endpoint | None:
 
 
 def registered_endpoint(broker: Broker, node_id: int, listener: str) -> Endpoint | None:
-    """Also of a broker that is fenced."""
+    """The registered endpoint, also of a fenced broker."""
     if node_id == broker.node_id:
         return broker.endpoints.get(listener)
     found = broker.image.brokers.get(node_id)
@@ -44,7 +44,7 @@ NOWHERE: frozenset[bytes] = frozenset()
 
 
 class BrokersAtHand:
-    """All brokers that clients of one listener find; made once per image."""
+    """All brokers that clients of one listener can reach; made once per image."""
 
     __slots__ = ("_broker", "_directories", "endpoints")
 
@@ -52,22 +52,22 @@ class BrokersAtHand:
         found = ((each, endpoint_of(broker, each, listener)) for each in broker.image.brokers)
         self._broker = broker
         self.endpoints = {each: endpoint for each, endpoint in found if endpoint is not None}
-        # Where replicas of each of them can be read.
+        # The directories of each of them whose replicas can be read.
         self._directories = {
             each: NOT_CHOSEN.union(broker.image.brokers[each].log_dirs) for each in self.endpoints
         }
 
     @property
     def controller_id(self) -> int:
-        """Whom clients ask what is for the controller: any broker that they find will do, since it
-        hands on what it cannot answer. -1: they find none."""
+        """Returns the broker to which clients send requests for the controller: any broker that
+        they reach, since it forwards them. -1: they reach none."""
         own = self._broker.node_id
         return own if own in self.endpoints else min(self.endpoints, default=NO_CONTROLLER)
 
     def leader_of(
         self, partition: PartitionImage, *, tells_listeners_apart: bool
     ) -> tuple[ErrorCode, int]:
-        """The leader as a client is told it, and what is wrong with it."""
+        """Returns an error code and the leader, as sent to clients."""
         leader = partition.leader
         if leader in self.endpoints:
             return ErrorCode.NONE, leader
@@ -77,7 +77,7 @@ class BrokersAtHand:
         return ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER
 
     def offline(self, partition: PartitionImage) -> list[int]:
-        """The replicas whom nobody can ask, or whose data folder is lost."""
+        """Returns the replicas whose broker cannot be reached, or whose data folder is lost."""
         pairs = zip(partition.replicas, partition.directories, strict=False)
         online = self._directories
         return [

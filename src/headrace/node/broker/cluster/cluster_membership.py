@@ -1,6 +1,6 @@
 """This broker's membership in its cluster: performs the effects of `lifecycle.py`.
 
-Requests go to the controller by the port, sentences to the log. `look` is called whenever something
+Requests go to the controller by the port, messages to the log. `look` is called whenever something
 may have happened: from a timer, and when the metadata has been applied. A node that was admitted by
 its own controller and is alone never calls it.
 """
@@ -61,10 +61,10 @@ class ClusterMembership:
         applied_offset: Callable[[], int],
         controller: Callable[[], Any] = lambda: None,
     ) -> None:
-        """`applied_offset`: up to where the broker has done what the metadata says. `controller`
-        tells one active controller from another; None: there is none."""
+        """`applied_offset`: up to where the broker has applied the metadata. `controller` tells one
+        active controller from another; None: there is none."""
         self.lifecycle = lifecycle
-        self.failure: str | None = None  # the sentence with which the node has to end
+        self.failure: str | None = None  # the message with which the node has to end
         self.on_left: Callable[[], None] = lambda: None
         self._port = port
         self._now = now
@@ -84,7 +84,7 @@ class ClusterMembership:
         self._step(Started())
 
     def admitted(self, epoch: int) -> None:
-        """By the controller in this process, as it started."""
+        """The controller in this process has registered this broker at the start."""
         self._seen_controller = self._controller()
         self._step(Admitted(epoch))
 
@@ -115,7 +115,8 @@ class ClusterMembership:
         self._step(Tick())
 
     def _step(self, event: Event) -> None:
-        """An answer may come while its request is made: it is taken when all before it is done."""
+        """Take an event. One that comes while another is processed, such as an answer to a request
+        that is just made, waits for its turn."""
         self._events.append(event)
         if self._is_performing:
             return

@@ -19,7 +19,8 @@ REST_MS = 100
 
 
 class Question:
-    """One request on its way; `address` is the controller that has it now, None between two."""
+    """One request under way; `address` is the controller that has it now, None between two
+    attempts."""
 
     __slots__ = (
         "messages",
@@ -48,7 +49,7 @@ class Question:
         self.deadline_ms = deadline_ms  # it is not sent again after it
         self.patience_ms = patience_ms  # so long its connection stays, whatever its own time
         self.address: Address | None = None
-        self.attempt = 0  # answers to an earlier one do not count
+        self.attempt = 0  # answers to an earlier attempt do not count
 
 
 class ControllerChannel:
@@ -64,7 +65,7 @@ class ControllerChannel:
         now: Now,
         lane: str,
     ) -> None:
-        """`controller` is where the active one listens, as far as this node knows."""
+        """`controller` returns the address of the active controller, as far as this node knows."""
         self._peers = peers
         self._controller = controller
         self._purgatory = purgatory
@@ -82,13 +83,13 @@ class ControllerChannel:
         timeout_ms: int,
         patience_ms: int = 0,
     ) -> None:
-        """`answered` is called once, in a later turn: with a response for which `is_answer`, or
-        with None when the time is up. An answer that cannot be read means that another node should
-        be asked.
+        """`answered` is called once, in a later turn: with a response that satisfies `is_answer`,
+        or with None when the time is up. An answer that cannot be read means that another node
+        should be asked.
 
         An answer that does not come in time ends the connection, and so all other requests on it,
-        which are then sent again. `patience_ms`: of requests that do not choose their own time, the
-        least that their connection is given; None may come as much later.
+        which are then sent again. `patience_ms` is for requests that do not choose their own time:
+        the connection is kept at least that long, and None may come as much later.
         """
         deadline_ms = self._now.monotonic_ms + timeout_ms
         question = Question(messages, request, answered, is_answer, deadline_ms, patience_ms)
@@ -98,7 +99,8 @@ class ControllerChannel:
     def ask_once(
         self, messages: Any, request: Any, answered: Callable[[Any], None], *, timeout_ms: int
     ) -> None:
-        """For those that ask again by themselves: None also if no controller is known."""
+        """For callers that retry by themselves: `answered` gets None also if no controller is
+        known."""
         address = self._controller()
         if address is None:
             self._later(self._now.monotonic_ms, lambda: answered(None))
@@ -150,7 +152,7 @@ class ControllerChannel:
             return
 
         def give_up() -> None:
-            if question in self._open:  # else its answer has come after all
+            if question in self._open:  # its answer may have come after all
                 del self._open[question]
                 question.answered(None)
 

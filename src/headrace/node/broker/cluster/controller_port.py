@@ -30,13 +30,14 @@ class ControllerPort(Protocol):
     committed."""
 
     def create_topics(self, names: list[str], answer: Callable[[], Any], now: Now) -> Any:
-        """Make topics with the settings of the broker; those that cannot be made are left out."""
+        """Create topics with the settings of the broker; those that cannot be created are left
+        out."""
         ...
 
     def create_topics_in_slices(
         self, names: list[str], answer: Callable[[], Any], now: Now
     ) -> Steps:
-        """The same for many."""
+        """The same for many topics."""
         ...
 
     def create_internal_topic(
@@ -48,11 +49,11 @@ class ControllerPort(Protocol):
         answer: Callable[[], Any],
         now: Now,
     ) -> Any:
-        """A coordinator's topic; one that is there already is left as it is."""
+        """Create a coordinator's topic; an existing one is not changed."""
         ...
 
     def allocate_producer_ids(self, answer: Callable[[int, int], Any], now: Now) -> Any:
-        """`answer(first, count)` with a block of ids that nobody else has."""
+        """`answer(first, count)` gets a block of ids that was never given out before."""
         ...
 
     def alter_partition(
@@ -61,7 +62,8 @@ class ControllerPort(Protocol):
         answered: Callable[[AlterPartitionResponse | None], None],
         now: Now,
     ) -> None:
-        """`answered` is called once: when it is committed, or with None when it may not be."""
+        """`answered` is called once: when the change is committed, or with None when it may not
+        be."""
         ...
 
     def register_broker(
@@ -70,8 +72,8 @@ class ControllerPort(Protocol):
         answered: Callable[[BrokerRegistrationResponse | None], None],
         now: Now,
     ) -> None:
-        """This broker joins the cluster. `answered` is called once, maybe before this returns; None
-        when nobody knows what became of it."""
+        """Register this broker. `answered` is called once, maybe before this returns; with None if
+        the outcome is unknown."""
         ...
 
     def heartbeat(
@@ -80,5 +82,5 @@ class ControllerPort(Protocol):
         answered: Callable[[BrokerHeartbeatResponse | None], None],
         now: Now,
     ) -> None:
-        """This broker is alive; `answered` as above."""
+        """Send a heartbeat of this broker; `answered` as above."""
         ...

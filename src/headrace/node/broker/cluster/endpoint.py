@@ -1,4 +1,4 @@
-"""The address of a node's listener, as clients are told it."""
+"""The address of a node's listener, as sent to clients."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Endpoint(NamedTuple):
-    """Where clients of one listener find this broker."""
+    """The address at which clients of one listener reach this broker."""
 
     host: str
     port: int

@@ -1,9 +1,9 @@
-"""Requests that only the active controller can answer, handed on to it by this broker.
+"""Forwards requests that only the active controller can answer.
 
-The client waits on its connection as if it were answered here. While there is no controller, or
-another one takes over, the request is sent again after a pause until its time is up: then the
-client gets REQUEST_TIMED_OUT. So a request may be carried out and answered so, as with any answer
-that is lost; CreateTopics sent once more by the client then says that the topic is there.
+The client's request waits as if it were answered here. While there is no controller, or another one
+takes over, the request is sent again after a pause until its time is up: then the client gets
+REQUEST_TIMED_OUT. So a request may be carried out and still be answered so, as with any lost
+answer; a repeated CreateTopics of the client then gets TOPIC_ALREADY_EXISTS.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ LANE = "forwarding"
 # For requests without a timeout field; the default of Kafka's request.timeout.ms.
 USUAL_TIMEOUT_MS = 30_000
 LONGEST_TIMEOUT_MS = 600_000
-# Answers that say: ask the controller that there is now.
+# Errors that mean: ask the active controller.
 ASK_AGAIN = (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT)
 
 
 class Forwarded:
-    """One request on its way; its client's place in line hangs on it."""
+    """A request that is forwarded; its client's WaitingRequest waits for it."""
 
     __slots__ = ("waiting", "answer")
 
@@ -86,6 +86,6 @@ def _is_final(answer: EnvelopeResponse) -> bool:
 
 
 def timeout_of(request: Any) -> int:
-    """The time that the client says it waits, within bounds, in milliseconds."""
+    """Returns the time that the client waits, within bounds, in milliseconds."""
     wanted: int = getattr(request, "timeout_ms", USUAL_TIMEOUT_MS)
     return min(max(wanted, 1), LONGEST_TIMEOUT_MS)

@@ -3,17 +3,18 @@
     REGISTERING -> CATCHING_UP -> FENCED -> RUNNING -> LEAVING -> GONE
 
 A broker registers with the incarnation id of this start and gets an epoch. It replays the metadata
-up to that epoch, asks by heartbeats to be unfenced, and then only says that it is alive. Before it
-stops it asks for its shutdown and waits until the controller has given its leaderships to others.
-A controller that does not know it, or knows a later one of its id, has it register again.
-After a kill the controller believes for a session that the broker is alive, and refuses its next
-start. That start holds the same data folder, so the one before is dead for certain: it asks for the
-earlier epoch to be fenced, and is let in at once.
+up to that epoch, asks by heartbeats to be unfenced, and from then on its heartbeats only show that
+it is alive. Before it stops it requests a controlled shutdown and waits until the controller has
+given its leaderships to others. A controller that does not know it, or knows a later registration
+of its id, makes it register again. After a kill the controller believes for a session that the
+broker is alive, and refuses its next start. That start holds the same data folder, so the previous
+process is dead for certain: the start asks for the earlier epoch to be fenced, and is registered at
+once.
 
 Events come in by `step`, effects go out; `next_ms` is when a `Tick` is due. Answers are matched by
 the number of their request, so a late one changes nothing. Settings, waits and the errors that end
-a start are Apache Kafka's; unlike there a broker that was forgotten registers again without a
-restart, and one that leaves does not wait for a controller that is not there.
+a start are Apache Kafka's. Unlike Apache, a forgotten broker registers again without a restart, and
+a broker that leaves does not wait for a missing controller.
 """
 
 from __future__ import annotations
@@ -34,22 +35,22 @@ from headrace.wire.protocol.messages.broker_registration import (
     BrokerRegistrationResponse,
 )
 
-# After a failure the next request waits for so long, twice as long each time.
+# After a failure the next request waits so long; each further failure doubles it.
 FIRST_RETRY_MS, LONGEST_RETRY_MS = 100, 1_000
-JITTER = 0.2  # the part of a wait by which it may be longer, so that brokers do not come at once
+JITTER = 0.2  # the part by which a wait may be longer, so that brokers do not retry together
 # The controller has much to do when a broker leaves; it is asked again this soon, then less often.
 FIRST_LOOK_WHILE_LEAVING_MS = 50
-LONGEST_LEAVING_MS = 300_000  # Apache's
+LONGEST_LEAVING_MS = 300_000  # as in Apache
 UNKNOWN_EPOCH = -1
 
-# Errors that no further attempt mends.
+# Errors that a retry cannot cure.
 FATAL = {
     ErrorCode.INCONSISTENT_CLUSTER_ID: "the controller belongs to another cluster than this data "
     "folder: look at controller.quorum.bootstrap.servers and at meta.properties",
     ErrorCode.UNSUPPORTED_VERSION: "the cluster has finalized a feature level that this version "
     "does not support, or its controller is too old for it",
 }
-# The controller does not know this broker, or knows a later one of the same id.
+# The controller does not know this broker, or knows a later registration of its id.
 FORGOTTEN = {
     ErrorCode.BROKER_ID_NOT_REGISTERED: "the controller does not know this broker",
     ErrorCode.STALE_BROKER_EPOCH: "the controller knows another registration of this broker's id",
@@ -64,7 +65,7 @@ REASONS = {
     ErrorCode.INVALID_REGISTRATION: "the controller does not accept this broker's data folders: "
     "another broker has registered one of them, or meta.properties was copied",
 }
-# An election is going on: nothing worth a sentence.
+# An election is going on: not worth a log line.
 IN_PASSING = (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT)
 
 _CODES = {int(code): code for code in ErrorCode}
@@ -139,7 +140,7 @@ class Applied:
 
 @dataclass(slots=True)
 class Answered:
-    """None: no answer came."""
+    """The controller's answer; None: no answer came."""
 
     number: int
     response: BrokerRegistrationResponse | BrokerHeartbeatResponse | None
@@ -147,7 +148,7 @@ class Answered:
 
 @dataclass(slots=True)
 class ControllerMoved:
-    """Another node is the active controller: nobody waits for the one before."""
+    """Another node is the active controller: stop waiting for the former one."""
 
 
 @dataclass(slots=True)
@@ -173,7 +174,7 @@ Event = Started | Admitted | Applied | Answered | ControllerMoved | DirectoryFai
 
 @dataclass(slots=True)
 class Send:
-    """To the active controller; its answer comes back with the same number."""
+    """A request to the active controller; its answer has the same number."""
 
     number: int
     request: BrokerRegistrationRequest | BrokerHeartbeatRequest
@@ -186,19 +187,19 @@ class Unfenced:
 
 @dataclass(slots=True)
 class MayStop:
-    """Nothing is led here any more, or nobody is there to take it."""
+    """This broker leads nothing any more, or no broker can take over."""
 
 
 @dataclass(slots=True)
 class Failed:
-    """The node cannot be a member of this cluster; it ends with the sentence."""
+    """The node cannot be a member of this cluster; it ends with this message."""
 
     sentence: str
 
 
 @dataclass(slots=True)
 class Say:
-    """For the log."""
+    """A line for the log."""
 
     sentence: str
 
@@ -237,9 +238,9 @@ class Lifecycle:
         jitter: Callable[[], float],
         earlier_epoch: int = UNKNOWN_EPOCH,
     ) -> None:
-        """`registration` says how this start presents itself; its `previous_broker_epoch` is that
-        of the last clean stop. `jitter` gives numbers from 0 to 1. `earlier_epoch` is that of an
-        earlier start on the same data folder, if the metadata says that it is alive."""
+        """`registration` describes this start; its `previous_broker_epoch` is that of the last
+        clean stop. `jitter` gives numbers from 0 to 1. `earlier_epoch` is that of an earlier start
+        on the same data folder, if the metadata says that it is alive."""
         self.settings = settings
         self.state = LifecycleState.REGISTERING
         self.epoch = UNKNOWN_EPOCH
@@ -248,19 +249,19 @@ class Lifecycle:
         self._jitter = jitter
         self._applied_offset = -1
         self._offline: list[bytes] = []  # data folders that have failed
-        self._number = 0  # of the last request
+        self._number = 0  # number of the last request
         self._in_flight = False
-        self._is_overtaken = False  # what is in flight says less than what is to be said now
+        self._is_overtaken = False  # the request in flight is out of date
         self._failures = 0  # in a row
         self._looks_while_leaving = 0
         self._started_ms = 0
         self._heard_ms = 0  # the last answer of a controller, whatever it said
         self._leaving_ms = 0
         self._was_registered = False
-        self._reason = ""  # why the last attempt failed, to be said once
-        # Used by the first registration only: later the broker of this id may be somebody else.
+        self._reason = ""  # why the last attempt failed; logged once
+        # Used by the first registration only: later this broker id may belong to another process.
         self._earlier_epoch = earlier_epoch
-        self._fences_earlier = False  # what is in flight speaks of that one
+        self._fences_earlier = False  # the request in flight asks for that
 
     def step(self, event: Event, now_ms: int) -> list[Effect]:
         if self.state is LifecycleState.GONE:
@@ -294,8 +295,9 @@ class Lifecycle:
 
     @property
     def epoch_of_clean_stop(self) -> int:
-        """By which the next start shows that nothing was lost, if this one stops cleanly now. One
-        that never registered can say only what the stop before it has said."""
+        """Returns the epoch by which the next start shows that nothing was lost, if this one stops
+        cleanly now. A start that never registered returns the epoch of the last clean stop before
+        it."""
         return max(self.epoch, self._registration.previous_broker_epoch)
 
     @property
@@ -305,12 +307,12 @@ class Lifecycle:
     # Requests
 
     def _send(self, now_ms: int) -> list[Effect]:
-        """The request that the state asks for; an answer to the one before does not count."""
+        """Send the request that the state asks for; an answer to the one before does not count."""
         self._number += 1
         self._in_flight = True
         self._is_overtaken = False
         self._fences_earlier = False
-        # The host answers every request; this is for a host that forgets one.
+        # The host answers every request; this guards against a host that forgets one.
         self.next_ms = now_ms + self.settings.session_timeout_ms
         if self.state is LifecycleState.REGISTERING:
             return [Send(self._number, copy(self._registration))]
@@ -337,8 +339,8 @@ class Lifecycle:
         return [Say("the earlier start of this broker has ended: it is fenced"), send]
 
     def _send_next(self, now_ms: int) -> list[Effect]:
-        """At once, but behind what is in flight: one that asks to stay fenced must not arrive after
-        one that asks to be unfenced."""
+        """Send at once, but after the request in flight: a request to stay fenced must not arrive
+        after a request to be unfenced."""
         if not self._in_flight:
             return self._send(now_ms)
         self._is_overtaken = True
@@ -389,7 +391,7 @@ class Lifecycle:
         *,
         is_overtaken: bool,
     ) -> list[Effect]:
-        """`is_overtaken`: it answers a request that was made in an earlier state."""
+        """`is_overtaken`: the answer is for a request of an earlier state."""
         if response is None:
             return self._retry(now_ms, "")
         self._heard_ms = now_ms
@@ -418,7 +420,7 @@ class Lifecycle:
         self.epoch = epoch
         self._was_registered = True
         self._earlier_epoch = UNKNOWN_EPOCH
-        # A later registration of this process follows no clean stop.
+        # A later registration of this process does not follow a clean stop.
         self._registration.previous_broker_epoch = UNKNOWN_EPOCH
 
     def _heartbeat_answered(self, response: BrokerHeartbeatResponse, now_ms: int) -> list[Effect]:
@@ -441,7 +443,7 @@ class Lifecycle:
             return self._end() if self.state is LifecycleState.LEAVING else self._fail(FATAL[code])
         if code in FORGOTTEN and self.state is not LifecycleState.REGISTERING:
             if self.state is LifecycleState.LEAVING:
-                return self._end()  # nothing is led under this epoch any more
+                return self._end()  # this broker leads nothing under this epoch any more
             self._enter(LifecycleState.REGISTERING)
             self.epoch = UNKNOWN_EPOCH
             return [Say(f"{FORGOTTEN[code]}: it registers again"), *self._send(now_ms)]

@@ -35,7 +35,7 @@ class Read:
         self.led_since = leader.led_since
         self.after = after  # answers that followers had got when it began
         self.until_ms = 0  # after that, no request waits for it
-        self.heard = heard  # of all reads of this leader: by follower, which answer it has got
+        self.heard = heard  # of all reads of this leader: the last answer each follower got
         self.waiting: dict[Any, None] = {}
 
     @property

@@ -29,7 +29,7 @@ LOOK_MS = 50
 # Copied in one look: 4 to 8 ms of the loop's time, 80 MB in a second.
 MOST_BYTES_PER_LOOK = 4 << 20
 BYTES_PER_STEP = 1 << 20
-REMOVED_AFTER_MS = 60_000  # file.delete.delay.ms by default: whoever reads there is done by then
+REMOVED_AFTER_MS = 60_000  # file.delete.delay.ms by default: readers of the file are done by then
 
 
 @dataclass(slots=True)
@@ -53,7 +53,8 @@ class FolderMoves:
     )
 
     def __init__(self, broker: Broker, flushes: list[Any], unique: Callable[[], str]) -> None:
-        """`flushes`: what wants one stands there. `unique` gives 32 hexadecimal digits."""
+        """`flushes`: logs that want a flush are added there. `unique` returns 32 hexadecimal
+        digits."""
         self._broker = broker
         self._moves: dict[Partition, FolderMove] = {}
         self._flushes = flushes
@@ -126,7 +127,7 @@ class FolderMoves:
         source, copied = move.copy.source, move.copy.copy
         if not move.copy.is_whole or source.disk_failed:
             return
-        if move.flushed_beginning != move.copy.beginnings:  # most of it elsewhere than on the loop
+        if move.flushed_beginning != move.copy.beginnings:  # a new copy: flush most of it elsewhere
             move.flushed_beginning = move.copy.beginnings
             move.flush_to = copied.end_offset
             self._flushes.append(FlushOfEverything(copied))

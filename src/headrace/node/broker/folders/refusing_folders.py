@@ -36,7 +36,7 @@ class RefusingFolders:
         """`folders`: all data folders of this node. The list itself is `this.refusing`."""
         self._disk = disk
         self._now = now
-        self._folders = sorted(set(folders), key=len, reverse=True)  # one may lie within another
+        self._folders = sorted(set(folders), key=len, reverse=True)  # a folder may be in another
         self._this = this
         self._submit = submit
         self._refused_ms: dict[str, int] = {}  # time of the last refusal of each folder on the list

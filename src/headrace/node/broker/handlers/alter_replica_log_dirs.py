@@ -28,7 +28,7 @@ def handle(
     named = sum(len(topic.partitions) for folder in request.dirs for topic in folder.topics)
     require_few_partitions(messages.NAME, named)
     allowed = may_on_cluster(broker, call, Operation.ALTER)
-    results: dict[str, dict[int, ErrorCode]] = {}  # a partition that is named twice: the last word
+    results: dict[str, dict[int, ErrorCode]] = {}  # of a partition named twice, the last one counts
     for folder in request.dirs:
         for topic in folder.topics:
             answers = results.setdefault(topic.name, {})

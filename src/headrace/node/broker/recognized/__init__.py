@@ -45,7 +45,7 @@ from headrace.wire.protocol.messages import produce as produce_messages
 
 @dataclass(slots=True, frozen=True)
 class Recognition:
-    """One row: which requests, and who answers them."""
+    """One row: the requests, and the functions that answer them."""
 
     messages: Any  # the generated module of headrace.wire.protocol.messages
     first_version: int  # the older layouts are not known
@@ -60,6 +60,6 @@ _BY_KEY = {row.messages.API_KEY: row for row in RECOGNIZED}
 
 
 def recognition_of(api_key: int, version: int) -> Recognize | None:
-    """For the table of routes."""
+    """Returns the function for the table of routes, or None."""
     row = _BY_KEY.get(api_key)
     return None if row is None or version < row.first_version else row.answer

@@ -15,7 +15,7 @@ from headrace.node.metadata.image import TopicImage
 from headrace.node.serving.api import Peer
 from headrace.wire.protocol.messages.offset_commit import OffsetCommitRequest
 
-HEAD_AT = 8  # in a frame: behind API, version and correlation id
+HEAD_AT = 8  # position in a frame: after API, version and correlation id
 CLIENT_ID_AT = 10
 # Bounds the memory of one connection.
 MOST_HEADS = 256
@@ -33,7 +33,7 @@ class Heads(Generic[Meaning]):
     def __init__(self) -> None:
         # Invariant: every head in `known` was written by our codec for `version`. A frame is only
         # compared with heads that end where the last one did (`end`); another frame is decoded.
-        self.version = -1  # all heads are of this one
+        self.version = -1  # the version of all heads
         self.end = 0  # where the head of the last request ended, in its frame
         self.known: dict[bytes, Meaning] = {}
 
@@ -61,8 +61,8 @@ def memory_of(session: Peer) -> Memory:
 
 
 def plain_bytes(messages: Any, version: int, frame: memoryview, request: Any) -> bytes:
-    """How our codec writes the frame of this request, from `HEAD_AT` on: where its parts lie there
-    is certain. The frame itself may have tags, long varints or something behind its end."""
+    """Returns the bytes from `HEAD_AT` on that our codec writes for this request: their layout is
+    certain. The frame itself may have tags, long varints or bytes after its end."""
     length = int.from_bytes(frame[HEAD_AT:CLIENT_ID_AT], "big", signed=True)
     pieces: list[Any] = [frame[HEAD_AT : CLIENT_ID_AT + max(0, length)], b"\0"]
     messages.ENCODE_REQUEST[version](request, pieces.append)

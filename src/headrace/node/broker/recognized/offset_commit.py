@@ -34,7 +34,7 @@ from headrace.wire.protocol.messages.offset_commit import (
 from headrace.wire.protocol.messages.offset_commit_value import OffsetCommitValue
 
 FIRST_VERSION = 8
-FROM_END = 16  # of the frame to the offset
+FROM_END = 16  # bytes from the offset to the end of the frame
 OFFSET_SIZE = 8
 LONGEST_HEAD = 512
 READ = Operation.READ
@@ -64,8 +64,8 @@ def remember(
 def answer(
     broker: Broker, version: int, frame: memoryview, session: Peer, now: Now
 ) -> bytes | WaitingRequest | None:
-    """Answer a frame that differs from an earlier one of its connection in the offset alone. None,
-    with nothing done: decode it."""
+    """Answer a frame that differs from an earlier one of its connection in the offset alone.
+    Returns None, without side effects, if it must be decoded."""
     memory: Memory | None = session.remembered
     end = len(frame) - FROM_END
     if memory is None or memory.commits.version != version or end < HEAD_AT:
@@ -100,7 +100,7 @@ def answer(
 
 
 def refused(request: OffsetCommitRequest, topic: TopicImage, code: ErrorCode) -> Any:
-    """The answer of a commit that has waited and was refused in the end."""
+    """Returns the answer of a commit that has waited and was refused."""
     index = request.topics[0].partitions[0].partition_index
     parts = [OffsetCommitResponsePartition(index, code)]
     return OffsetCommitResponse(
@@ -109,7 +109,8 @@ def refused(request: OffsetCommitRequest, topic: TopicImage, code: ErrorCode) ->
 
 
 def may_commit(authorizer: Authorizer, session: Peer, group_id: str, topic: str) -> bool:
-    """Without an audit entry: if the right is missing, the general path refuses and notes it."""
+    """Returns whether the client may commit, without an audit entry: if not, the general path
+    refuses and notes it."""
     return authorizer.allows(session, READ, GROUP, group_id, quietly=True) and authorizer.allows(
         session, READ, TOPIC, topic, quietly=True
     )

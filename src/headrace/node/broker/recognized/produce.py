@@ -25,7 +25,7 @@ from headrace.wire.protocol.messages.produce import (
 from headrace.wire.protocol.primitives import BROKEN, more_uvarint, uvarint
 
 FIRST_VERSION = 9
-TAGS = b"\0\0\0"  # of the partition, of the topic and of the request
+TAGS = b"\0\0\0"  # the empty tags of the partition, of the topic and of the request
 LONGEST_HEAD = 256
 
 
@@ -39,7 +39,7 @@ def remember(call: Call, request: ProduceRequest, found: Found) -> None:
     size = len(records)
     end = len(frame) - len(TAGS) - size - len(uvarint(size + 1))
     head = frame[HEAD_AT:end].tobytes()
-    # Encoding takes 2 us, so not for a head that is known: no head goes on where another one ends.
+    # Encoding takes 2 us, so known heads are skipped: no head is the beginning of another one.
     if heads.version != version or head not in heads.known:
         head = _plain_head(version, frame, request)
         if len(head) > LONGEST_HEAD:
@@ -63,7 +63,8 @@ def _plain_head(version: int, frame: memoryview, request: ProduceRequest) -> byt
 def answer(
     broker: Broker, version: int, frame: memoryview, session: Peer, now: Now
 ) -> ProduceResponse | bytes | None:
-    """Answer a frame whose head is known. None, with nothing done: decode it."""
+    """Answer a frame whose head is known. Returns None, without side effects, if it must be
+    decoded."""
     memory: Memory | None = session.remembered
     if memory is None:
         return None

@@ -1,1 +1,1 @@
-"""The replicas of this broker: their logs, whom they follow, how they are kept clean."""
+"""The replicas of this broker: their logs, their leaders, and the upkeep of both."""

@@ -1,10 +1,10 @@
-"""Looks after the in-sync replicas of all partitions that this broker leads with others.
+"""Maintains the in-sync replicas of all partitions that this broker leads and others replicate.
 
 Every tick the proposals of the leaders go to the controller, one AlterPartition at a time; every
 half `replica.lag.time.max.ms` the broker looks for followers that lag, for followers here with
 damaged logs, and for leaders here that are not fit to lead. It looks at once if damage was found
-(by the scrub, or by a read), or if a disk refuses appends. A node that has every partition alone
-pays for neither.
+(by the scrub, or by a read), or if a disk refuses appends. A node whose partitions have no other
+replicas pays for neither.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from headrace.node.broker.broker import Broker
 
 
-# Replicas in one tick, 3 us each: the others wait for the next tick.
+# Replicas checked in one tick, 3 us each: the others wait for the next tick.
 MOST_AT_ONCE = 500
-# A leader that is not fit, and that waits for another proposal's answer, is looked at again.
+# An unfit leader that waits for the answer to another proposal is checked again.
 LOOKS_AGAIN_MS = 1_000
 
 
@@ -35,8 +35,8 @@ class InSyncUpkeep:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._looked_ms = 0
-        self._round: Iterator[PartitionReplica] = iter(())  # those still to be looked at
-        self._damage_found = 0  # ranges, at the last look
+        self._round: Iterator[PartitionReplica] = iter(())  # those still to be checked
+        self._damage_found = 0  # damaged ranges, at the last check
         self._again_ms: int | None = None
 
     def tick(self, now: Now) -> None:
@@ -67,7 +67,8 @@ class InSyncUpkeep:
         return True
 
     def brokers_changed(self, before: MetadataImage, image: MetadataImage) -> None:
-        """Followers on a broker that serves again may join: not each of them will fetch again."""
+        """Followers on a broker that serves again may join the ISR: not all of them will fetch
+        again."""
         for broker_id, broker in image.brokers.items():
             was = before.brokers.get(broker_id)
             if broker.alive and was is not broker and not (was is not None and was.alive):
@@ -76,7 +77,8 @@ class InSyncUpkeep:
                 return
 
     def _shared(self) -> Iterator[PartitionReplica]:
-        """All replicas of partitions that others have too; topics may come and go meanwhile."""
+        """Yields all replicas of partitions that other brokers replicate too; topics may come and
+        go meanwhile."""
         for topic in list(self._broker.topics.by_name.values()):
             for replica in list(topic.here()):
                 if replica.leading is not None or replica.following is not None:
@@ -91,4 +93,4 @@ class InSyncUpkeep:
     def _answered(self, response: AlterPartitionResponse | None) -> None:
         now = self._broker.now
         self._broker.this.isr_changes.answered(response, now.monotonic_ms)
-        self.propose(now)  # the rest of many, without a tick between
+        self.propose(now)  # the rest of many, without waiting for a tick

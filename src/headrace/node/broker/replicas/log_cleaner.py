@@ -3,10 +3,10 @@
 Looks every `log.cleaner.backoff.ms` for the log with the largest share of dirty bytes among those
 that are due, has one log at a time compacted elsewhere (`Runner`), swaps in each group of segments
 as it comes, and notes in `cleaner-offset-checkpoint` how far each log is clean. After a round it
-looks again at once. A log whose bytes are damaged is left alone until the next start, and said so;
-one that fails for another reason is tried again, after all others that are due.
-Settings are read when a round begins, so a change of them counts from the next one on.
-Not done: more than one log at a time (`log.cleaner.threads`).
+looks again at once. A log whose bytes are damaged is left alone until the next start, and that is
+logged; one that fails for another reason is retried after all others that are due. Settings are
+read when a round begins, so a change of them counts from the next one on. Not done: more than one
+log at a time (`log.cleaner.threads`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headrace.wire.protocol.errors import KafkaError
 
 log = logging.getLogger(__name__)
 
-# `tick` comes every second, now and then a little early: it is not worth a second more of rest.
+# `tick` comes every second, sometimes a little early: that must not cost another second.
 HALF_A_TICK_MS = 500
 
 
@@ -46,12 +46,12 @@ class Reports(Protocol):
 
 
 class Runner(Protocol):
-    """Where compaction runs; one job at a time."""
+    """Runs compaction; one job at a time."""
 
     def start(self, job: CleaningJob, bytes_per_second: float, reports: Reports) -> None: ...
 
     def stop(self) -> None:
-        """Give the job up; nothing more is reported."""
+        """Cancel the job; it reports nothing more."""
         ...
 
 
@@ -65,7 +65,7 @@ class Round:
 
 
 class LogCleaner:
-    """Numbers for the metrics are public: all rounds since the start."""
+    """The numbers for the metrics are public: they count all rounds since the start."""
 
     def __init__(
         self,
@@ -94,14 +94,15 @@ class LogCleaner:
         self._values = values
         self._in_background = in_background
         self._cleaned_to = self._read_checkpoints()
-        self._topic_ids: dict[Partition, bytes] = {}  # which topic of that name is meant
-        self._failed: set[tuple[bytes, int]] = set()  # in their last round
+        self._topic_ids: dict[Partition, bytes] = {}  # the id of the topic that has the name
+        self._failed: set[tuple[bytes, int]] = set()  # whose last round failed
         self._round: Round | None = None
         self._look_at_ms = 0
         self._stopped = False
 
     def tick(self) -> None:
-        """Every second, and after each round: begin one if it is due and none is under way."""
+        """Called every second, and after each round: begin a round if one is due and none is under
+        way."""
         if self._round is not None or self._stopped:
             return
         if self._now.monotonic_ms + HALF_A_TICK_MS < self._look_at_ms:
@@ -143,7 +144,7 @@ class LogCleaner:
                     wall_ms=self._now.wall_ms,
                 )
             except OSError:
-                continue  # an index must be made anew, and there is no room for it
+                continue  # an index has to be rebuilt, and the disk is full
             yield leader, dirty
 
     def _dirtiest(self) -> tuple[PartitionLeader, Cleanable] | None:
@@ -162,8 +163,9 @@ class LogCleaner:
         )
 
     def _forget_deleted(self) -> None:
-        """A topic that was deleted and made again is dirty from its beginning, and not damaged.
-        Entries of the checkpoint for topics that are not known yet may be needed later."""
+        """Forget deleted topics. A topic that was deleted and created again is dirty from its
+        beginning, and not damaged. Checkpoint entries for topics that are not known yet may be
+        needed later."""
         ids = {(leader.topic, leader.index): leader.topic_id for leader in self._leaders()}
         there = {(topic_id, index) for (_, index), topic_id in ids.items()}
         self.uncleanable &= there
@@ -191,20 +193,20 @@ class LogCleaner:
         self._round = Round(leader, segments, self._now.monotonic_ms)
         self._partitions.compacting = leader.log
         try:
-            # By a wrong entry aborted records would be kept, or committed ones removed.
+            # With a wrong entry, aborted records would be kept, or committed ones removed.
             leader.log.segments.check_aborted(leader.log.end_offset)
             self._runner.start(job, values["log.cleaner.io.max.bytes.per.second"], self)
         except OSError as problem:
             self.failed(f"it could not be begun: {problem.strerror}", damaged=False)
 
     def cleaned(self, group: CleanedGroup) -> None:
-        """These segments have a `.cleaned` one now."""
+        """These segments have a `.cleaned` replacement now."""
         if self._round is None:
             return
         leader = self._round.leader
         old = [self._round.segments[base] for base in group.sources]
         try:
-            # A follower may have cut its log meanwhile: then its last segment is one of these.
+            # A follower may have cut its log meanwhile: then its last segment may be in this group.
             cut = leader.log.active in old
             removed = None if cut else leader.log.swap_in(old, wall_ms=self._now.wall_ms)
         except KafkaError as problem:
@@ -258,9 +260,9 @@ class LogCleaner:
         self._rest()
 
     def _apply_retention(self, leader: PartitionLeader) -> None:
-        """It was put off during the round; rounds that follow one another would starve it."""
+        """Retention is deferred during a round; consecutive rounds would prevent it."""
         if any(each is leader for each in self._leaders()):
-            with suppress(KafkaError):  # a full disk: the next time will do
+            with suppress(KafkaError):  # a full disk: the next call retries
                 self._partitions.apply_retention(leader.log, leader.high_watermark)
 
     def _end_round(self) -> None:
@@ -276,7 +278,7 @@ class LogCleaner:
 
     def _read_checkpoints(self) -> dict[Partition, int]:
         """A file that is missing or damaged costs a longer round, nothing else. A partition that
-        has moved may stand in those of two folders: the smaller offset is true of both."""
+        has moved may be in the files of two folders: the smaller offset holds for both."""
         cleaned: dict[Partition, int] = {}
         for folder in self._partitions.folders.paths:
             for partition, offset in self._read_checkpoint(folder).items():
@@ -293,10 +295,10 @@ class LogCleaner:
         return {}
 
     def _checkpoint(self, cleaned: str | None = None) -> None:
-        """Written elsewhere than on the loop, per data folder; deleted partitions are left out.
+        """Write the checkpoints outside the loop, per data folder; deleted partitions are left out.
         First the new names in the folder of the `cleaned` log must survive a power cut: old
-        segments that count as clean would bring deleted keys back when their tombstones have
-        gone."""
+        segments that count as clean would bring deleted keys back when their tombstones have gone.
+        """
         there = {(leader.topic, leader.index) for leader in self._leaders()}
         self._cleaned_to = {p: offset for p, offset in self._cleaned_to.items() if p in there}
         for path, folder in self._partitions.folders.online.items():

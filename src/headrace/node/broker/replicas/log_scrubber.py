@@ -3,11 +3,10 @@
 A pass reads every closed, flushed segment of this broker once, topic by topic, in a process of its
 own (`Runner`), at most `headrace.scrub.io.max.bytes.per.second`. The next pass begins
 `headrace.scrub.interval.ms` after the last one began. `scrub-checkpoint` in the data folder
-remembers how far a pass is: a node that is often started again comes to its last topics too.
-Damage is said in the log, counted, remembered in `damaged-ranges` and refused to readers; a
-follower fetches it again from its leader (`in_sync_upkeep.py` looks for it).
-Not read: active segments, whose end every start reads; the metadata log; the indexes, which are
-checked when they are looked up.
+remembers how far a pass is: a node that is often restarted reaches its last topics too. Damage is
+logged, counted, recorded in `damaged-ranges` and refused to readers; a follower fetches it again
+from its leader (`in_sync_upkeep.py` looks for it). Not read: active segments, whose end every start
+reads; the metadata log; the indexes, which are checked when they are looked up.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from headrace.node.storage.segments.segment import Segment
 log = logging.getLogger(__name__)
 
 CHECKPOINT = "scrub-checkpoint"
-# A node that has just been started has better things to do, and so has its machine.
+# A node that has just started is busy, and so is its machine.
 FIRST_LOOK_MS = 60_000
-# A process costs 50 ms of processor time to start: it gets work for a while, and no endless job.
+# A process takes 50 ms of processor time to start: a job is long, not endless.
 SEGMENTS_PER_JOB = 1_000
 BYTES_PER_JOB = 1 << 30
 NEVER = -1
@@ -50,19 +49,19 @@ class Reports(Protocol):
 
 
 class Runner(Protocol):
-    """Where segments are read; one job at a time."""
+    """Reads segments; one job at a time."""
 
     def start(
         self, job: list[ClosedSegment], bytes_per_second: float, reports: Reports
     ) -> None: ...
 
     def stop(self) -> None:
-        """Give the job up; nothing more is reported."""
+        """Cancel the job; it reports nothing more."""
         ...
 
 
 class ScrubPosition(NamedTuple):
-    """How far a pass is: what comes before was read."""
+    """How far a pass is: everything before this position was read."""
 
     topic: str
     partition: int
@@ -76,7 +75,7 @@ class Candidate(NamedTuple):
 
 
 class LogScrubber:
-    """Numbers for the metrics are public: all passes since the start."""
+    """The numbers for the metrics are public: they count all passes since the start."""
 
     def __init__(
         self,
@@ -109,7 +108,7 @@ class LogScrubber:
         self._stopped = False
 
     def tick(self) -> None:
-        """Every second: begin a job if a pass is under way or due."""
+        """Called every second: begin a job if a pass is under way or due."""
         if self._job is not None or self._stopped or self._now.monotonic_ms < self._look_at_ms:
             return
         interval_ms = self._values()["headrace.scrub.interval.ms"]
@@ -117,7 +116,7 @@ class LogScrubber:
             return
         if self._position is None:
             since_ms = self._now.wall_ms - self._began_ms
-            if 0 <= since_ms < interval_ms:  # a time in the future is of a clock that was wrong
+            if 0 <= since_ms < interval_ms:  # a time in the future comes from a wrong clock
                 return
             self._began_ms, self._position = self._now.wall_ms, ScrubPosition("", 0, 0)
             self._read_before_pass = self.segments_read
@@ -160,8 +159,8 @@ class LogScrubber:
             self.failed(f"it could not be begun: {problem.strerror}")
 
     def _closed_from(self, position: ScrubPosition) -> Iterator[Candidate]:
-        """Closed segments that were flushed, in the order of a pass. Bytes that are not flushed are
-        only in memory yet, and an unclean start reads them again."""
+        """Yields closed segments that were flushed, in the order of a pass. Bytes that are not
+        flushed are still only in memory, and an unclean start reads them again."""
         names = sorted(self._topics.by_name)
         for name in names[bisect_left(names, position.topic) :]:
             for replica in self._topics.by_name[name].here():
@@ -178,7 +177,7 @@ class LogScrubber:
     # --- what was found
 
     def read(self, number: int, found: list[DamagedRange]) -> None:
-        """This segment was read whole."""
+        """The whole segment was read."""
         assert self._job is not None, "reports come from a job"
         candidate = self._job[number]
         self.segments_read += 1
@@ -195,8 +194,8 @@ class LogScrubber:
             self._in_background(self._damage_work(replica), replica.log.folder)
 
     def skipped(self, number: int, why: str) -> None:
-        """Removed, compacted or cut back meanwhile; `why`: the disk refused to give it. A file that
-        the log has not removed and that is gone is damage as a whole."""
+        """The segment was removed, compacted or cut back meanwhile, or the disk refused to read it
+        (`why`). If a file is missing that the log has not removed, all of it counts as damage."""
         assert self._job is not None, "reports come from a job"
         candidate = self._job[number]
         self._pass_by(candidate)
@@ -215,7 +214,7 @@ class LogScrubber:
         self.tick()
 
     def failed(self, reason: str) -> None:
-        """The job goes on behind what was read, after a while."""
+        """The job failed; the next one continues after what was read, after a while."""
         self._job = None
         self.failures += 1
         self._look_at_ms = self._now.monotonic_ms + FIRST_LOOK_MS
@@ -233,7 +232,7 @@ class LogScrubber:
         self.last_pass_ms = self._now.wall_ms
         self._in_background(self._checkpoint_work(), None)
         if self.segments_read == self._read_before_pass:
-            return  # a node without closed segments says nothing
+            return  # without closed segments, nothing is logged
         log.info(
             "the scrub has read all closed segments; since the start %d, %d bytes, %d damaged",
             self.segments_read, self.bytes_read, self.damaged_ranges,
@@ -251,7 +250,7 @@ class LogScrubber:
     # --- how far a pass is
 
     def _read_checkpoint(self) -> tuple[int, ScrubPosition | None]:
-        """A file that is missing or damaged costs a pass, nothing else."""
+        """A file that is missing or damaged costs one pass, nothing else."""
         try:
             version, began, *rest = self._disk.read_file(self._path).decode().split()
             if version == "0" and rest:
@@ -277,8 +276,8 @@ def base_behind(replica: PartitionReplica, segment: Segment) -> int:
 
 
 def is_unchanged(candidate: Candidate) -> bool:
-    """Whether the log still has this very segment, closed: compaction may have put another in its
-    place, a follower may have cut its log back, a topic may be gone."""
+    """Returns whether the log still has this segment, closed: compaction may have replaced it, a
+    follower may have cut its log back, or the topic may be deleted."""
     found, segment = candidate.replica.log, candidate.segment
     there = found.segments.items[found.segments.number_at(segment.base_offset)]
     return there is segment and there is not found.active and segment.size == candidate.size

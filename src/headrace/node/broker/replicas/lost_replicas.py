@@ -1,4 +1,4 @@
-"""Losses of this broker's replicas by the disk: the end of a log, or a data folder."""
+"""Handles replicas that the disk has lost here: the end of a log, or a data folder."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from headrace.node.storage.checkpoints import Partition
 
 
 def logs_were_cut_back(broker: Broker, logs: Sequence[Any], why: str) -> list[Lost]:
-    """The disk has refused what was visible already where appends commit at once. All who wait for
-    it are asked before anything else is appended to these logs."""
+    """The disk has refused records that were visible already, since appends commit at once there.
+    All requests that wait for these logs are tried before anything else is appended to them."""
     lost = []
     cut = {id(log) for log in logs}
     for topic in broker.topics.by_name.values():
@@ -31,9 +31,8 @@ def logs_were_cut_back(broker: Broker, logs: Sequence[Any], why: str) -> list[Lo
 
 
 def take_offline(broker: Broker, lost: Iterable[Partition]) -> None:
-    """The data folder of these replicas has failed: nobody finds them here until the next start.
-    Requests that wait for them are refused, and coordinators drop the state that they kept
-    there."""
+    """The data folder of these replicas has failed: they are offline until the next start. Requests
+    that wait for them are refused, and coordinators drop the state that they kept there."""
     for name, index in lost:
         topic = broker.topics.by_name.get(name)
         if topic is None:

@@ -1,10 +1,11 @@
-"""The logs of this node's partitions: opened as the image says, with the settings it says.
+"""The logs of this node's partitions, opened according to the metadata image and its settings.
 
-Between the broker, which knows topics, and `storage/`, which knows folders; `data_folders.py` knows
-in which data folder a replica lies. Files that are done with wait out `file.delete.delay.ms` and
-are then removed elsewhere than on the loop, as are the checkpoints written (`due_work`,
-`checkpoint_work`): each work names its data folder, which may fail alone. Folders that no topic of
-the image owns are put aside, and removed after a long wait (`stray_folders.py`).
+This module is between the broker, which knows topics, and `storage/`, which knows folders;
+`data_folders.py` knows which data folder has a replica. Deleted files wait for
+`file.delete.delay.ms` and are then removed outside the loop; checkpoints are written there too
+(`due_work`, `checkpoint_work`): each piece of work names its data folder, which may fail alone.
+Folders that no topic of the image owns are renamed, and removed after a long wait
+(`stray_folders.py`).
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ from headrace.wire.protocol import uuids
 
 log = logging.getLogger(__name__)
 
-Work = tuple[str, Callable[[], None]]  # the data folder that it is about, and what to do there
+Work = tuple[str, Callable[[], None]]  # the data folder, and what to do there
 
-REMOVED_AFTER_MS = 60_000  # a copy that nobody wants any more
+REMOVED_AFTER_MS = 60_000  # a copy that is not needed any more
 METADATA_SEGMENT_BYTES = 1 << 30
-# Ids are random: of their 22 characters two that are not the same have a third or a quarter of one.
+# Ids are random: two different ones agree in about a third or a quarter of one of 22 characters.
 DAMAGED_CHARACTERS = 2
 # The controller's own records are never refused for their size: a batch has up to 10,000 of them.
 METADATA_BATCH_BYTES = 64 << 20
@@ -82,24 +83,24 @@ class Partitions:
         self._survey = FolderSurvey()
         self._identity: Identity
         self._new_folders: list[str] = []  # formatted by this start
-        self.has_lost_folders = False  # replicas lay in folders that are configured no more
-        self.compacting: PartitionLog | None = None  # what the log cleaner works on
+        self.has_lost_folders = False  # replicas were in folders that are not configured any more
+        self.compacting: PartitionLog | None = None  # the log that the log cleaner works on
         self._removals: list[tuple[int, str]] = []  # monotonic time, path
         self._noted: dict[str, dict[Partition, int]] = {}  # high watermarks, as last written
-        # For one image's configs: the defaults of topics, and the values of this broker.
+        # For one image's configs: the defaults of topics, and the settings of this broker.
         self._defaults: tuple[Any, dict[str, Any], dict[str, Any]] = (None, {}, {})
 
     # Start
 
     def was_closed_cleanly(self) -> bool:
-        """To be asked before `load`, which takes the sign of it away."""
+        """Call before `load`, which removes the mark of a clean shutdown."""
         return self._disk.exists(f"{self.metadata_folder}/{checkpoints.CLEAN_SHUTDOWN}")
 
     def open_metadata_log(
         self, name: str, start_offset: int, recovery_point: int, cut_bytes: int, *, clean: bool
     ) -> PartitionLog:
-        """Lies in the metadata folder, belongs to the quorum, which alone decides what goes; it has
-        cut so many bytes from the log's end just now."""
+        """The metadata log is in the metadata folder. The quorum owns it, decides what is deleted
+        from it, and has just cut `cut_bytes` from its end."""
         if cut_bytes:
             self.open_files.findings.count_cut(cut_bytes)
         settings = LogSettings(
@@ -122,15 +123,15 @@ class Partitions:
         return self._metadata_log
 
     def survey(self, identity: Identity, failed: Mapping[str, str]) -> None:
-        """Look at all data folders, before `load`; raises UnusableFolder. `identity` is that of the
-        metadata folder, and `failed` are those that could not be locked."""
+        """Check all data folders, before `load`; raises UnusableFolder. `identity` is that of the
+        metadata folder; `failed` are the folders that could not be locked."""
         self._identity = identity
         self._survey = survey(
             self._disk, self.folders.paths, identity, self.metadata_folder, failed.items()
         )
 
     def load_at_once(self, image: MetadataImage) -> str | None:
-        """As `load`, for a node that is alone: it serves no client before."""
+        """Like `load`, for a node without other nodes: it serves no client before."""
         loading = self.load(image)
         while True:
             try:
@@ -140,8 +141,8 @@ class Partitions:
                 return why
 
     def load(self, image: MetadataImage) -> Generator[None, None, str | None]:
-        """Find the logs again, one in each step, and put aside those that no topic of the image
-        owns; answers why that is not possible in any data folder, if so."""
+        """Open the existing logs, one in each step, and rename those that no topic of the image
+        owns. Returns why no data folder can be used, or None."""
         self._new_folders = take_new(
             self._disk, self._survey, self._identity, image, self._randomness
         )
@@ -171,7 +172,7 @@ class Partitions:
             )  # fmt: skip
 
     def _unless_it_fails(self, folder: LogFolder, work: Callable[[], None]) -> None:
-        """A folder that may fail alone does not keep the node from starting."""
+        """A failed folder does not prevent the start if it may fail alone."""
         try:
             work()
         except OSError as problem:
@@ -216,7 +217,8 @@ class Partitions:
         mark_strays(self._disk, folder.path, self._now.wall_ms)
 
     def _put_aside_doubles(self, image: MetadataImage) -> None:
-        """A disk that was away may come back with replicas that were made anew elsewhere."""
+        """Rename duplicates: a disk that was away may come back with replicas that were created
+        again elsewhere."""
         holders: dict[Partition, list[LogFolder]] = {}
         for folder in self.folders.online.values():
             for partition in folder.logs:
@@ -237,9 +239,10 @@ class Partitions:
         )  # fmt: skip
 
     def _find_moved(self, image: MetadataImage) -> None:
-        """Replicas that are not where the metadata say: they had moved to a folder that is offline
-        now, and nobody was told. Of a broker with one folder the controller itself says where new
-        ones lie, so there it may be that they were never made."""
+        """Find replicas that are not where the metadata says: they had moved to a folder that is
+        offline now, and the controller does not know it. For a broker with one folder the
+        controller itself names the directory of new replicas, so these may never have been created.
+        """
         registered = image.brokers.get(self._identity.node_id)
         if registered is None or len(registered.log_dirs) < 2:
             return
@@ -251,7 +254,7 @@ class Partitions:
                     self.folders.offline_replicas[topic.name, index] = missing
 
     def directory_in(self, image: MetadataImage, topic: str, index: int) -> bytes:
-        """In which directory a replica of this broker lies by the metadata."""
+        """Returns the directory of a replica of this broker according to the metadata."""
         known = image.topics.get(topic)
         if known is None or index >= len(known.partitions):
             return UNASSIGNED_DIRECTORY
@@ -263,7 +266,7 @@ class Partitions:
     # For the broker
 
     def open(self, topic: TopicImage, index: int, image: MetadataImage) -> PartitionLog:
-        """The log of a partition, made if it is new."""
+        """Returns the log of a partition; creates a new one."""
         holder = self.folders.holder(topic.name, index)
         if holder is None:
             directory = self.directory_in(image, topic.name, index)
@@ -279,24 +282,25 @@ class Partitions:
         return holder.logs[topic.name, index]
 
     def is_offline(self, topic: TopicImage, index: int, image: MetadataImage) -> bool:
-        """Whether this replica lies in a data folder that has failed."""
+        """Returns whether this replica is in a data folder that has failed."""
         if not self.folders.offline:
             return False
         directory = self.directory_in(image, topic.name, index)
         return self.folders.is_offline(topic.name, index, directory)
 
     def high_watermark(self, topic: TopicImage, index: int) -> int:
-        """As it was noted last; what is not known is nothing that anybody was shown."""
+        """Returns the high watermark that was written last; an unknown one is 0: readers
+        have seen nothing."""
         holder = self.folders.holder(topic.name, index)
         return 0 if holder is None else holder.high_watermarks.get((topic.name, index), 0)
 
     def delete(self, topic: str, index: int) -> None:
-        """And the copy of it, if it moves."""
+        """Delete a replica, and its copy if it is moving."""
         self.folders.offline_replicas.pop((topic, index), None)
         for folder in list(self.folders.online.values()):
             try:
                 self._delete_in(folder, (topic, index))
-            except OSError as problem:  # the next start finds it, and knows that nobody owns it
+            except OSError as problem:  # the next start finds the folder as a stray
                 self.failures.met(folder.path, problem)
                 log.error("%s-%d stays in %s: %s", topic, index, folder.path, problem.strerror)
 
@@ -313,17 +317,17 @@ class Partitions:
 
     def apply_retention(self, found: PartitionLog, high_watermark: int) -> None:
         if found is self.compacting:
-            return  # its segments are being read; the next time will do
+            return  # its segments are being read; the next call deletes them
         try:
             removed = found.apply_retention(self._now.wall_ms, high_watermark=high_watermark)
-        except OSError as problem:  # the others make room meanwhile
+        except OSError as problem:  # deleting the others may free space
             self.failures.met(found.folder, problem)
             log.error("%s: nothing is removed: %s", found.folder, problem.strerror)
             return
         self.remove_later(removed, found.settings.file_delete_delay_ms)
 
     def due_flushes(self, now_ms: int) -> Iterator[PartitionLog]:
-        """Logs whose `flush.ms` is over."""
+        """Returns logs whose `flush.ms` is over."""
         for found in self.folders.logs():
             if found.recovery_point == found.end_offset:
                 found.last_flush_ms = now_ms
@@ -340,7 +344,7 @@ class Partitions:
     # Work for another thread
 
     def due_work(self) -> list[Work]:
-        """Files whose time has come."""
+        """Returns work that deletes files whose delay is over."""
         due: dict[str, list[str]] = {}
         while self._removals and self._removals[0][0] <= self._now.monotonic_ms:
             path = heappop(self._removals)[1]
@@ -362,7 +366,8 @@ class Partitions:
         ]
 
     def start_checkpoints(self) -> list[tuple[str, bytes]]:
-        """Where logs begin, behind the recovery points without which that is not believed."""
+        """Returns the log start offsets, after the recovery points: without these they are not
+        trusted."""
         return [each for folder in self.folders.online.values() for each in folder.checkpoints()]
 
     def checkpoint_work(self, high_watermarks: dict[Partition, int]) -> list[Work]:
@@ -384,14 +389,14 @@ class Partitions:
         ]
 
     def _by_folder(self, offsets: dict[Partition, int]) -> dict[str, dict[Partition, int]]:
-        """A folder that is not loaded keeps what the last start has noted."""
+        """Offsets by folder; a folder that is not loaded keeps its checkpoint of the last start."""
         loaded = {path: each for path, each in self.folders.online.items() if each.is_loaded}
         if len(self.folders.paths) == 1:
             return dict.fromkeys(loaded, offsets)
         return {path: found.those_here(offsets) for path, found in loaded.items()}
 
     def _note(self, path: str, offsets: dict[Partition, int]) -> bool:
-        """Whether that is news."""
+        """Returns whether the offsets differ from the last write."""
         if self._noted.get(path) == offsets:
             return False
         self._noted[path] = offsets
@@ -407,7 +412,7 @@ class Partitions:
         high_watermarks: dict[Partition, int],
         together: Together = one_by_one,
     ) -> None:
-        """A clean end; waits for the disk. A folder that may fail alone fails alone here too."""
+        """Close cleanly; waits for the disk. A folder that may fail alone fails alone here too."""
         self._metadata_log.close().run(self._disk)
         for path, folder in list(self.folders.online.items()):
             try:
@@ -441,7 +446,7 @@ class Partitions:
             heappush(self._removals, (self._now.monotonic_ms + delay_ms, path))
 
     def settings_of(self, topic: str, image: MetadataImage) -> tuple[LogSettings, int]:
-        """The settings that a topic's logs need, and its `min.insync.replicas`."""
+        """Returns the settings of a topic's logs, and its `min.insync.replicas`."""
         if self._defaults[0] is not image.configs:
             self._defaults = (
                 image.configs,
@@ -455,7 +460,8 @@ class Partitions:
 
 
 def is_damaged_copy(found: bytes, known: bytes) -> bool:
-    """Whether `found` is the id `known` with a character or two gone wrong: partition.metadata has
-    no checksum, and a folder with another id is no partition of the topic."""
+    """Returns whether `found` is the id `known` with one or two wrong characters.
+    partition.metadata has no checksum, and a folder with another id is not a partition of the
+    topic."""
     pairs = zip(uuids.to_text(found), uuids.to_text(known), strict=True)
     return 0 < sum(one != other for one, other in pairs) <= DAMAGED_CHARACTERS

@@ -1,12 +1,12 @@
 """Fetches for all replicas here that follow: one `ReplicaFetcher` per leader broker, over `Peers`.
 
 `follow` is called with every replica whose role may have changed, and moves it to the fetcher of
-its leader; `go_on` sends the requests that are due. A fetcher has one request under way, and its
-next one leaves in the turn that has taken the last answer, behind the writes of that turn. Large
-answers are taken in slices (`answers`), between everybody's requests. A leader that does not answer
-is asked again after `replica.fetch.backoff.ms`, with a new session. With durability `disk` the next
-fetch waits for the flush of the last fetched records (`flushed`). A node that has every partition
-alone has no fetcher, and pays one truth test per tick.
+its leader; `go_on` sends the requests that are due. A fetcher has one request under way; its next
+one leaves in the turn that has taken the last answer, after the writes of that turn. Large answers
+are taken in slices (`answers`), between other requests. A leader that does not answer is asked
+again after `replica.fetch.backoff.ms`, with a new session. With durability `disk` the next fetch
+waits for the flush of the last fetched records (`flushed`). A node whose partitions have no other
+replicas has no fetcher, and pays one truth test per tick.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class ReplicaFetching:
     )
 
     def __init__(self, broker: Broker, peers: Peers | None) -> None:
-        self.peers = peers  # None: nobody can be asked
-        self.answers = Lane()  # those that are taken in slices
+        self.peers = peers  # None: there are no other nodes
+        self.answers = Lane()  # large answers, taken in slices
         self.fetches = 0
-        self.failures = 0  # fetches that were not answered
+        self.failures = 0  # fetches without an answer
         self.bytes_in = 0
         self.quotas = ReplicationQuotas(
             broker.node_id,
@@ -67,7 +67,7 @@ class ReplicaFetching:
         self.quotas.follow(broker.image.configs)
         self._broker = broker
         self._fetchers: dict[int, ReplicaFetcher] = {}  # by leader
-        self._leaders: dict[Key, int] = {}  # of each replica that fetches
+        self._leaders: dict[Key, int] = {}  # the leader of each replica that fetches
         self._stopped = False
         broker.this.on_flushed = self.flushed
         broker.this.is_held_back = self.is_held_back
@@ -75,7 +75,7 @@ class ReplicaFetching:
     # Leaders and followers
 
     def follow(self, replica: PartitionReplica) -> None:
-        """Its role may have changed; `go_on` is to be called when all have been told."""
+        """The replica's role may have changed. Call `go_on` after all such replicas."""
         key = replica.topic_id, replica.index
         leader = NO_LEADER if replica.following is None else replica.following.leader
         before = self._leaders.get(key, NO_LEADER)
@@ -92,25 +92,26 @@ class ReplicaFetching:
         fetcher.rest_no_more()
 
     def forget(self, replica: PartitionReplica) -> None:
-        """It is not here any more."""
+        """The replica was removed from this broker."""
         leader = self._leaders.pop((replica.topic_id, replica.index), None)
         if leader is not None:
             self._fetchers[leader].remove(replica.topic_id, replica.index)
 
     def stop(self) -> None:
-        """Nothing is fetched any more, and no answer is taken."""
+        """Stop fetching; answers that still come are ignored."""
         self._stopped = True
 
     # Fetches
 
     def go_on(self) -> None:
-        """Send what is due; also to be called every tick, for rests end and leaders come back."""
+        """Send the fetches that are due. Also call it every tick, since pauses end and leaders come
+        back."""
         if self._fetchers:
             for fetcher in list(self._fetchers.values()):
                 self._fetch(fetcher)
 
     def flushed(self, replica: Any) -> None:
-        """The records of a follower are on its disk: it may report them."""
+        """The records of a follower are on its disk: its next fetch may report them."""
         leader = self._leaders.get((replica.topic_id, replica.index))
         if leader is not None:
             self._fetch(self._fetchers[leader])
@@ -141,7 +142,7 @@ class ReplicaFetching:
         )
 
     def _address_of(self, leader: int) -> Address | None:
-        """None: it is not registered, or has no listener for brokers."""
+        """Returns None if it is not registered, or has no listener for brokers."""
         listener = self._broker.inter_broker_listener
         found = self._broker.image.brokers.get(leader)
         for endpoint in () if found is None else found.endpoints:
@@ -183,7 +184,8 @@ class ReplicaFetching:
         self._fetch(fetcher)
 
     def is_held_back(self, replica: PartitionReplica, now_ms: int) -> bool:
-        """It is throttled, the rate is used up, and nobody waits for it: it is not in sync."""
+        """Returns whether the replica is throttled, the rate is used up, and it is not in sync (so
+        acks=all does not wait for it)."""
         quota = self.quotas.follower
         if not quota.topics or not quota.is_throttled(replica.topic, replica.index):
             return False
@@ -203,7 +205,7 @@ class ReplicaFetching:
                     quota.record(len(answer.records or b""), now_ms)
 
     def _tend(self, replica: PartitionReplica) -> None:
-        """A follower has taken an answer."""
+        """Called after a follower has taken an answer."""
         if replica.removed_files:
             removed, replica.removed_files = replica.removed_files, []
             delay_ms = replica.log.settings.file_delete_delay_ms
@@ -226,19 +228,19 @@ class ReplicaFetching:
 
     @property
     def following(self) -> int:
-        """Replicas that fetch from another broker."""
+        """Returns the number of replicas that fetch from another broker."""
         return len(self._leaders)
 
 
 def inter_broker_listener(values: Mapping[str, Any]) -> str:
-    """The name of the listener by which brokers reach each other."""
+    """Returns the name of the listener that brokers use among themselves."""
     named: str | None = values["inter.broker.listener.name"]
     protocol: str = values["security.inter.broker.protocol"]
     return named.upper() if named else protocol
 
 
 def _size_of(response: FetchResponse) -> tuple[int, int]:
-    """Partitions and bytes of their records."""
+    """Returns the number of partitions, and the bytes of their records."""
     partitions = size = 0
     for topic in response.responses:
         partitions += len(topic.partitions)

@@ -2,9 +2,9 @@
 
 For moves of partitions that must not take the network from clients (KIP-73): an operator names
 replicas in a topic's `leader.replication.throttled.replicas` and `follower....` (`partition:broker`
-pairs, or `*`), and a rate for each broker; `kafka-reassign-partitions --throttle` does both. A
-replica that is in sync is never held back, for acks=all waits for it; its bytes count all the same.
-Rates as in Apache Kafka: over `replication.quota.window.num` samples, and over one at least.
+pairs, or `*`), and a rate for each broker; `kafka-reassign-partitions --throttle` does both. An
+in-sync replica is never throttled, since acks=all waits for it; its bytes are counted. Rates as in
+Apache Kafka: over `replication.quota.window.num` samples, and over one at least.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class ReplicationQuota:
     __slots__ = ("named_by", "limited_by", "limit", "topics", "_rate")
 
     def __init__(self, named_by: str, limited_by: str, samples: int, sample_ms: int) -> None:
-        self.named_by = named_by  # the topics' setting
-        self.limited_by = limited_by  # the brokers' setting
+        self.named_by = named_by  # the setting of topics that names the replicas
+        self.limited_by = limited_by  # the setting of brokers that limits the rate
         self.limit = LONG_MAX  # bytes per second
-        # Partitions that have a throttled replica here; None: all of the topic. Mostly there are
-        # none at all: whoever replicates looks at the truth of this first.
+        # Partitions that have a throttled replica here; None: all of the topic. Mostly it is empty:
+        # callers test that first.
         self.topics: dict[str, frozenset[int] | None] = {}
         self._rate = Rate(samples, sample_ms, least_ms=sample_ms)
 
@@ -48,7 +48,7 @@ class ReplicationQuota:
 
 
 class ReplicationQuotas:
-    """Both roles of one broker, as the metadata have them."""
+    """The quotas of both roles of one broker, according to the metadata."""
 
     __slots__ = ("leader", "follower", "_node_id", "_configs")
 
@@ -69,7 +69,7 @@ class ReplicationQuotas:
         self._configs: Configs = {}
 
     def follow(self, configs: Configs) -> None:
-        """Only what has changed is looked at."""
+        """Apply new settings; looks only at what has changed."""
         before, self._configs = self._configs, configs
         for key in before.keys() | configs.keys():
             if before.get(key) is configs.get(key):
@@ -92,7 +92,7 @@ class ReplicationQuotas:
             quota.topics[topic] = partitions
 
     def moves_limit(self) -> int:
-        """Bytes per second of moves between data folders."""
+        """Returns the bytes per second of moves between data folders."""
         return self._limit(LIMITS_MOVES)
 
     def _limit(self, name: str) -> int:

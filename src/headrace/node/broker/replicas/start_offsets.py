@@ -1,9 +1,9 @@
 """With durability `disk`, DeleteRecords is answered when the new starts of logs are on the disk.
 
-A log's start lies in a checkpoint of all partitions that is else written once a minute, and is
-believed if the log's leader epochs begin there too. A request that has moved a start offset asks
-for both files to be flushed now, on the flush thread, and waits; requests that come meanwhile share
-the next write. If the disk refuses the write (it may be full, and records are deleted to make
+A log's start offset is in a checkpoint of all partitions that is otherwise written once a minute.
+It is trusted if the log's leader epochs begin there too. A request that has moved a start offset
+asks for both files to be flushed now, on the flush thread, and waits; requests that come meanwhile
+share the next write. If the disk refuses the write (it may be full, and records are deleted to make
 room), nothing ends: waiting requests get an error, and the next checkpoint tries again.
 """
 
@@ -27,17 +27,17 @@ Files = list[tuple[str, bytes]]  # path and contents
 
 @dataclass(slots=True)
 class CheckpointWrite:
-    """To be run on another thread, as a `Flush` is."""
+    """A write to be run on another thread, like a `Flush`."""
 
-    number: int  # of the last request that it serves
-    epochs: dict[str, str]  # folders of logs: the file of their leader epochs
+    number: int  # the last request that it serves
+    epochs: dict[str, str]  # folders of logs, and the paths of their files of leader epochs
     files: Files
     failures: FolderFailures
     refusal: OSError | None = None
     refused: list[tuple[str, OSError]] = field(default_factory=list)  # by path
 
     def run(self, disk: Disk) -> None:
-        """OSError: a flush failed, and not in a data folder that may fail alone."""
+        """Raises OSError if a flush failed in a data folder that may not fail alone."""
         for folder, path in self.epochs.items():
             try:
                 FileByPath(disk, path).flush()
@@ -80,18 +80,18 @@ class StartOffsets:
         wake: Callable[[Any], None],
         failures: FolderFailures,
     ) -> None:
-        self.waiting: dict[Any, None] = {}  # requests that wait for this
+        self.waiting: dict[Any, None] = {}  # requests that wait for a write
         self.written = 0
-        self.refused = 0  # the last one whose write the disk refused
+        self.refused = 0  # the last request whose write the disk refused
         self._asked = 0
-        self._epochs: dict[str, str] = {}  # of logs that begin elsewhere since the last write
+        self._epochs: dict[str, str] = {}  # of logs whose start has changed since the last write
         self._failures = failures
         self._files = files
         self._flushes = flushes
         self._wake = wake
 
     def ask(self, moved: Iterable[PartitionLog]) -> int:
-        """These logs begin elsewhere now; answers the number to wait for."""
+        """The start offsets of these logs have changed; returns the number to wait for."""
         self._epochs.update((each.folder, each.epochs.path) for each in moved)
         self._asked += 1
         self._flushes.append(self)

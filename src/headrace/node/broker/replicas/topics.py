@@ -21,10 +21,10 @@ class Topic:
     def __init__(self, name: str, topic_id: bytes) -> None:
         self.name = name
         self.id = topic_id
-        self.replicas: list[PartitionReplica | None] = []  # by partition; None: on others only
-        self.offline = NONE  # partitions whose replicas here lie in a data folder that has failed
+        self.replicas: list[PartitionReplica | None] = []  # by partition; None: no replica here
+        self.offline = NONE  # partitions whose replicas here are in a failed data folder
         self.acknowledgements: dict[int, tuple[bytes, bytes]] = {}  # see acknowledgements.py
-        self.is_internal = name in INTERNAL_TOPICS  # the coordinators' own
+        self.is_internal = name in INTERNAL_TOPICS  # a topic of the coordinators
 
     def has(self, index: int) -> bool:
         return index < len(self.replicas) and self.replicas[index] is not None
@@ -34,7 +34,8 @@ class Topic:
         return (replica for replica in self.replicas if replica is not None)
 
     def leader(self, index: int) -> PartitionLeader:
-        """Raises NOT_LEADER_OR_FOLLOWER where another broker leads, or nobody."""
+        """Returns the leader; raises NOT_LEADER_OR_FOLLOWER if this broker does not lead the
+        partition."""
         if 0 <= index < len(self.replicas):
             replica = self.replicas[index]
             if replica is None or replica.led_since < 0:
@@ -43,7 +44,8 @@ class Topic:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def replica(self, index: int) -> PartitionReplica:
-        """Leading or following; raises NOT_LEADER_OR_FOLLOWER where this broker has none."""
+        """Returns the leader or follower; raises NOT_LEADER_OR_FOLLOWER if this broker has no
+        replica."""
         if 0 <= index < len(self.replicas):
             replica = self.replicas[index]
             if replica is None:
