@@ -24,7 +24,7 @@ MOST_NAMED = 50_000
 
 
 class ClosesConnection(Exception):
-    """An invalid request ends the connection; the text says why, for the log."""
+    """An invalid request ends the connection; the text is the reason, for the log."""
 
 
 def require_few(request: str, count: int, things: str) -> None:
@@ -40,7 +40,7 @@ def require_few_partitions(request: str, count: int) -> None:
 
 
 class Call:
-    """One request's circumstances: who asks, in which version, and when."""
+    """The circumstances of one request: its connection, its version, and the time."""
 
     __slots__ = ("now", "version", "frame", "session", "correlation_id", "meter")
 
@@ -58,10 +58,10 @@ class Call:
         self.frame = frame  # valid until the handler returns
         self.session = session
         self.correlation_id = correlation_id
-        self.meter = meter  # None: nobody is limited
+        self.meter = meter  # None: no client is limited
 
     def client_id(self) -> str:
-        """The name the client gives itself; read from the frame only by those who ask."""
+        """Returns the client's own name; it is read from the frame only when needed."""
         length = int.from_bytes(self.frame[8:10], "big", signed=True)
         if length <= 0:
             return ""
@@ -74,14 +74,14 @@ class Peer(Protocol):
     client_host: str
     listener: str
     principal: Principal
-    remembered: Any  # by which its next requests may be recognized; None: nothing yet
+    remembered: Any  # its next requests may be recognized by it; None: nothing yet
     login: Any  # serving/authentication/login.py while it goes on or can expire, else None
     closing: bool  # the outbox is sent, then the connection ends
-    when_closed: Callable[[Any], None] | None  # called with it, once it is gone
+    when_closed: Callable[[Any], None] | None  # called with the connection once it is closed
 
 
 class Waitable(Protocol):
-    """Something a request can wait for; it wakes what hangs on it by `Purgatory.wake`."""
+    """Something that a request can wait for; it wakes those in `waiting` by `Purgatory.wake`."""
 
     # In order of arrival; a dict so that leaving costs the same for all.
     waiting: dict[WaitingRequest, None]
@@ -92,9 +92,9 @@ def _nobody_waits(answer: Any) -> None:
 
 
 class WaitingRequest:
-    """A request that waits: it hangs on things, and is tried again when one of them changes.
+    """A request that waits for things, and is tried again when one of them changes.
 
-    `attempt(expired)` returns the response, or None to wait on; with `expired` it must answer.
+    `attempt(expired)` returns the response, or None to wait longer; with `expired` it must answer.
     A handler whose request waits must keep values, not views: the receive buffer is reused after
     the handler returns.
     """
@@ -118,25 +118,25 @@ class WaitingRequest:
         self.complete: Callable[[Any], None] = _nobody_waits  # set by dispatch
 
 
-# Yielded by a generator that is about to make an answer of more than a megabyte: one of those is
-# made at a time, and none while clients have left too much unread.
+# Yielded by a generator that is about to make an answer of more than a megabyte: only one of those
+# is made at a time, and none while clients have left too much unread.
 LARGE_ANSWER = "large answer"
 
 
 def long(answer: Any) -> Generator[None, None, Any]:
-    """An answer that is to be encoded in slices, whatever the size of its request."""
+    """Returns an answer that is to be encoded in slices, whatever the size of its request."""
     yield
     return answer
 
 
-# Given owner, version, frame, peer and now before a request is decoded: the answer if one like it
-# has come on this connection before, or None to have it decoded.
+# Called with owner, version, frame, peer and now before a request is decoded. Returns the answer if
+# a similar one came on this connection before, or None to have it decoded.
 Recognize = Callable[[Any, int, memoryview, Any, Now], Any]
 
 
 @dataclass(slots=True, frozen=True)
 class Api:
-    """One line of the table of contents: which API, which versions, who answers."""
+    """One line of the table of contents: an API, its versions, and its handler."""
 
     messages: Any  # the generated module of headrace.wire.protocol.messages
     handle: Callable[[Any, Any, Call], Any]

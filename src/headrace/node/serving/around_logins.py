@@ -1,9 +1,9 @@
-"""Handles the frames that only logins have: bare tokens, and requests out of turn.
+"""Handles the frames that only logins have: bare tokens, and requests in the middle of a login.
 
-Bare tokens follow a SaslHandshake of version 0: four bytes of length and as many bytes, and so are
-the answers. A login that fails cannot say so: the connection is closed after the usual delay.
-A request in the middle of a login is answered with ILLEGAL_SASL_STATE where its answer has a place
-for it, after the same delay, and the connection ends.
+Bare tokens follow a SaslHandshake of version 0: four bytes of length and as many bytes; the answers
+have the same form. They cannot carry an error: the connection is closed after the usual delay. A
+request in the middle of a login is answered with ILLEGAL_SASL_STATE if its answer has a field for
+it, after the same delay, and the connection ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ METADATA_KEY = 3
 
 
 def feed_tokens(dispatch: Dispatch, session: Session, view: memoryview, filled: int) -> int:
-    """As `Dispatch.feed`, while the session's login takes such tokens."""
+    """Like `Dispatch.feed`, while the session's login takes such tokens."""
     position = 0
     session.frame_size = 0
     while session.login is not None and session.login.takes_bare_tokens:
@@ -75,7 +75,7 @@ def answer_out_of_turn(dispatch: Dispatch, session: Session, frame: memoryview) 
         raise ClosesConnection("a request of a kind or version that is not served, during a login")
     code = ErrorCode.ILLEGAL_SASL_STATE
     answer = error_response(route, KafkaError(code))
-    if route.api_key == METADATA_KEY:  # its older versions say it of each topic
+    if route.api_key == METADATA_KEY:  # its older versions carry the error in each topic
         from headrace.wire.protocol.messages.metadata import MetadataResponseTopic
 
         asked = decoded(route, frame, client_id_length).topics or ()

@@ -1,13 +1,13 @@
 """The audit: admin changes, failed logins and denied requests, as lines of JSON.
 
 `Auditor.note(...)` may be called from any path: it never waits and never raises. Lines gather until
-the node takes them (`take`), some ten times a second, for the log and, if wanted, for a topic.
-Repeated entries become one line with `times`, and beyond `MOST_WAITING` different ones they are
-dropped and counted, so that a client that is refused a million times a second fills nothing.
+the node takes them (`take`), some ten times a second, for the log and, if configured, for a topic.
+Repeated entries become one line with `times`. Beyond `MOST_WAITING` different ones they are dropped
+and counted, so that a client that is refused a million times a second fills no disk.
 
-Only names get in, never the value of a setting: it may be a password. `audited` puts the wrapper
-around the handlers of admin requests that notes them, so that others pay nothing for it. Does not
-know files or topics: `broker/audit.py` writes.
+Only names are noted, never the value of a setting: it may be a password. `audited` wraps the
+handlers of admin requests to note them, so that other requests pay nothing. Does not know files or
+topics: `broker/audit.py` writes.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from headrace.environment import Now
 from headrace.node.serving.api import Api, Call, Peer, WaitingRequest
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
-CHANGE = "change"  # an admin request: who asked, for what, and how it ended
+CHANGE = "change"  # an admin request: the user, the request, and its outcome
 LOGIN_FAILED = "login-failed"
 DENIED = "denied"
 
-# Different lines between two visits of the node; each is some 300 bytes.
+# Different lines between two calls of `take`; each is some 300 bytes.
 MOST_WAITING = 2_000
-# Names kept of one request; the others are only counted.
+# Names that are kept of one request; the others are only counted.
 MOST_NAMES = 50
 LONGEST_TEXT = 500
 
@@ -39,7 +39,7 @@ _encode = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
 
 
 class Auditor:
-    """The one place where things are noted; `enabled` False forgets everything at once."""
+    """Collects the entries; with `enabled` False it drops everything at once."""
 
     __slots__ = ("enabled", "noted", "dropped", "_now", "_waiting", "_dropped_since")
 
@@ -48,7 +48,7 @@ class Auditor:
         self.noted = 0
         self.dropped = 0
         self._now = now
-        self._waiting: dict[str, list[int]] = {}  # what, without its time -> time, how often
+        self._waiting: dict[str, list[int]] = {}  # the entry without its time -> time, how often
         self._dropped_since = 0
 
     def note(self, event: str, peer: Peer | None, *, api: str = "", **details: Any) -> None:
@@ -83,7 +83,7 @@ class Auditor:
         return bool(self._waiting)
 
     def take(self) -> list[str]:
-        """The entries since the last time, oldest first, one JSON object each."""
+        """Returns the entries since the last call, oldest first, one JSON object each."""
         lines = [_line(what, *how) for what, how in self._waiting.items()]
         self._waiting.clear()
         if self._dropped_since:
@@ -100,7 +100,7 @@ def _line(what: str, wall_ms: int, times: int) -> str:
 
 
 def _short(value: Any) -> Any:
-    """Text of a client may be long; a line of the audit is not."""
+    """Shortens the text of a client, which may be long."""
     if isinstance(value, str):
         return value if len(value) <= LONGEST_TEXT else f"{value[:LONGEST_TEXT]}..."
     if isinstance(value, list):
@@ -112,10 +112,10 @@ def _short(value: Any) -> Any:
 
 
 def audited(api: Api, auditor: Auditor, details: Details) -> Api:
-    """The same API, whose requests are noted when they are answered.
+    """Returns the same API, whose requests are noted when they are answered.
 
-    `details(request, answer)` says what was asked for and how it ended, in words; the answer is
-    None where a `KafkaError` is the answer to the whole request.
+    `details(request, answer)` describes the request and its outcome, in words; the answer is None
+    if a `KafkaError` is the answer to the whole request.
     """
     name: str = api.messages.NAME
     inner = api.handle
@@ -166,7 +166,7 @@ def _noted_later(
 
 
 def error_name(code: int) -> str | None:
-    """None for a success, so that the line says nothing of it."""
+    """Returns None for a success, so that the line does not mention it."""
     if code == ErrorCode.NONE:
         return None
     return _NAMES.get(code, str(code))
@@ -176,7 +176,7 @@ _NAMES = {int(code): code.name for code in ErrorCode}
 
 
 def denials_to(auditor: Auditor) -> Callable[[Any, Any, Any, str], None]:
-    """For `Authorizer.on_denied`."""
+    """Returns a function for `Authorizer.on_denied`."""
 
     def note(asking: Any, operation: Any, resource_type: Any, name: str) -> None:
         what = f"{resource_type.name.lower()} {name}"
@@ -186,7 +186,7 @@ def denials_to(auditor: Auditor) -> Callable[[Any, Any, Any, str], None]:
 
 
 def logins_to(auditor: Auditor) -> Callable[[Any], None]:
-    """For `Logins.watchers`: those that failed."""
+    """Returns a function for `Logins.watchers` that notes failed logins."""
 
     def note(seen: Any) -> None:
         if seen.failure is not None:

@@ -1,17 +1,16 @@
-"""Access control: Kafka's access control entries, asked for one principal and one resource.
+"""Access control by Kafka's access control entries, for one principal and one resource.
 
 The rules are those of Apache Kafka's StandardAuthorizer. A pattern names resources by their name,
-by the beginning of it, or all of a type (`*`). Of the entries whose pattern matches, those count
-that name the principal or `User:*`, from its host or `*`. One that denies outweighs all that allow.
-READ, WRITE, DELETE and ALTER include DESCRIBE, and ALTER_CONFIGS includes DESCRIBE_CONFIGS, but
-only when allowed: a client that is denied READ may still describe. Super users may do everything. A
-resource that no pattern matches is closed, unless `allow.everyone.if.no.acl.found` opens it.
+by a prefix of it, or all of a type (`*`). Among the entries whose pattern matches, those apply that
+name the principal or `User:*`, and its host or `*`. One that denies outweighs all that allow. READ,
+WRITE, DELETE and ALTER include DESCRIBE, and ALTER_CONFIGS includes DESCRIBE_CONFIGS, but only when
+allowed: a client that is denied READ may still describe. Super users may do everything. A resource
+that no pattern matches is closed, unless `allow.everyone.if.no.acl.found` opens it. A decision is a
+number with a bit for each operation, so one look-up answers for all of them. It costs a few
+look-ups in dictionaries, whatever the number of entries: one for the name, one for `*`, one for
+each *length* of a prefix in use. Decisions are cached until an entry changes.
 
-A decision is a number with a bit for each operation, so one look answers for all of them. It costs
-a few look-ups in dictionaries, whatever the number of entries: one for the name, one for `*`, one
-for each *length* of a prefix in use. Decisions are remembered until an entry changes.
-
-Pure: knows no image, no request. Does not decide what an operation is needed for; handlers do.
+Pure: it takes no image and no request. Handlers decide which operation they need.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from headrace.wire.protocol.acls import (
 
 EVERYTHING = (1 << len(Operation)) - 1
 NOTHING = 0
-# Bounds what is remembered, in number and in bytes: names of groups may be long.
+# Bounds the cached decisions, in number and in bytes: names of groups may be long.
 MOST_DECISIONS = 20_000
 LONGEST_NAME_REMEMBERED = 300
 
@@ -42,7 +41,7 @@ Who = tuple[str, str]  # principal and host, each of them or a wildcard
 
 
 class Asking(Protocol):
-    """The part of a connection that counts."""
+    """The part of a connection that an authorizer needs."""
 
     principal: Principal
     client_host: str
@@ -61,13 +60,13 @@ class Entry(Protocol):
     permission_type: int
 
 
-# The last is a resource's name, or the operation that is asked for of all of a type.
+# The last element is the name of a resource, or the operation that is needed on any of a type.
 DecisionKey = tuple[Principal, str, int, str | int]
 Denied = Callable[[Any, Operation, ResourceType, str], None]
 
 
 class Rules:
-    """The entries of one pattern, and what they come to for each principal and host."""
+    """The entries of one pattern, and the resulting bits for each principal and host."""
 
     __slots__ = ("_entries", "bits")
 
@@ -98,7 +97,7 @@ class Rules:
 
 
 class Authorizer:
-    """`follow` gives it the entries that hold; `allows` and its neighbours answer from them."""
+    """`follow` takes the present entries; `allows` and the methods after it answer from them."""
 
     __slots__ = (
         "super_users",
@@ -116,12 +115,12 @@ class Authorizer:
     def __init__(self, super_users: Iterable[str] = (), *, open_if_no_entry: bool = False) -> None:
         self.super_users = frozenset(super_users)
         self.open_if_no_entry = open_if_no_entry
-        self.changes = 0  # grows when an entry changes: what was decided before may not hold
-        self.on_denied: Denied | None = None  # told of refusals, not of what is left out of lists
+        self.changes = 0  # grows when an entry changes: older decisions may be wrong then
+        self.on_denied: Denied | None = None  # called for refusals, not for what lists leave out
         self._followed: Mapping[bytes, Entry] = {}
         self._by_name: dict[tuple[int, str], Rules] = {}
         self._by_prefix: dict[tuple[int, str], Rules] = {}
-        # By resource type: how many prefixes there are of each length.
+        # By resource type: the number of prefixes of each length.
         self._prefix_lengths: dict[int, dict[int, int]] = {}
         self._of_whom: dict[tuple[int, Who], dict[bytes, Entry]] = {}
         self._decisions: dict[DecisionKey, int] = {}
@@ -140,7 +139,7 @@ class Authorizer:
         *,
         quietly: bool = False,
     ) -> bool:
-        """`quietly`: a refusal only leaves something out of an answer, nobody asked for it."""
+        """`quietly`: a refusal only leaves something out of an answer, and is not reported."""
         if self.rights(asking, resource_type, name) >> operation & 1:
             return True
         if not quietly and self.on_denied is not None:
@@ -148,7 +147,7 @@ class Authorizer:
         return False
 
     def rights(self, asking: Asking, resource_type: int, name: str) -> int:
-        """All operations that are allowed on one resource, as bits."""
+        """Returns the operations that are allowed on one resource, as bits."""
         key = (asking.principal, asking.client_host, resource_type, name)
         found = self._decisions.get(key)
         if found is None:
@@ -160,10 +159,10 @@ class Authorizer:
     def allows_somewhere(
         self, asking: Asking, operation: Operation, resource_type: ResourceType
     ) -> bool:
-        """Whether there may be a resource of this type that the operation is allowed on.
+        """Returns whether there may be a resource of this type that the operation is allowed on.
 
-        As Apache Kafka's `authorizeByResourceType`: operations count as they are written, none
-        implies another. For idempotent producers, who may write to some topic.
+        Like Apache Kafka's `authorizeByResourceType`: operations count as they are written, none
+        implies another. For idempotent producers, which may write to some topic.
         """
         key = (asking.principal, asking.client_host, resource_type, int(operation))
         found = self._decisions.get(key)
@@ -175,7 +174,7 @@ class Authorizer:
     # --- entries
 
     def follow(self, entries: Mapping[bytes, Entry]) -> None:
-        """These hold from now on. Costs a pass over them if anything has changed."""
+        """Replace the entries. Costs a pass over them if anything has changed."""
         before = self._followed
         if entries is before:
             return
@@ -260,7 +259,7 @@ class Authorizer:
     def _decide_somewhere(
         self, asking: Asking, operation: Operation, resource_type: ResourceType
     ) -> bool:
-        # A name that nobody chose: super users, `*`, and resources that are open without entries.
+        # An invented name stands for super users, `*`, and resources that are open without entries.
         if self.rights(asking, resource_type, "hardcode") >> operation & 1:
             return True
         names: dict[tuple[bool, bool], set[str]] = {
@@ -286,7 +285,7 @@ class Authorizer:
 
 
 def allowed_by(operation: int) -> int:
-    """The operations that an entry for this operation includes."""
+    """Returns the operations that an entry for this operation includes."""
     if operation == Operation.ALL:
         return EVERYTHING
     bits = _bit(operation)
@@ -302,7 +301,7 @@ def denied_by(operation: int) -> int:
 
 
 def _bit(operation: int) -> int:
-    """An operation of a later release is nobody's."""
+    """Returns 0 for an operation of a later release."""
     return 1 << operation if Operation.ALL < operation < len(Operation) else 0
 
 
@@ -321,7 +320,7 @@ def _everybody_like(principal: str, host: str) -> tuple[Who, ...]:
 
 
 def one_form_of(host: str) -> str:
-    """Addresses of IPv6 can be written in many ways; entries and sockets need not agree on one."""
+    """IPv6 addresses can be written in many ways; entries and sockets may use different ones."""
     if ":" not in host:
         return host
     try:

@@ -1,7 +1,8 @@
 """Requests that wait more than once: for a producer id, then for a log, then for another.
 
-`chain` continues with the result of a first wait; the next step may wait again. A request that did
-not wait goes on at once, so that a node whose appends commit at once never comes here twice.
+`chain` continues with the result of a first wait; the next step may wait again. If the first
+request does not wait, the next step runs at once; so it does on a node whose appends commit at
+once.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 
 class Step:
-    """The second wait, as the first one sees it."""
+    """The second wait, as the first one handles it."""
 
     __slots__ = ("inner", "answer", "waiting")
 
@@ -28,7 +29,7 @@ class Step:
 def chain(
     purgatory: Purgatory, first: Any | WaitingRequest, go_on: Callable[[Any], Any | WaitingRequest]
 ) -> Any | WaitingRequest:
-    """The result of `go_on` for the answer of `first`, now or later."""
+    """Returns the result of `go_on` for the answer of `first`, now or later."""
     if not isinstance(first, WaitingRequest):
         return go_on(first)
     step = Step()
@@ -48,7 +49,7 @@ def chain(
         if step.answer is None and expired:
             return step.inner.attempt(True)
         if isinstance(step.answer, Exception):
-            raise step.answer  # the second wait was refused: that is no answer to go on with
+            raise step.answer  # the second wait was refused: there is no answer to continue with
         return step.answer
 
     def complete(answer: Any) -> None:
@@ -63,8 +64,8 @@ def chain(
 def or_refused(
     answer: Any | WaitingRequest, refuse: Callable[[ErrorCode], Any]
 ) -> Any | WaitingRequest:
-    """The answer; if it waits and is refused in the end, what `refuse` makes of that: most answers
-    have no place of their own to say so."""
+    """Returns the answer. If it waits and is refused in the end, `refuse` makes an answer of the
+    code: most answers have no field of their own for the error."""
     if isinstance(answer, WaitingRequest):
         attempt = answer.attempt
 
@@ -81,8 +82,8 @@ def or_refused(
 def all_of(
     answers: list[Any | WaitingRequest], finish: Callable[[list[Any]], Any]
 ) -> Any | WaitingRequest:
-    """The result of `finish` when all answers are there; each waits for itself and answers its own
-    refusals (`or_refused`)."""
+    """Returns the result of `finish` when all answers are there; each of them waits and answers its
+    own refusals (`or_refused`)."""
     waiting = [answer for answer in answers if isinstance(answer, WaitingRequest)]
     if not waiting:
         return finish(answers)
@@ -107,7 +108,7 @@ def one_after_the_other(
     tasks: list[Callable[[], Any | WaitingRequest]],
     finish: Callable[[list[Any]], Any],
 ) -> Any | WaitingRequest:
-    """Each task begins when the one before has its answer; then all the answers."""
+    """Begins each task when the one before has its answer; returns all the answers."""
     answers: list[Any] = []
 
     def go_on() -> Any | WaitingRequest:

@@ -1,4 +1,4 @@
-"""From bytes to handlers and back: one look-up per request, replies in request order.
+"""Decodes frames, calls handlers and encodes replies: one look-up per request, replies in order.
 
 `feed` gets the bytes received on a connection, handles every complete frame in them and returns how
 many bytes it used. Before a frame is complete, only its first eight bytes count: its size, which is
@@ -86,18 +86,18 @@ class Dispatch:
         self.now = now  # one object, set by the loop once per turn
         self.dirty: list[Session] = []  # sessions with something to send
         self.resumed: list[Session] = []  # sessions that may be read again
-        self.failed: list[tuple[Session, str]] = []  # to be closed, and why
+        self.failed: list[tuple[Session, str]] = []  # connections to close, and why
         self.max_frame = max_frame
         self.stopwatch = stopwatch  # nanoseconds; None: latencies are not measured
-        self.quotas: ClientQuotas | None = None  # None: nobody is limited
+        self.quotas: ClientQuotas | None = None  # None: no client is limited
         self.long_answers = FairLane()
-        self.holds_back = False  # too many bytes are unread: no large answer is made
-        self.large_answer: Reply | None = None  # the one that is being made
-        # Whether the connection that is fed has had its share of the turn; the loop sets it.
+        self.holds_back = False  # clients have left too many bytes unread: no large answer is made
+        self.large_answer: Reply | None = None  # the large answer that is being made
+        # Whether the connection that is fed has used its share of the turn; the loop sets it.
         self.share_is_over: Callable[[], bool] = _never
 
     def feed(self, session: Session, view: memoryview, filled: int) -> int:
-        """Answer the complete frames in view[:filled]; returns how many bytes were taken."""
+        """Answer the complete frames in view[:filled]; returns how many bytes were used."""
         if session.login is not None and session.login.takes_bare_tokens:
             return feed_tokens(self, session, view, filled)
         position = 0
@@ -122,7 +122,7 @@ class Dispatch:
             else:
                 answer_out_of_turn(self, session, view[position + 4 : end])
             position = end
-            # One that pipelines a thousand requests goes on in the next turn.
+            # A connection that pipelines a thousand requests continues in the next turn.
             if filled - position >= 8 and self.share_is_over():
                 break
         if 4 <= filled - position < 8:
@@ -222,7 +222,7 @@ class Dispatch:
 
     def reply(self, session: Session, pieces: list[Piece]) -> None:
         # Replies leave in the order of the requests, as clients expect. As long as an earlier
-        # request waits, a ready reply goes to `line` behind it; otherwise straight to the outbox.
+        # request waits, a ready reply goes to the end of `line`; otherwise straight to the outbox.
         # tests/unit/node/serving/test_dispatch.py: test_a_later_answer_waits_for_an_earlier_one.
         if session.line:
             session.line.append(Reply(None, pieces))
@@ -385,5 +385,6 @@ def _never() -> bool:
 
 
 def is_full(session: Session) -> bool:
-    """Whether too many replies, or bytes of them, wait behind one that is not ready."""
+    """Returns whether too many replies, or too many bytes of them, wait for one that is not
+    ready."""
     return len(session.line) >= MOST_REQUESTS_IN_LINE or session.line_bytes >= MOST_BYTES_OWED

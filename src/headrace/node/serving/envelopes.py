@@ -1,13 +1,13 @@
-"""Requests of clients that a broker hands on to the controller, in an Envelope (API 58).
+"""Requests of clients that a broker forwards to the controller, in an Envelope (API 58).
 
-The envelope holds the request as it would have come on a connection, who sent it and from where.
-`enclose` makes one, `Envelopes` answers one: the request inside is decoded, authorized as its own
-client and answered as ever, and its reply goes back in the envelope's. Only another node may send
-envelopes (CLUSTER_ACTION), since they carry the identity of a client.
+The envelope holds the request as it would have come on a connection, with the client's principal
+and address. `enclose` makes one, `Envelopes` answers one: the request inside is decoded, authorized
+as its own client and answered as usual, and its reply goes back in the envelope's reply. Only
+another node may send envelopes (CLUSTER_ACTION), since they carry the identity of a client.
 
-As Apache Kafka: what cannot be read is INVALID_REQUEST, a principal that cannot be read
-PRINCIPAL_DESERIALIZATION_FAILURE, an API that is not for forwarding INVALID_REQUEST. A controller
-that is not active says NOT_CONTROLLER of the envelope, whatever is inside.
+As in Apache Kafka: a request that cannot be read is INVALID_REQUEST, a principal that cannot be
+read PRINCIPAL_DESERIALIZATION_FAILURE, an API that is not for forwarding INVALID_REQUEST. A
+controller that is not active answers NOT_CONTROLLER for the envelope, whatever is inside.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _version = Struct(">h")
 
 
 def enclose(call: Call) -> EnvelopeRequest:
-    """The request that has come to this broker, to the byte, for the controller."""
+    """Returns an envelope with the exact bytes of the client's request, for the controller."""
     session = call.session
     return EnvelopeRequest(
         call.frame.tobytes(), _principal(session.principal), ip_address(session.client_host).packed
@@ -49,11 +49,12 @@ def enclose(call: Call) -> EnvelopeRequest:
 
 
 def disclose(api_messages: Any, version: int, answer: EnvelopeResponse) -> Any:
-    """The controller's answer to a request that was enclosed; raises KafkaError if it has none."""
+    """Returns the controller's answer to the request in an envelope; raises KafkaError if it has
+    none."""
     if answer.error_code != ErrorCode.NONE or answer.response_data is None:
         code = _CODES.get(answer.error_code, ErrorCode.UNKNOWN_SERVER_ERROR)
         if code in (ErrorCode.NONE, ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
-            # That this broker may not hand anything on is nothing that its client could mend.
+            # If this broker may not forward anything, its client cannot correct that.
             code = ErrorCode.UNKNOWN_SERVER_ERROR
         raise KafkaError(code)
     try:
@@ -88,7 +89,7 @@ def _read_host(data: bytes) -> str:
 
 
 class Envelopes:
-    """Answers what is enclosed by the routes of this node."""
+    """Answers the requests in envelopes by the routes of this node."""
 
     __slots__ = ("authorizer", "_routes", "_is_active", "_meter")
 
@@ -99,8 +100,8 @@ class Envelopes:
         is_active: Callable[[], bool] = lambda: True,
         meter: Callable[[Session, memoryview], Meter | None] = lambda session, frame: None,
     ) -> None:
-        """`routes` are those that may be forwarded; `is_active`: whether the controller in this
-        process is the active one; `meter` holds the clients to their quotas."""
+        """`routes` are those that may be forwarded; `is_active` returns whether the controller in
+        this process is the active one; `meter` applies the clients' quotas."""
         self.authorizer = authorizer
         self._meter = meter
         self._is_active = is_active
@@ -140,7 +141,8 @@ def _answered(route: Route, answering: Generator[None, None, Any]) -> Generator[
 
 
 def _refused(route: Route, refusal: KafkaError) -> Any:
-    """A controller that was deposed meanwhile says so of the envelope: the broker asks the next."""
+    """A controller that was deposed meanwhile answers so for the envelope: the broker asks the next
+    one."""
     if refusal.code == ErrorCode.NOT_CONTROLLER:
         raise refusal
     return error_response(route, refusal)
@@ -165,7 +167,7 @@ def _when_answered(
 
 
 def _seal(route: Route, number: int, answer: Any, meter: Meter | None) -> EnvelopeResponse:
-    """How long its client shall wait is in the answer; the broker hands that on."""
+    """The throttle time for the client is in the answer; the broker passes it on."""
     if meter is not None:
         answer = throttled(route, answer, meter.finish(route.api_key))
     frame = route.frame_of_body if type(answer) is bytes else route.frame

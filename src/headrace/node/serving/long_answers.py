@@ -1,12 +1,12 @@
 """Large requests and long answers: decoded, answered and encoded in slices, between other requests.
 
 The request keeps its place in the line of its connection, and nothing more is read from that
-connection meanwhile: order is as if it had been answered at once. All of them go through one lane,
-in which each connection has its turn (`FairLane`). An answer of more than `LARGE_ANSWER_BYTES`
-needs room: one of those is made at a time, and none while clients have left too much unread
-(`Dispatch.holds_back`). It waits aside then, and delays no smaller one.
-The state may change between two slices, as with Apache Kafka's many threads: a handler that is
-given steps (`Api.handle_large`) yields only between two elements of the request.
+connection meanwhile: the order is the same as if it had been answered at once. All of them go
+through one lane, in which each connection has its turn (`FairLane`). An answer of more than
+`LARGE_ANSWER_BYTES` needs room: only one of those is made at a time, and none while clients have
+left too much unread (`Dispatch.holds_back`). Meanwhile it waits aside, and does not delay smaller
+ones. The state may change between two slices, as with Apache Kafka's many threads: a handler that
+returns steps (`Api.handle_large`) yields only between two elements of the request.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from headrace.wire.protocol.steps import in_steps
 if TYPE_CHECKING:
     from headrace.node.serving.dispatch import Dispatch
 
-# Pieces of an answer are joined after so many steps: fewer objects, and no second copy of it all.
+# Pieces of an answer are joined after so many steps: fewer objects, without a second copy of it
+# all.
 STEPS_PER_CHUNK = 2_000
 LARGE_ANSWER_BYTES = 1024 * 1024
-# Decoded, a request takes up to 58 times its size: of those from this size on, one is under way.
+# Decoded, a request takes up to 58 times its size: only one request of at least this size runs.
 HEAVY_FROM = 256 * 1024
 
 Answering = Generator[Any, None, Any]
@@ -47,8 +48,8 @@ def begin(
     meter: Meter | None,
     size: int = 0,
 ) -> None:
-    """Take a place in line; `answering` yields its steps and returns what a handler may. `size` is
-    the request's, if it is yet to be decoded."""
+    """Take a place in line. `answering` yields its steps and returns what a handler may return.
+    `size` is the size of the request if it still has to be decoded."""
     reply = Reply(None, None)
     session.line.append(reply)
     dispatch.mute(session)
@@ -59,7 +60,7 @@ def begin(
 
 
 def answering_of(route: Route, call: Call, at: int) -> Answering:
-    """Decode and handle."""
+    """Decode and handle the request."""
     try:
         request, _ = yield from in_steps(route.decode)(call.frame, at)
     except (MalformedMessage, *BROKEN) as malformed:
@@ -100,7 +101,7 @@ def _work(
                 return
             while said is LARGE_ANSWER and not session.closing and not _has_room(dispatch, reply):
                 yield NO_ROOM
-            if session.closing:  # its connection is gone
+            if session.closing:  # its connection is closed
                 steps.close()
                 return
             yield None
@@ -121,7 +122,7 @@ def _work(
 
 
 def _has_room(dispatch: Dispatch, reply: Reply) -> bool:
-    """Whether this large answer may be made; it has its room until it is."""
+    """Returns whether this large answer may be made; it keeps its room until it is done."""
     if dispatch.large_answer is None and not dispatch.holds_back:
         dispatch.large_answer = reply
     return dispatch.large_answer is reply
@@ -135,7 +136,7 @@ def _pieces(
     answering: Answering,
     meter: Meter | None,
 ) -> Answering:
-    """The encoded answer, or WaitingRequest."""
+    """Returns the encoded answer, or WaitingRequest."""
     try:
         answer = yield from answering
     except KafkaError as refusal:
@@ -154,7 +155,7 @@ def _pieces(
 
 
 def encoded(route: Route, correlation_id: int, answer: Any) -> Answering:
-    """The frame of an answer, in chunks."""
+    """Returns the frame of an answer, in chunks."""
     chunks: list[Piece] = []
     run: list[Any] = []
     size = 0
@@ -174,7 +175,7 @@ def encoded(route: Route, correlation_id: int, answer: Any) -> Answering:
 
 
 def _joined(run: list[Any]) -> list[Piece]:
-    """Slices of files stay what they are."""
+    """Joins pieces of bytes; slices of files stay slices."""
     if any(type(piece) is FileSlice for piece in run):
         return list(run)
     return [b"".join(run)]
@@ -190,7 +191,8 @@ def answer_later(
     meter: Meter | None,
 ) -> None:
     """A large request has waited and is answered now: its place in line is filled in slices.
-    `answer` may be made in slices too; then it is throttled (`meter`) when it is there."""
+    `answer` may be made in slices too; then the throttle time (`meter`) is added when it is
+    complete."""
     dispatch.mute(session)
 
     def answering() -> Answering:

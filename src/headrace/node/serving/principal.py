@@ -1,4 +1,4 @@
-"""The user at the other end of a connection, as Kafka names it: `User:alice`."""
+"""The user of a connection, as Kafka names it: `User:alice`."""
 
 from __future__ import annotations
 
@@ -13,4 +13,4 @@ class Principal(NamedTuple):
         return f"{self.type}:{self.name}"
 
 
-ANONYMOUS = Principal("User", "ANONYMOUS")  # nobody has logged in, and nobody was asked to
+ANONYMOUS = Principal("User", "ANONYMOUS")  # the user of a connection without a login

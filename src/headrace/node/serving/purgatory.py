@@ -20,9 +20,9 @@ class Purgatory:
     __slots__ = ("_deadlines", "_added_so_far", "waiting", "woken")
 
     def __init__(self) -> None:
-        # Invariants: a waiting request is in `_deadlines` once and in `waiting` of each thing it
-        # hangs on; `done` requests may still be in the heap and are skipped there; `waiting` counts
-        # requests that are not done.
+        # Invariants: a waiting request is in `_deadlines` once and in `waiting` of each thing that
+        # it waits for; `done` requests may still be in the heap and are skipped there; `waiting`
+        # counts requests that are not done.
         self._deadlines: list[tuple[int, int, WaitingRequest]] = []
         self._added_so_far = 0  # breaks ties between equal deadlines, in order of arrival
         self.waiting = 0
@@ -71,7 +71,7 @@ class Purgatory:
         self._deadlines.clear()
 
     def forget(self, request: WaitingRequest) -> None:
-        """Its connection is gone."""
+        """Its connection is closed: drop the request."""
         if not request.done:
             self._leave(request)
 
@@ -87,7 +87,7 @@ class Purgatory:
             thing.waiting.pop(request, None)
 
     def _try(self, request: WaitingRequest, *, expired: bool) -> None:
-        """Try once; the answer, or the exception of a bug, goes to `request.complete`."""
+        """Try once; the answer, or the exception of a bug, is passed to `request.complete`."""
         try:
             answer = request.attempt(expired)
             assert answer is not None or not expired, "a request that expires must be answered"

@@ -4,7 +4,7 @@ A limit is set for a user, a client id, both together, or for all that have none
 most specific one counts (`Limits.find`). A client above its quota gets its answer with a throttle
 time, and is not read for that long (`serving/dispatch.py` does it). A `Meter` goes with one request
 and decides for how long: produce by the size of the request, fetch by the records of the answer,
-everything by the time it took, changes by the partitions they touch.
+every request by the time that it took, changes by the partitions they touch.
 
 Without limits there is no meter, and a request costs nothing more. Bounded: the `MOST_TRACKED` most
 recent users and client ids are measured per kind; one that comes back after more others than that
@@ -28,17 +28,17 @@ REQUEST_PERCENTAGE = "request_percentage"
 CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
 
 PRODUCE_KEY, FETCH_KEY = 0, 1
-# Requests between brokers, and logins, take no time of a client's quota.
+# Requests between brokers, and logins, do not count against a client's request time.
 EXEMPT = frozenset({17, 27, 36})  # SaslHandshake, WriteTxnMarkers, SaslAuthenticate
 MOST_TRACKED = 10_000
 UNLIMITED = 2**31 - 1
 
-Tag = tuple[str, str]  # user and client id; "" where it does not count
+Tag = tuple[str, str]  # user and client id; "" if it does not count
 Measure = TypeVar("Measure", Rate, TokenBucket)
 
 
 class QuotaLimits:
-    """The limits of one kind: who may do how much."""
+    """The limits of one kind of quota, by user and client id."""
 
     __slots__ = ("_by_entity", "_found")
 
@@ -52,7 +52,7 @@ class QuotaLimits:
         return bool(self._by_entity)
 
     def find(self, user: str, client_id: str) -> tuple[Tag, float] | None:
-        """The limit that holds, and with whom it is shared; None: there is none."""
+        """Returns the limit that applies, and the tag that shares it; None if there is none."""
         who = (user, client_id)
         if who in self._found:
             return self._found[who]
@@ -62,7 +62,7 @@ class QuotaLimits:
         return found
 
     def _search(self, user: str, client_id: str) -> tuple[Tag, float] | None:
-        """Apache Kafka's order of precedence, the most specific first."""
+        """Searches in Apache Kafka's order of precedence, the most specific first."""
         by_entity = self._by_entity
         both, of_user, of_client = (user, client_id), (user, ""), ("", client_id)
         for tag, entity in (
@@ -76,7 +76,7 @@ class QuotaLimits:
             (of_client, (("client-id", None),)),
         ):
             if tag is not of_user and not client_id:
-                continue  # who does not say its name is not meant by limits for clients
+                continue  # limits for client ids do not apply to a client without one
             limit = by_entity.get(entity)
             if limit is not None:
                 return tag, limit
@@ -90,7 +90,7 @@ class Tracked(Generic[Measure]):
 
     def __init__(self, new: Callable[[], Measure]) -> None:
         self.limits = QuotaLimits({}, "")
-        self.throttled = 0  # requests, for the metrics
+        self.throttled = 0  # throttled requests, for the metrics
         self._new: Callable[[], Measure] = new
         self._measures: dict[Tag, Measure] = {}
 
@@ -109,7 +109,7 @@ class Tracked(Generic[Measure]):
 
 
 class ClientQuotas:
-    """All client quotas of one node; `follow` takes over what the metadata says."""
+    """All client quotas of one node; `follow` takes them from the metadata."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class ClientQuotas:
         mutation_sample_ms: int,
         stopwatch: Callable[[], int] | None,
     ) -> None:
-        """`stopwatch` counts nanoseconds; None: nobody's request time is measured."""
+        """`stopwatch` counts nanoseconds; None: request time is not measured."""
         self.now = now
         self.stopwatch = stopwatch
         self.window_s = (samples - 1) * sample_ms / 1000
@@ -135,7 +135,7 @@ class ClientQuotas:
         self.mutation = Tracked(lambda: TokenBucket(mutation_samples, mutation_sample_ms))
 
     def follow(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> bool:
-        """Whether there is anything to limit."""
+        """Apply new quotas; returns whether there is any limit."""
         if quotas is self._followed:
             return self._limiting
         self._followed = quotas
@@ -148,14 +148,14 @@ class ClientQuotas:
         return self._limiting
 
     def meter(self, peer: Peer, frame: memoryview) -> Meter:
-        """For a request whose frame has just arrived."""
+        """Returns the meter of a request whose frame has just arrived."""
         length = int.from_bytes(frame[8:10], "big", signed=True)
         client_id = frame[10 : 10 + max(length, 0)].tobytes().decode("utf-8", "replace")
         return Meter(self, peer.principal.name, client_id, len(frame))
 
 
 class Meter:
-    """One request as the quotas see it."""
+    """Measures one request for all quotas."""
 
     __slots__ = (
         "_quotas",
@@ -175,18 +175,19 @@ class Meter:
         self._client_id = client_id
         self._size = size
         self._started = quotas.stopwatch() if quotas.stopwatch is not None else 0
-        self._spent: int | None = None  # nanoseconds, of a request that waits for something
+        self._spent: int | None = None  # nanoseconds, for a request that waits
         self._fetch_throttle_ms: int | None = None  # decided with the answer to a Fetch
         self._mutation_throttle_ms = 0
         self._mutated_ms = 0
 
     def waits(self) -> None:
-        """The request waits from now on, and that takes nobody's time."""
+        """The request waits from now on; the wait does not count as request time."""
         if self._quotas.stopwatch is not None:
             self._spent = self._quotas.stopwatch() - self._started
 
     def finish(self, api_key: int, *, answered: bool = True) -> int:
-        """The request is about to be answered, or done without an answer: how long to wait."""
+        """Call before the request is answered, or done without an answer; returns how long to
+        throttle."""
         quotas = self._quotas
         if api_key == FETCH_KEY and self._fetch_throttle_ms is not None:
             wait_ms = self._fetch_throttle_ms
@@ -204,21 +205,23 @@ class Meter:
     # Fetch
 
     def exempt(self) -> None:
-        """It is a follower's: a limit for clients must not slow replication down."""
+        """It is a follower's fetch: a limit for clients must not slow replication down."""
         self._fetch_throttle_ms = 0
 
     def most_fetch_bytes(self) -> int:
-        """More in one answer would be throttled for certain, even after a long silence."""
+        """Returns the size above which an answer would be throttled for certain, even after a long
+        pause."""
         found = self._quotas.fetch.limits.find(self._user, self._client_id)
         if found is None:
             return UNLIMITED
         return min(UNLIMITED, int(found[1] * self._quotas.window_s))
 
     def fetched(self, size: int) -> int:
-        """An answer with so many bytes of records is ready; above 0 it must be sent without them.
+        """Call with the size of an answer's records. If the result is above 0, it must be sent
+        without them.
 
-        Unless nothing else was measured: then the first batch alone is above the limit, and would
-        be for ever. It goes out, and the wait comes after it (Apache Kafka sends nothing, ever).
+        An exception: if nothing else was measured, the first batch alone is above the limit, and
+        would always be. It is sent, and the wait comes after it (Apache Kafka never sends it).
         """
         wait_ms = self._request_time()
         quotas = self._quotas
@@ -242,7 +245,8 @@ class Meter:
     # Changes to topics
 
     def admission(self, *, strict: bool) -> Callable[[int], None] | None:
-        """Asked with a number of partitions before each change; raises THROTTLING_QUOTA_EXCEEDED.
+        """Returns a function to call with a number of partitions before each change; it raises
+        THROTTLING_QUOTA_EXCEEDED.
 
         Older versions of the requests do not know that code: there the change is made, and the
         client waits afterwards (`strict` False).
@@ -277,7 +281,8 @@ class Meter:
     # Time
 
     def _request_time(self) -> int:
-        """A percentage of the one thread that answers; a wait is never longer than a sample."""
+        """Returns the throttle time by the percentage of the one thread that answers; it is never
+        longer than a sample."""
         quotas = self._quotas
         if quotas.stopwatch is None or not quotas.request.limits:
             return 0
@@ -301,7 +306,7 @@ class Meter:
 def quotas_of(
     values: Mapping[str, Any], now: Now, stopwatch: Callable[[], int] | None
 ) -> ClientQuotas:
-    """As the settings of a node say."""
+    """Returns the quotas according to the settings of a node."""
     return ClientQuotas(
         now,
         samples=values["quota.window.num"],
@@ -313,7 +318,8 @@ def quotas_of(
 
 
 def admission(call: Call, *, strict_from: int) -> Callable[[int], None] | None:
-    """For changes to topics; versions from `strict_from` on know what being refused means."""
+    """As `Meter.admission`, for changes to topics; versions from `strict_from` on know the
+    refusal."""
     if call.meter is None:
         return None
     return call.meter.admission(strict=call.version >= strict_from)

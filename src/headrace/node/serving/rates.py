@@ -1,9 +1,9 @@
 """Rates as Apache Kafka measures them for quotas: samples of a window, and a bucket of tokens.
 
-`Rate` sums what was recorded in the last samples and divides by the time they cover, which is never
-less than all samples but the one under way; so a burst after a pause is measured over ten seconds,
-not over the moment it took. `TokenBucket` is for changes to topics (KIP-599). Both take the time as
-an argument, in monotonic milliseconds.
+`Rate` sums what was recorded in the last samples and divides by the time they cover, which is at
+least that of all samples except the current one; so a burst after a pause is measured over ten
+seconds, not over the moment that it took. `TokenBucket` is for changes to topics (KIP-599). Both
+take the time as an argument, in monotonic milliseconds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Rate:
     )
 
     def __init__(self, samples: int, sample_ms: int, *, least_ms: int | None = None) -> None:
-        """`least_ms`: what is measured over at least, in place of all samples but one."""
+        """`least_ms`: the least time to measure over, instead of all samples except one."""
         self._samples = samples
         self._sample_ms = sample_ms
         self._least_ms = least_ms
@@ -39,7 +39,7 @@ class Rate:
         self._current = 0
         self._total = 0.0
         self._oldest_ms: float = 0  # start of the first sample
-        self._look_ms: float = 0  # when the first of them is too old
+        self._look_ms: float = 0  # when the first sample is too old
 
     def record(self, value: float, now_ms: int) -> None:
         kept = self._kept
@@ -60,7 +60,7 @@ class Rate:
         self._total += value
 
     def measure(self, now_ms: int) -> tuple[float, float]:
-        """The rate per second, and the milliseconds over which it was measured."""
+        """Returns the rate per second, and the milliseconds over which it was measured."""
         if now_ms >= self._look_ms:
             self._look(now_ms)
         elapsed_ms = now_ms - self._oldest_ms
@@ -74,7 +74,7 @@ class Rate:
         return self._total * 1000 / elapsed_ms, elapsed_ms
 
     def _look(self, now_ms: int) -> None:
-        """Forget what is too old, and note when to look again."""
+        """Drop samples that are too old, and note when to do it again."""
         window_ms = self._samples * self._sample_ms
         self._total = 0.0
         self._oldest_ms = now_ms
@@ -88,7 +88,7 @@ class Rate:
             self._look_ms = min(self._look_ms, sample[1] + window_ms)
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
-        """How long nothing must be recorded for the rate to come down to its limit."""
+        """Returns how long nothing may be recorded for the rate to come down to its limit."""
         rate, elapsed_ms = self.measure(now_ms)
         if rate <= limit:
             return 0
@@ -96,13 +96,13 @@ class Rate:
 
 
 class TokenBucket:
-    """`rate` tokens come in each second, up to those of all samples; it may be overdrawn."""
+    """`rate` tokens are added each second, up to those of all samples; it may be overdrawn."""
 
     __slots__ = ("_seconds", "_tokens", "_filled_ms")
 
     def __init__(self, samples: int, sample_ms: int) -> None:
         self._seconds = samples * sample_ms / 1000
-        self._tokens: float | None = None  # full, whatever the rate is
+        self._tokens: float | None = None  # None: full, for any rate
         self._filled_ms = 0
 
     def record(self, value: float, rate: float, now_ms: int) -> None:
@@ -119,11 +119,11 @@ class TokenBucket:
         return self._tokens
 
     def throttle_ms(self, rate: float, now_ms: int) -> int:
-        """How long until it is not overdrawn any more."""
+        """Returns how long it will be overdrawn."""
         tokens = self.measure(rate, now_ms)
         return 0 if tokens >= 0 else _rounded(-tokens * 1000 / rate)
 
 
 def _rounded(milliseconds: float) -> int:
-    """As Java rounds: halves go up."""
+    """Rounds as Java does: halves go up."""
     return min(LONGEST_THROTTLE_MS, floor(milliseconds + 0.5))

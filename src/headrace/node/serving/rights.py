@@ -1,8 +1,9 @@
-"""How handlers check rights, also where there is no authorizer.
+"""Checks of rights by handlers, also on a node without an authorizer.
 
-Without one everybody may do everything, for the price of a comparison with None. `may` and `rights`
-answer; `require_...` refuse with Kafka's code for the type of resource. A check with `quietly` only
-shapes an answer (lists leave out what the client may not see) and counts as no refusal.
+Without an authorizer every client may do everything, for the price of a comparison with None. `may`
+and `rights` answer; `require_...` refuse with Kafka's code for the type of resource. A check with
+`quietly` only shapes an answer (lists leave out what the client may not see) and is not counted as
+a refusal.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ GROUP = ResourceType.GROUP
 TOPIC = ResourceType.TOPIC
 TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
 
-LONGEST_NAME_TOLD = 249  # of a topic; others may be as long as a request
+LONGEST_NAME_TOLD = 249  # for the name of a topic; other names may be as long as a request
 
 REFUSAL_OF = {
     CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
@@ -30,7 +31,7 @@ REFUSAL_OF = {
 
 
 class Guarded(Protocol):
-    """The broker and the controller."""
+    """The broker or the controller."""
 
     @property
     def authorizer(self) -> Authorizer | None: ...
@@ -60,13 +61,13 @@ def may_on_cluster(
 def may_somewhere(
     owner: Guarded, call: Call, operation: Operation, resource_type: ResourceType
 ) -> bool:
-    """Whether there may be some resource of the type on which the operation is allowed."""
+    """Returns whether there may be a resource of the type on which the operation is allowed."""
     authorizer = owner.authorizer
     return authorizer is None or authorizer.allows_somewhere(call.session, operation, resource_type)
 
 
 def rights(owner: Guarded, call: Call, resource_type: ResourceType, name: str) -> int:
-    """Everything that is allowed on a resource, a bit for each operation."""
+    """Returns the allowed operations on a resource, a bit for each."""
     authorizer = owner.authorizer
     return (
         EVERYTHING if authorizer is None else authorizer.rights(call.session, resource_type, name)
@@ -76,7 +77,7 @@ def rights(owner: Guarded, call: Call, resource_type: ResourceType, name: str) -
 def refusal(
     resource_type: ResourceType, operation: Operation | None = None, name: str = ""
 ) -> KafkaError:
-    """With the right that is missing, where the answer has a place for words."""
+    """Returns a refusal that names the missing right, for answers with an error message."""
     code = REFUSAL_OF[resource_type]
     if operation is None:
         return KafkaError(code, code.description)

@@ -1,7 +1,7 @@
 """One API in one version: its decoder, its handler, its encoder.
 
-Also what depends on nothing else: reading a request, an answer that refuses it, and the throttle
-time in an answer.
+Also functions that depend on nothing else: reading a request, an answer that refuses it, and the
+throttle time in an answer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PRODUCE_KEY, FETCH_KEY, SHARE_FETCH_KEY = 0, 1, 78
 ANSWERED_WITH_SLICES = (FETCH_KEY, SHARE_FETCH_KEY)
 # A request of this size may hold so many elements that it takes more than a few milliseconds.
 LARGE_FROM = 16 * 1024
-# The same for APIs whose elements are costly or have long answers; they say so by `handle_large`.
+# The same for APIs whose elements are costly or have long answers; they have a `handle_large`.
 LARGE_FROM_IF_COSTLY = 1024
 
 _reply_head = Struct(">ii").pack
@@ -28,7 +28,7 @@ _reply_head_flexible = Struct(">iiB").pack
 
 
 class Route:
-    """One API in one version: how to read it, who answers, how to write the answer."""
+    """One API in one version: its decoder, its handler, its encoder."""
 
     __slots__ = (
         "name",
@@ -68,7 +68,7 @@ class Route:
         costly = api.handle_large is not None
         self.large_from = LARGE_FROM_IF_COSTLY if costly else LARGE_FROM  # bytes of a request
         if self.api_key == PRODUCE_KEY:
-            self.large_from = sys.maxsize  # its batches are not looked into element by element
+            self.large_from = sys.maxsize  # its batches are not decoded element by element
         self.owner = owner
         self.flexible = version >= messages.FLEXIBLE_FROM
         # A client that does not know our versions must be able to read the answer (KIP-511).
@@ -99,7 +99,7 @@ class Route:
         return _reply_head(size + 4, correlation_id)
 
     def _frame_with_slices(self, correlation_id: int, answer: Any) -> list[Piece]:
-        """The same where slices of files stay what they are."""
+        """The same for answers in which slices of files must stay slices."""
         pieces: list[Piece] = []
         self.encode(answer, pieces.append)
         size = sum(map(len, pieces)) + 4
@@ -113,7 +113,7 @@ class Route:
 def decoded(route: Route, frame: memoryview, client_id_length: int) -> Any:
     at = 10 + client_id_length if client_id_length > 0 else 10
     if route.flexible and at < len(frame) and frame[at] == 0:
-        at += 1  # a header without tags, as nearly all are: what `body_of` says, without the call
+        at += 1  # an empty set of tags, the usual case: as `body_of`, without the call
     elif route.flexible or at > len(frame):
         at = body_of(route, frame, client_id_length)
     try:
@@ -126,7 +126,7 @@ def decoded(route: Route, frame: memoryview, client_id_length: int) -> Any:
 
 
 def body_of(route: Route, frame: memoryview, client_id_length: int) -> int:
-    """Where the request begins behind its header."""
+    """Returns the position of the request after its header."""
     at = 10 + client_id_length if client_id_length > 0 else 10
     try:
         if at > len(frame):
@@ -146,7 +146,7 @@ def _skip_header_tags(frame: memoryview, at: int) -> int:
 
 
 def throttled(route: Route, answer: Any, wait_ms: int) -> Any:
-    """The answer tells its client how long it will not be read."""
+    """Returns the answer with the throttle time."""
     if not wait_ms:
         return answer
     if type(answer) is bytes:
@@ -158,7 +158,7 @@ def throttled(route: Route, answer: Any, wait_ms: int) -> Any:
 
 
 def error_response(route: Route, refusal: KafkaError) -> Any:
-    """A refusal of the whole request, for the APIs whose answer has one place to say so."""
+    """Returns a refusal of the whole request, for APIs whose answer has one field for it."""
     answer = route.response_type()
     if not hasattr(answer, "error_code"):
         raise ClosesConnection(f"a {route.name} v{route.version} refused with {refusal.code.name}")

@@ -1,7 +1,7 @@
 """One client's connection as the dispatch sees it: its replies, in the order of its requests.
 
 Replies leave in request order. A ready answer waits in line while an earlier one is not ready. The
-bytes to send gather in `outbox`; the listener sends each outbox once per turn.
+bytes to send are collected in `outbox`; the listener sends each outbox once per turn.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ class Session:
         self.outbox: list[Piece] = []
         self.owed = 0  # bytes put into the outbox since it was last empty, slices not counted
         self.line: deque[Reply] = deque()
-        self.line_bytes = 0  # of answers in it that are ready, slices not counted
-        self.line_is_full = False  # nothing more is read until some of it could leave
+        self.line_bytes = 0  # of ready answers in the line, slices not counted
+        self.line_is_full = False  # nothing more is read until some of it can leave
         self.muted = 0  # reasons to read nothing more; only Dispatch.mute and unmute write it
-        self.frame_size = 0  # of a frame that has begun but is not complete
+        self.frame_size = 0  # size of a frame that has begun but is not complete
         self.closing = False  # the outbox is sent, then the connection ends
         self.software = ""
         self.remembered: Any = None  # its next requests may be recognized by it; None: nothing yet

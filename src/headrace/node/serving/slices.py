@@ -1,9 +1,9 @@
-"""Long work in slices: a few milliseconds in each turn of the loop, between everybody's requests.
+"""Long work in slices: a few milliseconds in each turn of the loop, between other requests.
 
 Work is a generator. It yields wherever other work may run: state that it has read before may have
-changed when it continues, so it yields only where it holds no shared state. A lane does its works
-one after the other, in the order they came; a fair lane gives each of them some steps in turn.
-Several lanes share a turn. Knows no clock: the caller of a lane says when a slice is over.
+changed when it continues, so it yields only where it holds no shared state. A lane runs its works
+one after the other, in the order in which they came; a fair lane runs some steps of each in turn.
+Several lanes share a turn. Knows no clock: the caller of a lane decides when a slice is over.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 log = logging.getLogger(__name__)
 
 Work = Iterator[object]
-# A work yields this while it must not go on: others have taken the memory that it needs.
+# A work yields this while it must wait: other works use the memory that it needs.
 NO_ROOM = "no room"
 # So many works of a fair lane are under way at the same time; the others have not begun.
 MOST_UNDER_WAY = 16
@@ -33,16 +33,16 @@ class Lane:
         return len(self._works)
 
     def add(self, work: Work, mark: int = 0) -> None:
-        """`mark` is the caller's own: see `oldest_mark`."""
+        """`mark` is a value of the caller: see `oldest_mark`."""
         self._works.append((mark, work))
 
     @property
     def oldest_mark(self) -> int:
-        """The mark of the oldest work under way; there must be one."""
+        """Returns the mark of the oldest work under way; there must be one."""
         return self._works[0][0]
 
     def run(self, is_over: Callable[[], bool]) -> None:
-        """At least one step, so that each turn brings the work on; then until `is_over`."""
+        """Runs at least one step, so that each turn makes progress; then until `is_over`."""
         while self._works:
             try:
                 for _ in self._works[0][1]:
@@ -59,15 +59,15 @@ class FairLane:
     """Works of clients: a few steps of each in turn, so that a long one delays a short one little.
 
     Works under way hold decoded messages, so they are few, and only one of the heavy ones is under
-    way. Those without room wait aside, in their order, and delay no others.
+    way. Works without room wait aside, in order, and do not delay others.
     """
 
     __slots__ = ("_under_way", "_light", "_heavy", "_heavy_one", "_without_room")
 
     def __init__(self) -> None:
         self._under_way: deque[Work] = deque()
-        self._light: deque[Work] = deque()  # have not begun
-        self._heavy: deque[Work] = deque()  # the same
+        self._light: deque[Work] = deque()  # works that have not begun
+        self._heavy: deque[Work] = deque()  # heavy works that have not begun
         self._heavy_one: Work | None = None
         self._without_room: deque[Work] = deque()
 
@@ -75,13 +75,13 @@ class FairLane:
         return sum(map(len, (self._under_way, self._light, self._heavy, self._without_room)))
 
     def __bool__(self) -> bool:
-        """Asked several times in each turn of the loop: ten times as quick as the length."""
+        """Called several times in each turn of the loop: ten times as fast as the length."""
         return bool(self._under_way or self._light or self._heavy or self._without_room)
 
     @property
     def waits(self) -> bool:
-        """Whether all works wait for room: nothing can be done before a client reads."""
-        # Without works under way, a heavy one that has begun is among those without room.
+        """Returns whether all works wait for room: nothing can be done before a client reads."""
+        # A heavy work that has begun, while no work is under way, is among those without room.
         may_begin = self._light or (self._heavy and self._heavy_one is None)
         return not self._under_way and not may_begin
 
@@ -89,7 +89,7 @@ class FairLane:
         (self._heavy if heavy else self._light).append(work)
 
     def run(self, is_over: Callable[[], bool]) -> None:
-        """At least one step, so that each turn brings the works on; then until `is_over`."""
+        """Runs at least one step, so that each turn makes progress; then until `is_over`."""
         self._look_for_room()
         self._begin_some()
         while self._under_way:
@@ -118,7 +118,7 @@ class FairLane:
         self._look_for_room()
 
     def _look_for_room(self) -> None:
-        """The first of those that wait goes on, if it can."""
+        """Continue the first work that waits, if there is room for it."""
         while self._without_room:
             said = _some_steps(self._without_room[0], lambda: True)
             if said is NO_ROOM:
@@ -135,7 +135,7 @@ ENDED = "ended"
 
 
 def _some_steps(work: Work, is_over: Callable[[], bool]) -> object:
-    """NO_ROOM, ENDED or None."""
+    """Returns NO_ROOM, ENDED or None."""
     try:
         for taken, said in enumerate(work, 1):
             if said is NO_ROOM:

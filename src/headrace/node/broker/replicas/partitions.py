@@ -45,7 +45,7 @@ Work = tuple[str, Callable[[], None]]  # the data folder, and what to do there
 
 REMOVED_AFTER_MS = 60_000  # a copy that is not needed any more
 METADATA_SEGMENT_BYTES = 1 << 30
-# Ids are random: two different ones agree in about a third or a quarter of one of 22 characters.
+# Ids are random: on average two of them agree in a third or a quarter of one of 22 characters.
 DAMAGED_CHARACTERS = 2
 # The controller's own records are never refused for their size: a batch has up to 10,000 of them.
 METADATA_BATCH_BYTES = 64 << 20

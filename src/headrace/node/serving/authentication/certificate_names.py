@@ -1,4 +1,4 @@
-"""The name in a certificate, and the user's name that the operator's rules make of it.
+"""The name in a certificate, and the user name that the operator's rules derive from it.
 
 A name is written as Java writes it (RFC 2253: most specific first, `CN=alice,O=shop`), because
 Kafka's rules and ACLs are written against that text. Rules are those of
@@ -33,7 +33,7 @@ _ALTERNATIVE_NAMES = "2.5.29.17"
 
 
 class MalformedCertificate(ValueError):
-    """Not a certificate; the TLS library has let it pass all the same."""
+    """Not a certificate, although the TLS library has accepted it."""
 
 
 class MalformedRules(ValueError):
@@ -41,7 +41,7 @@ class MalformedRules(ValueError):
 
 
 def subject_of(certificate: bytes) -> str:
-    """The subject of a certificate in DER."""
+    """Returns the subject of a certificate in DER."""
     try:
         subject = _signed(certificate)[4][1]  # after serial number, algorithm, issuer, validity
         parts = ["+".join(_attributes(part)) for _, part in _values(subject)]
@@ -51,8 +51,8 @@ def subject_of(certificate: bytes) -> str:
 
 
 def alternative_names_of(certificate: bytes) -> frozenset[tuple[int, bytes]]:
-    """The alternative names of a certificate in DER, hosts and addresses: kind and contents of
-    each."""
+    """Returns the alternative names of a certificate in DER, hosts and addresses: kind and contents
+    of each."""
     try:
         for tag, extensions in _signed(certificate):
             if tag != _EXTENSIONS:
@@ -69,7 +69,7 @@ def alternative_names_of(certificate: bytes) -> frozenset[tuple[int, bytes]]:
 
 
 def _signed(certificate: bytes) -> list[tuple[int, bytes]]:
-    """The fields that the issuer has signed, without the version, which may be left out."""
+    """Returns the fields that the issuer has signed, without the version, which may be missing."""
     (_, whole), *_ = _values(certificate)
     (_, signed), *_ = _values(whole)
     fields = list(_values(signed))
@@ -89,7 +89,7 @@ def _attributes(part: bytes) -> Iterator[str]:
 
 
 def _values(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Tag and contents of each value in a row of DER values."""
+    """Yields tag and contents of each value in a sequence of DER values."""
     at = 0
     while at < len(data):
         tag, length = data[at], data[at + 1]
@@ -149,7 +149,7 @@ _REFERENCE = re.compile(r"\\(.)|\$(\d+)")
 
 
 class NameRules:
-    """`user_of(name)` by the first rule that fits; None if none does."""
+    """`user_of(name)` uses the first rule that matches; None if none does."""
 
     def __init__(self, text: str) -> None:
         self._rules = list(_parsed(text.strip()))
@@ -185,7 +185,7 @@ def _parsed(text: str) -> Iterator[tuple[Any, str, str]]:
 
 
 def _replaced(found: Any, replacement: str) -> str:
-    """`$1` stands for a group as in Java; a number that no group has stays as it is."""
+    """`$1` is a group as in Java; a number without a group stays as it is."""
     groups = found.re.groups
 
     def one(reference: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""One login by one mechanism, as all mechanisms look from outside: tokens in, tokens out.
+"""One login by one mechanism: tokens in, tokens out.
 
 An exchange is made for one login, gets the client's tokens in order, and either has a `user` after
 one of them or raises `LoginFailed`. It knows nothing of connections, of the protocol around the
@@ -13,9 +13,9 @@ from headrace.environment import Now
 
 
 class LoginFailed(Exception):
-    """`told` is what the client may hear of the reason; None: only that it was refused.
+    """`told` is the reason that the client may see; None: only that it was refused.
 
-    The text itself is for the log and never holds what the client has sent.
+    The text itself is for the log and never contains what the client has sent.
     """
 
     def __init__(self, why: str, *, told: str | None = None) -> None:
@@ -25,10 +25,10 @@ class LoginFailed(Exception):
 
 class Exchange(Protocol):
     user: str | None  # None until the login is complete
-    ends_wall_ms: int | None  # when what was shown stops to hold; None: it does not
+    ends_wall_ms: int | None  # when the credentials expire; None: never
 
     def step(self, token: bytes, now: Now) -> bytes:
-        """The answer to the client's next token; raises LoginFailed."""
+        """Returns the answer to the client's next token; raises LoginFailed."""
         ...
 
 

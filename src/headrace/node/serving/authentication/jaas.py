@@ -2,8 +2,8 @@
 
 `org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret";`
 Names and values may stand in quotes, with \\ before a character that would end them. No class is
-loaded: only the module's name is compared with the one that its mechanism has. Several modules in
-one line, which Java could try one after the other, are refused as Kafka refuses them.
+Names and values may be in quotes, with \\ before a character that would end them. No class is
+loaded: only the module's name is compared with that of the mechanism. Several modules in
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def parse(text: str) -> LoginModule:
 
 
 def _parts(text: str) -> list[tuple[str, bool]]:
-    """Words, and with True the signs between them."""
+    """Returns words, and with True the signs between them."""
     found: list[tuple[str, bool]] = []
     at = 0
     while at < len(text):

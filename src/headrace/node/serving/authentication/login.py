@@ -1,7 +1,7 @@
 """A session's login by SASL: which requests are allowed at each step, and its result.
 
-Until it is done only ApiVersions, SaslHandshake and SaslAuthenticate are taken, in frames that are
-small. A login that fails is answered after `connection.failed.authentication.delay.ms`, during
+Until it is complete only ApiVersions, SaslHandshake and SaslAuthenticate are accepted, in small
+frames. A login that fails is answered after `connection.failed.authentication.delay.ms`, during
 which nothing more is read from that connection, and then the connection ends. After a login whose
 session has a lifetime the client logs in again (KIP-368): by the same mechanism, as the same user,
 at most once a second; a request after the end of the lifetime ends the connection.
@@ -49,14 +49,14 @@ class Login:
     def __init__(self, mechanisms: Mechanisms) -> None:
         self.mechanisms = mechanisms
         self.phase = Phase.HANDSHAKE
-        self._mechanism: str | None = None  # of the last login that succeeded, or goes on
+        self._mechanism: str | None = None  # of the last login that succeeded, or is under way
         self._exchange: Exchange | None = None
-        self._ends_ms: int | None = None  # monotonic; None before the first login is done
-        self._begun_ms = 0  # the last re-authentication
+        self._ends_ms: int | None = None  # monotonic; None before the first login is complete
+        self._begun_ms = 0  # time of the last re-authentication
 
     @property
     def is_open(self) -> bool:
-        """Nobody has logged in yet."""
+        """Returns whether no login has succeeded yet."""
         return self._ends_ms is None
 
     @property
@@ -68,10 +68,10 @@ class Login:
         return self.phase is Phase.TOKENS
 
     def admits(self, api_key: int, size: int, now: Now) -> bool:
-        """Asked as soon as a frame begins; raises Refused for what must not be sent now.
+        """Called as soon as a frame begins; raises Refused for what must not be sent now.
 
-        False: it is answered with ILLEGAL_SASL_STATE, and the login has failed (Apache Kafka's way
-        with whoever goes on although a token was refused).
+        Returns False if it must be answered with ILLEGAL_SASL_STATE; the login has failed then (as
+        in Apache Kafka, if a client continues although a token was refused).
         """
         if self.phase is Phase.DONE:
             assert self._ends_ms is not None
@@ -98,7 +98,7 @@ class Login:
         return not self._begun_ms or now.monotonic_ms - self._begun_ms >= SHORTEST_BETWEEN_LOGINS_MS
 
     def handshake(self, mechanism: str, *, bare_tokens: bool, now: Now) -> None:
-        """The login begins, by one of the mechanisms that are offered."""
+        """Begin the login, by one of the mechanisms that are offered."""
         if self.phase is Phase.DONE:
             self._begun_ms = max(now.monotonic_ms, 1)
         if self._mechanism is not None and self._mechanism != mechanism:
@@ -109,16 +109,17 @@ class Login:
         self.phase = Phase.BARE_TOKENS if bare_tokens else Phase.TOKENS
 
     def refuse_request(self, session: Peer) -> None:
-        """It goes on as if it had logged in."""
+        """The client sends a request as if it had logged in: the login fails."""
         mechanism = self._mechanism or "unknown"
         self._failed(session, mechanism, LoginFailed("a request in the middle of the login"))
 
     def refuse_mechanism(self, session: Peer) -> None:
-        """It wants one that is not offered."""
+        """The client wants a mechanism that is not offered: the login fails."""
         self._failed(session, "unknown", LoginFailed("a mechanism that is not offered"))
 
     def token(self, session: Peer, token: bytes, now: Now) -> tuple[bytes, int]:
-        """The answer and, once the login is done, the session's lifetime (0: for ever)."""
+        """Returns the answer and, once the login is complete, the session's lifetime (0:
+        unlimited)."""
         assert self._exchange is not None and self._mechanism is not None
         try:
             answer = self._exchange.step(token, now)
@@ -162,14 +163,15 @@ class Login:
         return failure
 
     def told(self, failure: LoginFailed) -> str:
-        """The text for the client: it does not tell a wrong password from a wrong name."""
+        """Returns the text for the client: it is the same for a wrong password and for a wrong
+        name."""
         return failure.told or (
             f"Authentication failed due to invalid credentials with SASL mechanism "
             f"{self._mechanism}."
         )
 
     def answer_late(self, session: Peer, answer: Callable[[], Any], now: Now) -> WaitingRequest:
-        """The answer to a failed login, after the delay; then the connection ends."""
+        """Returns the answer to a failed login, after the delay; then the connection ends."""
 
         def attempt(expired: bool) -> Any | None:
             if not expired:
@@ -182,7 +184,7 @@ class Login:
 
 
 class _Unchangeable:
-    """Stands for a login by another mechanism than the first one."""
+    """Replaces the exchange if a login uses another mechanism than the first one."""
 
     def __init__(self, first: str | None) -> None:
         self._first = first

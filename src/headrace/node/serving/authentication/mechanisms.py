@@ -16,7 +16,7 @@ from headrace.node.serving.authentication.exchange import Exchange
 
 @dataclass(slots=True)
 class LoginSeen:
-    """One login, or one that failed; `user` is known only if it succeeded."""
+    """A login that succeeded or failed; `user` is known only if it succeeded."""
 
     session: Peer
     mechanism: str
@@ -29,7 +29,7 @@ class LoginSeen:
 class Logins:
     succeeded: Counter[str] = field(default_factory=Counter)  # by mechanism
     failed: Counter[str] = field(default_factory=Counter)
-    expired: int = 0  # connections that were ended because nobody logged in again
+    expired: int = 0  # connections that ended without a re-authentication
     watchers: list[Callable[[LoginSeen], None]] = field(default_factory=list)
 
     def note(self, seen: LoginSeen) -> None:

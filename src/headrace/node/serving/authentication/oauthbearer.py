@@ -1,8 +1,8 @@
 """OAUTHBEARER (RFC 7628): the client presents a token that a provider has signed.
 
 A token that is not accepted is answered with a few words of JSON, and the client's next token, a
-single byte, ends the login: so the RFC wants it. The session lasts as long as the token.
-Does not know what makes a token good (`tokens.py`). Extensions are taken and mean nothing here.
+single byte, ends the login, as the RFC requires. The session lasts as long as the token.
+`tokens.py` decides whether a token is valid. Extensions are accepted and ignored.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class OAuthBearer:
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
-        self._refused: str | None = None  # why, once a token was
+        self._refused: str | None = None  # why a token was refused
         self.user: str | None = None
         self.ends_wall_ms: int | None = None
 

@@ -1,7 +1,7 @@
 """PLAIN (RFC 4616): name and password in the clear, so only for listeners with TLS or on loopback.
 
 The passwords are those of the operator's JAAS line. Every comparison takes the same time whether
-the name is known or not, and a client cannot act for anybody but itself (CVE-2017-12610).
+the name is known or not, and a client can act only as itself (CVE-2017-12610).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from headrace.environment import Now
 from headrace.node.serving.authentication.exchange import OTHER_IDENTITY, LoginFailed
 
 NAME = "PLAIN"
-# Compared with when nobody has that name; NUL cannot be part of a password that a client sends.
+# Compared with if the name is unknown; NUL cannot be part of a password that a client sends.
 _NOBODYS = b"\0"
 
 
@@ -35,7 +35,7 @@ class Plain:
         user = name.decode("utf-8", "replace")
         known = self._passwords.get(user)
         expected = _NOBODYS if known is None else known.encode()
-        # The digests have one length, so the time says nothing of the password's.
+        # The digests have one length, so the time reveals nothing about the password's length.
         if not hmac.compare_digest(_digest(expected), _digest(password)):
             raise LoginFailed(
                 "wrong name or password", told="Authentication failed: Invalid username or password"

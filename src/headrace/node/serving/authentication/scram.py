@@ -5,8 +5,8 @@ challenge too, with a salt that is always the same for this name, and fails at t
 password does: so a client cannot find out which users exist. The nonce must come back whole
 (CVE-2024-56128), proofs are compared in constant time (CVE-2021-38153).
 
-Names are ASCII, as Apache Kafka takes them. Not done: channel binding, delegation tokens (the
-extension `tokenauth`), mandatory extensions; a client that asks for them is refused.
+Names are ASCII, as in Apache Kafka. Not done: channel binding, delegation tokens (the extension
+`tokenauth`), mandatory extensions; a client that asks for them is refused.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LAST = re.compile(
     rf"(?P<bare>c=(?P<binding>{_BASE64}),r=(?P<nonce>{_PRINTABLE}){_EXTENSIONS})"
     rf",p=(?P<proof>{_BASE64})"
 )
-# Far more than names and nonces need; a longer token is not even looked at.
+# Far more than names and nonces need; a longer token is not parsed.
 LONGEST_TOKEN = 16 * 1024
 
 
@@ -60,12 +60,12 @@ class Credential:
     iterations: int
 
 
-# (user, type of the mechanism) -> what is kept of the password
+# (user, type of the mechanism) -> the stored credential
 Lookup = Callable[[str, int], Credential | None]
 
 
 def keys_of(kind: int, salted_password: bytes) -> tuple[bytes, bytes]:
-    """Stored key and server key."""
+    """Returns the stored key and the server key."""
     name = HASHES[kind]
     client_key = hmac.digest(salted_password, b"Client Key", name)
     return hashlib.new(name, client_key).digest(), hmac.digest(salted_password, b"Server Key", name)
@@ -111,7 +111,7 @@ class Scram:
     def step(self, token: bytes, now: Now) -> bytes:
         if len(token) > LONGEST_TOKEN:
             raise LoginFailed(f"a SCRAM token of {len(token)} bytes")
-        text = token.decode("latin-1")  # what is not ASCII fits no pattern
+        text = token.decode("latin-1")  # text that is not ASCII matches no pattern
         return self._first(text) if self._credential is None else self._last(text)
 
     def _first(self, text: str) -> bytes:

@@ -1,11 +1,11 @@
-"""Is this token good: signed by a key we trust, for us, and still valid (JWT, RFC 7519).
+"""Checks a token: signed by a trusted key, for this audience, and still valid (JWT, RFC 7519).
 
-Only signatures that need a private key are taken: never `none`, and never one by a shared secret,
-which everybody who can check it could make (CVE-2026-33557 is about tokens nobody checked). The
-algorithm must be one that the key is for. A token needs an end and a beginning, and, where they are
+Only signatures that need a private key are accepted: never `none`, and never one by a shared
+secret, which everyone who can check it could make (CVE-2026-33557 is about unchecked tokens). The
+algorithm must be one that the key is for. A token needs an end and a beginning, and, if they are
 configured, the issuer and one of the audiences. The time is an argument.
 
-Does not fetch keys; `keys` gives those that there are.
+Does not fetch keys; `keys` returns those that are known.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ALGORITHMS = {
     "EC": ("ES256", "ES384", "ES512"),
     "OKP": ("EdDSA",),
 }
-# Each costs a signature's check, whoever sends the token.
+# Each costs a check of a signature, for any sender.
 MOST_KEYS_TRIED = 4
 _SIGNATURE_ONLY: Any = {
     "verify_signature": True,
@@ -40,7 +40,7 @@ _SIGNATURE_ONLY: Any = {
 
 
 class BadToken(Exception):
-    """Why, for the log; without any part of the token."""
+    """The reason, for the log; without any part of the token."""
 
 
 class MalformedKeys(ValueError):
@@ -67,12 +67,12 @@ Keys = Callable[[str | None], Sequence[Key]]
 
 class Tokens:
     def __init__(self, keys: Keys, rules: TokenRules) -> None:
-        """`keys(id)` gives all keys and may note that one is asked for that is not there."""
+        """`keys(id)` returns all keys, and may note that an unknown one is needed."""
         self._keys = keys
         self._rules = rules
 
     def check(self, token: str, now: Now) -> tuple[str, int]:
-        """The user and when the token ends, in wall milliseconds; raises BadToken."""
+        """Returns the user and the end of the token, in wall milliseconds; raises BadToken."""
         claims = self._signed_claims(token)
         rules = self._rules
         ends_ms = _moment(claims, "exp")
@@ -130,7 +130,7 @@ def _audiences(claims: Mapping[str, Any]) -> list[str]:
 
 
 def read_keys(text: str) -> list[Key]:
-    """A JWK set in JSON, or public keys in PEM; keys of other kinds in a set are passed over."""
+    """Reads a JWK set in JSON, or public keys in PEM; keys of other kinds in a set are skipped."""
     keys = _pem_keys(text) if "-----BEGIN" in text else _jwk_keys(text)
     if not keys:
         raise MalformedKeys("has no public key that signs tokens")
@@ -148,7 +148,7 @@ def _jwk_keys(text: str) -> list[Key]:
         try:
             jwk = jwt.PyJWK(entry)
         except (jwt.PyJWTError, ValueError, TypeError, KeyError):
-            continue  # of a kind or curve that we do not know
+            continue  # of an unknown kind or curve
         possible = ALGORITHMS.get(str(jwk.key_type), ())
         if entry.get("alg") is not None:
             possible = tuple(name for name in possible if name == entry["alg"])
