@@ -1,7 +1,7 @@
 """Deadlines by key, in monotonic milliseconds: set, moved and dropped in about the time of a dict.
 
-Most deadlines are moved again and again and never reached (a member's session, at each heartbeat),
-so moving one to a later time touches the dictionary only: the heap finds out when it gets there.
+Most deadlines are moved often and never reached (a member's session, at each heartbeat), so moving
+one to a later time changes the dictionary only: the heap is corrected when it gets there.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from heapq import heapify, heappop, heappush
 
-# Dropped deadlines stay in the heap until they are reached; it is swept when those prevail.
+# Dropped deadlines stay in the heap until they are reached; it is cleaned when they are the
+# majority.
 SWEEP_ABOVE = 1_000
 NEVER_MS = 1 << 62
 
@@ -21,8 +22,8 @@ class Deadlines:
         self.at: dict[Hashable, int] = {}
         self._heap: list[tuple[int, int, Hashable]] = []
         self._count = 0  # breaks ties, in the order of setting
-        # None is reached before it. Costs a slot to look at; `next_ms`, which knows of deadlines
-        # that were moved or dropped since, makes it exact.
+        # No deadline is reached before it. Reading it costs one slot; `next_ms` makes it exact,
+        # since deadlines may have been moved or dropped meanwhile.
         self.earliest_ms = NEVER_MS
 
     def set(self, key: Hashable, at_ms: int) -> None:
@@ -36,7 +37,7 @@ class Deadlines:
 
     @property
     def next_ms(self) -> int | None:
-        """When the first one is reached."""
+        """Returns when the first deadline is reached."""
         heap = self._heap
         while heap:
             at_ms, _, key = heap[0]
@@ -51,7 +52,8 @@ class Deadlines:
         return None
 
     def reached(self, now_ms: int) -> Hashable | None:
-        """The first key whose time has come; it stays until it is dropped or moved."""
+        """Returns the first key whose deadline is reached; it stays until it is dropped or
+        moved."""
         next_ms = self.next_ms
         return self._heap[0][2] if next_ms is not None and next_ms <= now_ms else None
 

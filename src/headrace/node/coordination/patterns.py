@@ -3,7 +3,7 @@
 RE2 takes time in proportion to the text times the size of the compiled program, and a pattern of
 nine characters can have a program of thousands of instructions. So the program is bounded, and what
 compiling alone costs is bounded by the length of the pattern. Names are tried in steps of about a
-millisecond. A pattern must match the whole name, as in Apache Kafka. Groups capture nothing: for
+millisecond. A pattern must match the whole name, as in Apache Kafka. Groups do not capture: for
 captures RE2 leaves its automaton, which took 100 times as long for hostile patterns.
 """
 
@@ -44,7 +44,8 @@ class Pattern:
     __slots__ = ("_fullmatch", "instructions")
 
     def __init__(self, regex: str, field: str) -> None:
-        """INVALID_REGULAR_EXPRESSION if it is not one, or too large; `field` is the request's."""
+        """Raises INVALID_REGULAR_EXPRESSION if it is not valid, or too large; `field` is that of
+        the request."""
         if len(regex) > LONGEST_PATTERN:
             raise _refusal(f"{field} has more than {LONGEST_PATTERN} characters.")
         if regex.count("\\p") + regex.count("\\P") > MOST_UNICODE_CLASSES:
@@ -67,11 +68,11 @@ class Pattern:
 
     @property
     def work_per_name(self) -> int:
-        """About what a hostile program takes for a name of USUAL_NAME characters."""
+        """Returns the approximate cost of a hostile program for a name of USUAL_NAME characters."""
         return self.instructions * USUAL_NAME + WORK_PER_NAME
 
     def matching(self, names: Iterable[str]) -> Generator[None, None, set[str]]:
-        """The names that it matches; yields where other work may run."""
+        """Returns the names that it matches; yields where other work may run."""
         found: set[str] = set()
         done = 0
         for name in names:

@@ -1,8 +1,8 @@
-"""Records of a coordinator's log: a typed key and value <-> the bytes that Kafka keeps.
+"""Records of a coordinator's log: a typed key and value <-> the bytes that Kafka writes.
 
 A key is two bytes of record type and the key's body, always in version 0; a value is two bytes of
-version and the value's body. No value is a tombstone: the key is forgotten. A type or a version
-that is not known here was written by a later release; it is passed over, as Apache Kafka does.
+version and the value's body. A null value is a tombstone: it deletes the key. A type or a version
+that is not known here was written by a later release; it is skipped, as in Apache Kafka.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ KEY_VERSION = 0
 
 
 class Record(NamedTuple):
-    """One change: `value` None forgets what `key` stood for. `version` is the value's format."""
+    """One change. `value` None deletes the key. `version` is the value's format."""
 
     key: Any
     value: Any
@@ -32,10 +32,10 @@ ReadingShortcut = Callable[[bytes, bytes], Record | None]
 class RecordCodec:
     """`kinds` are the pairs of generated modules: of a key, and of its value.
 
-    `shortcuts` encode the usual form of frequent records at once, by the type of their keys, and
-    `reading_shortcuts` decode it, by the number of their type; None is their answer to any other
-    form. `adds_up`: a record changes what earlier ones of its key have left, so that all of them
-    are replayed; else only the last record of a key counts.
+    `shortcuts` encode the usual form of frequent records directly, by the type of their keys, and
+    `reading_shortcuts` decode it, by the number of their type; they return None for any other form.
+    `adds_up`: a record changes what earlier ones of its key have left, so that all of them are
+    replayed; otherwise only the last record of a key counts.
     """
 
     __slots__ = ("_by_type", "_by_key", "_shortcuts", "_reading_shortcuts", "adds_up")
@@ -77,7 +77,7 @@ class RecordCodec:
         return key, b"".join(pieces)
 
     def decode(self, key: bytes, value: bytes | None) -> Record | None:
-        """None: of a kind that this release does not know."""
+        """Returns None if this release does not know the kind of record."""
         number = int.from_bytes(key[:2], "big")
         shortcut = self._reading_shortcuts.get(number)
         if shortcut is not None and value is not None:

@@ -1,9 +1,9 @@
 """State kept in a log: decide -> append -> replay -> answer when committed.
 
-A coordinator is a state machine per partition of an internal topic. This module runs one of them:
-a request is *decided* (the machine reads its state and returns a `Decision`: records and an
-answer), the records are appended to the log, `replay` applies them, and the answer may leave once
-they are committed. `replay` is also how the state is found again: the log alone is the truth.
+A coordinator is a state machine per partition of an internal topic. This module runs one of them: a
+request is *decided* (the machine reads its state and returns a `Decision`: records and an answer),
+the records are appended to the log, `replay` applies them, and the answer may leave once they are
+committed. `replay` also restores the state at a start: the log alone is the truth.
 
 To build another coordinator on it:
 1. Write a `Machine`: a `RecordCodec` of its record kinds as `codec`, `replay(record)` as the only
@@ -81,34 +81,36 @@ class Journal(Protocol):
 
     @property
     def skips_damage(self) -> bool:
-        """Whether an operator has said to go on without what is damaged."""
+        """Returns whether an operator allows to continue without the damaged records."""
         ...
 
     def append(self, batch: bytes, wall_ms: int) -> int:
-        """A whole batch that goes on at `end_offset`, which is answered as it is then; KafkaError
-        and no change if it cannot."""
+        """Appends a whole batch at `end_offset`, and returns the new end offset. Raises KafkaError,
+        without a change, if it cannot."""
         ...
 
     def read(self, offset: int) -> bytes:
-        """One or more whole batches from the one that holds `offset` on; empty at the end."""
+        """Returns one or more whole batches, from the one that holds `offset` on; empty at the
+        end."""
         ...
 
 
 class Later:
-    """An answer that waits for what others do. Requests hang on it by `waiting`."""
+    """An answer that waits for other members' requests. Client requests wait for it in
+    `waiting`."""
 
     __slots__ = ("answer", "at_offset", "otherwise", "waiting")
 
     def __init__(self, otherwise: Any) -> None:
         self.answer: Any = None
         self.at_offset = 0  # the answer may leave when the log is committed up to here
-        self.otherwise = otherwise  # what is answered when the node stops before it has an answer
+        self.otherwise = otherwise  # the answer if the node stops before
         self.waiting: dict[Any, None] = {}
 
 
 @dataclass(slots=True)
 class Decision:
-    """The result of deciding. An empty list of records is a decision too: nothing kept changes."""
+    """The result of deciding. It may have no records: then the kept state does not change."""
 
     records: Sequence[Record] = ()
     response: Any = None  # a response message, or a Later
@@ -118,14 +120,14 @@ class Decision:
 
 
 class Machine(Protocol):
-    """One shard's state; see the head of this module."""
+    """The state of one shard; see the head of this module."""
 
     codec: RecordCodec
     deadlines: Deadlines  # what is due at its moment; the rest by `next_due_ms`, a little late
 
     @property
     def next_due_ms(self) -> int | None:
-        """Monotonic; None: nothing is to be done by time."""
+        """Monotonic; None: nothing is due by time."""
         ...
 
     def replay(self, record: Record) -> None:
@@ -133,28 +135,28 @@ class Machine(Protocol):
         ...
 
     def replay_pending(self, producer_id: int, record: Record) -> None:
-        """A change that counts if and when this producer's transaction commits."""
+        """Keep a change that takes effect if and when this producer's transaction commits."""
         ...
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """Apply or forget what was pending."""
+        """Apply or drop the pending changes."""
         ...
 
     def due(self, now: Now) -> Decision:
-        """One of the things that time has brought; once it is recorded it is not due any more."""
+        """Decide one thing that is due; once it is recorded it is not due any more."""
         ...
 
     def loaded(self, now: Now) -> None:
-        """All of the log has been replayed: deadlines begin."""
+        """All of the log has been replayed: set the deadlines."""
         ...
 
     def abandon(self) -> None:
-        """This machine goes: answer every Later, so that nobody waits for what will not come."""
+        """This machine is dropped: answer every Later, so that no request waits in vain."""
         ...
 
     def dismantle(self) -> Iterator[None]:
-        """Nobody asks it any more: give its memory back in steps. A million offsets at once would
-        hold the loop for 0.1 s."""
+        """Free the memory in steps, after the last request. A million offsets at once would hold
+        the loop for 0.1 s."""
         ...
 
 
@@ -168,14 +170,17 @@ class Shard:
     answered: list[Later] = field(default_factory=list)
     machine: Machine = field(init=False)
     applied_to: int = UNKNOWN  # offset up to which the machine has seen the log
-    # Damage that was met when loading, and what the log was then (`_as_it_is`): nothing is decided
-    # until the log is another one or may be read past the damage; till then it is not read again.
+    # Damage that was found when loading, and the state of the log then (`_as_it_is`). Nothing is
+    # decided until the log has changed or may be read past the damage; until then it is not read
+    # again.
     damage: tuple[KafkaError, tuple[int, int, bool]] | None = None
 
     def run(self, now: Now, decide: Callable[..., Decision], *arguments: Any) -> Any:
-        """Decide, append, replay; the answer, which may leave when the log is committed so far.
+        """Decide, append, replay. Returns the answer, which may leave when the log is committed so
+        far.
 
-        `decide` is a method of the machine's class: which machine it is may change on the way.
+        `decide` is a method of the machine's class: the shard may get another machine before it
+        runs.
         """
         # Invariant: when a decision is made, the machine has seen the log up to its end. A marker
         # of a transaction, or a log that was cut back, moves the end without this shard.
@@ -198,12 +203,12 @@ class Shard:
         return decision.response
 
     def run_due(self, now: Now) -> None:
-        """Run the decisions that are due, until there are no more."""
+        """Run all decisions that are due."""
         while self.run_next_due(now):
             pass
 
     def run_next_due(self, now: Now) -> bool:
-        """Run one decision that is due; false if none is."""
+        """Run one decision that is due; returns False if none is."""
         due_ms = self.machine.next_due_ms
         if due_ms is None or due_ms > now.monotonic_ms:
             return False
@@ -213,17 +218,17 @@ class Shard:
     # --- loading
 
     def load(self, now: Now) -> None:
-        """Find the state again; what it was before is forgotten.
+        """Restore the state from the log; drops the state before.
 
-        COORDINATOR_NOT_AVAILABLE if a batch fails its checksum: a state without it would be wrong
-        without anybody knowing, an offset that goes back or a transaction that is decided twice.
+        Raises COORDINATOR_NOT_AVAILABLE if a batch fails its checksum: a state without it would be
+        wrong without notice, with an offset that goes back or a transaction that is decided twice.
         """
         for _ in self.load_in_slices(now):
             pass
 
     def load_in_slices(self, now: Now) -> Iterator[None]:
-        """The same, with a yield wherever others may have their turn. The log may grow meanwhile
-        (a marker comes); whoever runs the slices stops when the log is led no more."""
+        """Like `load`, with a yield wherever other work may run. The log may grow meanwhile (with a
+        marker); the caller stops when this broker does not lead the log any more."""
         if self.damage is not None:
             # A damaged log is not read again with every request. It is read again when it has
             # changed or an operator allows to skip the damage.
@@ -236,7 +241,7 @@ class Shard:
         self.machine.loaded(now)
 
     def catch_up(self, now: Now) -> None:
-        """The log has changed by other hands: it has grown, or lost what was not written."""
+        """The log was changed by others: it has grown, or lost what was not written."""
         if self.damage is not None:
             self.load(now)
         elif self.applied_to > self.journal.end_offset:
@@ -248,7 +253,7 @@ class Shard:
                 pass
 
     def _replay_from(self, offset: int) -> Iterator[None]:
-        """Up to the end of the log as it is when all before is replayed."""
+        """Replay up to the end of the log, as it is when everything before was replayed."""
         while True:
             end_offset = self.journal.end_offset
             yield from self._replay_between(offset, end_offset)
@@ -260,9 +265,9 @@ class Shard:
     def _replay_between(self, offset: int, end_offset: int) -> Iterator[None]:
         """Only the last value of a key counts, so earlier ones are not even decoded.
 
-        That is what a compacted log would have given, and several times quicker for one that is
-        not compacted yet. Around transactions the order of all changes is kept, and so it is if
-        the records add up.
+        The result is that of a compacted log, and comes several times faster for a log that is not
+        compacted yet. Around transactions the order of all changes is kept, and also if the records
+        add up.
         """
         latest: dict[bytes, bytes | None] = {}
         adds_up = self.machine.codec.adds_up
@@ -290,12 +295,12 @@ class Shard:
                 if key is not None:
                     # The order of the remaining values is that of their last write, as in a
                     # compacted log (decision 6).
-                    latest.pop(key, None)  # so that it stands where it was last said
+                    latest.pop(key, None)  # so that its place is that of its last write
                     latest[key] = value
         yield from self._replay_latest(latest)
 
     def _batches(self, offset: int, end_offset: int) -> Iterator[tuple[bytes, int, Fields]]:
-        """The bytes of one read, the position of a batch in them, and its header."""
+        """Yields the bytes of one read, the position of a batch in them, and its header."""
         while offset < end_offset:
             stretch = self._read(offset)
             before = offset
@@ -339,7 +344,8 @@ class Shard:
     def _records_of(
         self, stretch: bytes, at: int, fields: Fields
     ) -> list[tuple[bytes | None, bytes | None]]:
-        """None of a batch that cannot be read: whoever may write here may have written it."""
+        """Returns None for a batch that cannot be read: any client with the right to write may have
+        written it."""
         try:
             return record_batch.keys_and_values(stretch, at, fields, LARGEST_BATCH_BYTES)
         except MalformedMessage as malformed:
@@ -383,7 +389,8 @@ class Shard:
         try:
             return self.machine.codec.decode(key, value)
         except MalformedMessage as malformed:
-            # Anybody with the right to write may have written it; the others' state must load.
+            # Any client with the right to write may have written it; the rest of the state must
+            # load.
             log.error("a record in the log of a coordinator cannot be read: %s", malformed)
             return None
 

@@ -1,8 +1,9 @@
 """The classic group protocol: join, sync, heartbeat, leave, and timeouts.
 
-A rebalance has two halves. Members join and wait until all are there (or time is up): a generation
-begins, one member leads. Then all sync and wait until the leader has sent the assignment; that is
-recorded, and each member gets its part. A request that names another generation is refused.
+A rebalance has two halves. Members join and wait until all have joined (or time is up): a
+generation begins, and one member leads. Then all sync and wait until the leader has sent the
+assignment; that is recorded, and each member gets its part. A request for another generation is
+refused.
 
 Requests of members wait as `Later`s, which these functions answer. The log keeps only the outcome,
 so decisions here change the group at once except where the outcome is recorded. Member ids are
@@ -54,13 +55,13 @@ from headrace.wire.protocol.messages.leave_group import (
 )
 from headrace.wire.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-# A client that was told to wait in a join must show itself within this time.
+# A client with a pending join must send its next request within this time.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
 FIRST_VERSION_WITH_REQUIRED_ID = 4
 
 
 class ClassicGroups:
-    """The decisions about classic groups; `groups` is shared with whoever keeps other kinds."""
+    """The decisions about classic groups; `groups` is shared with the machines of other kinds."""
 
     __slots__ = ("groups", "deadlines", "answered", "_settings", "_new_id", "_promised")
 
@@ -168,7 +169,7 @@ class ClassicGroups:
         if group.state is ClassicGroupState.EMPTY:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         if group.state is ClassicGroupState.COMPLETING_REBALANCE and unchanged:
-            # It has not got our answer: say it again.
+            # It has not got our answer: send it again.
             return Decision(response=joined(group, member.id))
         if group.state is ClassicGroupState.STABLE and unchanged and group.leader != member.id:
             return Decision(response=joined(group, member.id))
@@ -186,7 +187,7 @@ class ClassicGroups:
         client: Client,
         now: Now,
     ) -> Decision:
-        """A static member starts again within its session: in a stable group nobody is moved."""
+        """A static member restarts within its session: in a stable group no partition moves."""
         leader_before = group.leader
         old = group.members[old_id]
         self._refuse_waiting(group, old, ErrorCode.FENCED_INSTANCE_ID)
@@ -236,7 +237,8 @@ class ClassicGroups:
         return self._prepare_rebalance(group, now)
 
     def _complete_if_all_joined(self, group: ClassicGroup, now: Now) -> Decision:
-        """The first rebalance of a group is not cut short: it waits for others to appear."""
+        """The first rebalance of a group is not completed early: it waits for other members to
+        appear."""
         if group.previous_state is ClassicGroupState.EMPTY or not group.all_have_joined:
             return NOTHING
         return self._complete_join(group, now)
@@ -263,7 +265,7 @@ class ClassicGroups:
         return NOTHING
 
     def first_join_is_due(self, group: ClassicGroup, now: Now) -> Decision:
-        """The delay is over; once more of it, if members came meanwhile and there is time left."""
+        """The delay is over; extend it if members came meanwhile and there is time left."""
         if (
             group.state is not ClassicGroupState.PREPARING_REBALANCE
             or group.previous_state is not ClassicGroupState.EMPTY
@@ -278,7 +280,7 @@ class ClassicGroups:
         return self._complete_join(group, now)
 
     def join_is_due(self, group: ClassicGroup, now: Now) -> Decision:
-        """The members that have not joined by now are left behind."""
+        """Complete the rebalance without the members that have not joined by now."""
         if group.state is not ClassicGroupState.PREPARING_REBALANCE:
             return NOTHING
         return self._complete_join(group, now)
@@ -307,7 +309,7 @@ class ClassicGroups:
         return NOTHING
 
     def sync_is_due(self, group: ClassicGroup, generation: int, now: Now) -> Decision:
-        """Members that were told of the generation and never asked for their part are out."""
+        """Remove members that got the generation and have not sent SyncGroup."""
         silent = [member for member in group.members.values() if member.owes_sync]
         in_time = group.state in (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE)
         if generation != group.generation or not in_time or not silent:
@@ -342,7 +344,7 @@ class ClassicGroups:
     def _assign(
         self, group: ClassicGroup, request: SyncGroupRequest, waits: Later, now: Now
     ) -> Decision:
-        """The leader has spoken: recorded first, told to the members then."""
+        """The leader has sent the assignment: record it first, then answer the members."""
         assignments = {one.member_id: bytes(one.assignment) for one in request.assignments}
 
         def tell() -> None:
@@ -443,12 +445,12 @@ class ClassicGroups:
         group.remove(member.id)
 
     def _drop_if_nothing_is_left(self, group: ClassicGroup) -> None:
-        """A group that was only asked for leaves nothing behind: ids cost nothing to make up."""
+        """Drop a group that was only asked for an id: a client can invent any number of groups."""
         nothing_left = not group.members and not group.promised
         if nothing_left and not group.is_recorded and group.state is ClassicGroupState.EMPTY:
             self.groups.pop(group.id, None)
 
-    # --- answers to those who wait
+    # --- answers to waiting members
 
     def _answer_join(
         self, group: ClassicGroup, member: ClassicMember, answer: JoinGroupResponse
@@ -475,18 +477,19 @@ class ClassicGroups:
             member.syncing = None
 
     def end(self, group: ClassicGroup, code: ErrorCode) -> None:
-        """The group goes, or becomes another kind: whoever waits is told."""
+        """The group is deleted, or becomes another kind: refuse the waiting requests."""
         for member in group.members.values():
             self._refuse_waiting(group, member, code)
             self.deadlines.drop((SESSION, group.id, member.id))
 
     def take_over(self, group: ClassicGroup, now: Now, *, rebalances: bool) -> None:
-        """A group that was of another kind; if it rebalances, its members join anew."""
+        """Take over a group that was of another kind; if it rebalances, its members have to
+        rejoin."""
         self.groups[group.id] = group
         self.resume(group, now, rebalances=rebalances)
 
     def resume(self, group: ClassicGroup, now: Now, *, rebalances: bool = False) -> None:
-        """Sessions begin; a group that is larger than it may be by now is gathered anew."""
+        """Begin the sessions; rebalance a group that is larger than the present limit."""
         for member in group.members.values():
             self.keep_session(group, member, now)
         if rebalances or len(group.members) > self._settings().max_size:

@@ -15,7 +15,7 @@ FIRST_VERSION_THAT_SKIPS_ASSIGNMENT = 9  # of JoinGroup
 UNKNOWN = ""  # the id of a member that has none yet
 NOTHING = Decision()
 
-# Keys of deadlines: the kind, the group, and what else tells two of them apart.
+# Keys of deadlines: the kind, the group, and what else makes them different.
 SESSION = "session"  # member id
 FIRST_JOIN = "first join"
 JOIN = "join"
@@ -46,12 +46,12 @@ def joined(group: ClassicGroup, member_id: str) -> JoinGroupResponse:
 def restarted(
     group: ClassicGroup, member_id: str, leader_before: str | None, client: Client
 ) -> JoinGroupResponse:
-    """To a static member that is back in a stable group: nobody is to assign anew for that."""
+    """The answer to a static member that is back in a stable group: no new assignment is needed."""
     answer = joined(group, member_id)
     if client.version >= FIRST_VERSION_THAT_SKIPS_ASSIGNMENT:
         answer.skip_assignment = group.leader == member_id
     else:
-        # The old leader's id, so that the restarted one does not take itself for it.
+        # The old leader's id, so that the restarted member does not act as the leader.
         answer.leader, answer.members = leader_before or "", []
     return answer
 
@@ -78,7 +78,7 @@ def answered(decision: Decision, response: Any) -> Decision:
 
 
 def rebalance_timeout_ms(request: JoinGroupRequest, client: Client) -> int:
-    """Version 0 has no such field: the session's timeout stands for it."""
+    """Version 0 has no such field: the session timeout is used instead."""
     return request.session_timeout_ms if client.version == 0 else request.rebalance_timeout_ms
 
 

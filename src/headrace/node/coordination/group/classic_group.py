@@ -22,11 +22,11 @@ CONSUMER = "consumer"  # the protocol type of all groups that share out partitio
 class ClassicGroupState(Enum):
     """The values are the names that clients see."""
 
-    EMPTY = "Empty"  # no members; offsets may be there
+    EMPTY = "Empty"  # no members; it may have offsets
     PREPARING_REBALANCE = "PreparingRebalance"  # waits for the members to join
     COMPLETING_REBALANCE = "CompletingRebalance"  # waits for the leader's assignment
     STABLE = "Stable"
-    DEAD = "Dead"  # not there, or not there any more
+    DEAD = "Dead"  # does not exist, or not any more
 
 
 NEXT_STATES: dict[ClassicGroupState, frozenset[ClassicGroupState]] = {
@@ -70,14 +70,15 @@ class ClassicMember:
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.protocols = protocols  # in the order the member prefers
         self.assignment = assignment
-        self.joining: Later | None = None  # its JoinGroup, while the others are awaited
-        self.syncing: Later | None = None  # its SyncGroup, while the leader's is awaited
+        self.joining: Later | None = None  # its JoinGroup, while it waits for the others
+        self.syncing: Later | None = None  # its SyncGroup, while it waits for the leader's
         self.is_new = False  # has not been in any generation yet
-        self.owes_sync = False  # has been told the generation and has not asked for its part
+        self.owes_sync = False  # has got the generation and has not sent SyncGroup
 
     @property
     def keeps_session_by_waiting(self) -> bool:
-        """A request of it waits here, so it cannot be expected to send heartbeats."""
+        """Returns whether a request of it waits here: then it cannot be expected to send
+        heartbeats."""
         return not self.is_new and (self.joining is not None or self.syncing is not None)
 
 
@@ -99,11 +100,11 @@ class ClassicGroup:
         self.members: dict[str, ClassicMember] = {}
         self.static: dict[str, str] = {}  # instance id -> member id
         self.promised: set[str] = set()  # ids that were given out and have not joined yet
-        self.members_joined = False  # during the delay of the first rebalance: it goes on
+        self.members_joined = False  # during the delay of the first rebalance: extend it
         self.delay_left_ms = 0  # how much longer that delay may become
         self.subscribed_topics: frozenset[str] | None = None  # None: not known
         self.joining = 0  # members whose JoinGroup waits
-        self.is_recorded = False  # the log knows this group
+        self.is_recorded = False  # the log has this group
         self._votes: dict[str, int] = {}  # protocol -> how many members know it
 
     # --- members
@@ -133,7 +134,7 @@ class ClassicGroup:
             self.leader = next(iter(self.members), None)
 
     def replace_static(self, old_id: str, new_id: str) -> ClassicMember:
-        """The same member under a new id: it has started again. Its place in the order stays."""
+        """Give the same member a new id after its restart. Its place in the order stays."""
         old = self.members[old_id]
         assert old.instance_id is not None
         new = ClassicMember(
@@ -156,7 +157,7 @@ class ClassicGroup:
         return new
 
     def put_back(self, old: ClassicMember, new_id: str) -> None:
-        """`replace_static` could not be recorded: the member is who it was before."""
+        """Undo `replace_static`, which could not be recorded."""
         self.set_protocols(self.members[new_id], old.protocols)
         self.members = {
             old.id if key == new_id else key: old if key == new_id else member
@@ -191,7 +192,8 @@ class ClassicGroup:
         return member
 
     def has_room_for(self, member_id: str, most: int) -> bool:
-        """`most` members, or in a rebalance as many that have come to it."""
+        """Returns whether the member fits: at most `most` members, or in a rebalance at most as
+        many that have joined it."""
         if self.state is ClassicGroupState.EMPTY:
             return True
         member = self.members.get(member_id)
@@ -210,7 +212,7 @@ class ClassicGroup:
     # --- protocols
 
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """Whether a member with these could be in one group with all others."""
+        """Returns whether a member with these protocols could be in one group with all others."""
         if self.state is ClassicGroupState.EMPTY:
             return bool(protocol_type) and any(True for _ in names)
         everybody = len(self.members)
@@ -229,8 +231,8 @@ class ClassicGroup:
         return max(votes, key=votes.__getitem__)
 
     def find_subscribed_topics(self) -> frozenset[str] | None:
-        """The topics of the members, if this is a group of consumers and all subscriptions can be
-        read."""
+        """Returns the topics of the members; None if this is not a group of consumers or a
+        subscription cannot be read."""
         if self.protocol_type != CONSUMER:
             return None
         if not self.members:
@@ -246,7 +248,7 @@ class ClassicGroup:
         return frozenset(topics)
 
     def reads(self, topic: str) -> bool:
-        """Whether offsets of this topic are in use."""
+        """Returns whether offsets of this topic are in use."""
         if self.subscribed_topics is None:
             return self.protocol_type == CONSUMER
         return topic in self.subscribed_topics
@@ -268,7 +270,7 @@ class ClassicGroup:
         )
 
     def elect_leader_who_joined(self) -> bool:
-        """False: nobody has joined, so nobody can lead."""
+        """Returns False if no member has joined, so none can lead."""
         if self.leader is None:
             return False
         if self.members[self.leader].joining is not None:
@@ -279,7 +281,7 @@ class ClassicGroup:
                 return True
         return False
 
-    # --- what others see
+    # --- the public view
 
     def metadata_for_leader(self) -> list[JoinGroupResponseMember]:
         assert self.protocol is not None
@@ -339,7 +341,7 @@ class ClassicGroup:
 
 
 def subscription_topics(metadata: bytes) -> list[str]:
-    """The topics in a consumer's subscription; every version begins as version 0 does."""
+    """Returns the topics in a consumer's subscription; every version begins as version 0 does."""
     if len(metadata) < 2:
         raise MalformedMessage("a subscription without a version")
     found, _ = consumer_protocol_subscription.DECODE[0](memoryview(metadata), 2)

@@ -1,9 +1,9 @@
-"""The consumer protocol (KIP-848): one request does it all, ConsumerGroupHeartbeat.
+"""The consumer protocol (KIP-848): ConsumerGroupHeartbeat is its only request.
 
-A heartbeat may join (epoch 0), say what changed, confirm what was given up, or leave (epoch -1; -2
-for a static member that will be back). The server shares the partitions out and leads each member
-there step by step (`reconciliation.py`). Decisions read the group and return records; nothing kept
-changes but by their replay. Members of the classic protocol in such a group: `migration.py`.
+A heartbeat may join (epoch 0), send changes, confirm revoked partitions, or leave (epoch -1; -2 for
+a static member that will be back). The server assigns the partitions and moves each member there
+step by step (`reconciliation.py`). Decisions read the group and return records; the recorded state
+changes only by their replay. Members of the classic protocol in such a group: `migration.py`.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from headrace.wire.protocol.messages.consumer_group_heartbeat import (
 )
 
 NEVER_MS = 2**31 - 1
-FIRST_VERSION_WITH_OWN_IDS = 1  # KIP-1082: the client makes its id up
+FIRST_VERSION_WITH_OWN_IDS = 1  # KIP-1082: the client makes up its id
 
 # Kinds of deadlines.
 SESSION = "consumer session"  # member id
 REVOCATION = "consumer revocation"  # member id
-# And of members that speak the classic protocol in such a group (`migration.py`).
-REJOIN = "consumer rejoin"  # it was told to join anew; member id
-SYNC = "consumer sync"  # it has joined and has to ask for its part; member id
+# And for members that speak the classic protocol in such a group (`migration.py`).
+REJOIN = "consumer rejoin"  # it has to rejoin; member id
+SYNC = "consumer sync"  # it has joined and has to send SyncGroup; member id
 KINDS = (SESSION, REVOCATION, REJOIN, SYNC)
 
 
@@ -99,7 +99,7 @@ class ConsumerGroups:
             member_epoch=changed.epoch,
             heartbeat_interval_ms=min(
                 self._settings().of_consumer_group(group.id, HEARTBEAT_INTERVAL),
-                change.shares_out_in_ms or NEVER_MS,  # who waits for its part comes for it then
+                change.shares_out_in_ms or NEVER_MS,  # the member then comes back for its part
             ),
         )
         whole = (
@@ -120,7 +120,8 @@ class ConsumerGroups:
         return Decision(change.records, response, then)
 
     def note_topics(self, group_id: str, change: Change) -> None:
-        """A checked request need not be checked again until topics change."""
+        """Note the topics of a checked request: it need not be checked again until topics
+        change."""
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             group.topics_seen = change.topics_seen
@@ -144,7 +145,8 @@ class ConsumerGroups:
     def watch_revocation(
         self, group_id: str, member: ConsumerMember, now: Now, *, moved: bool
     ) -> None:
-        """It has its time for each step: one that gives up what it must is never late."""
+        """A member gets the full time for each step: one that revokes step by step is never
+        late."""
         key = (REVOCATION, group_id, member.id)
         if member.state is not MemberState.UNREVOKED_PARTITIONS:
             self.deadlines.drop(key)
@@ -161,8 +163,8 @@ class ConsumerGroups:
     # --- leaving
 
     def step_aside(self, group: ConsumerGroup, member: ConsumerMember) -> Decision:
-        """A static member goes for a moment: its partitions wait for it, until its session is
-        over. By leaving it has also given up the partitions that it had to give up."""
+        """A static member leaves for a moment: its partitions are kept for it until its session is
+        over. By leaving it has also revoked the partitions that it had to revoke."""
         away = member.copy(
             epoch=LEFT_FOR_A_MOMENT,
             state=MemberState.STABLE,
@@ -179,7 +181,8 @@ class ConsumerGroups:
         return Decision([kept.current(group.id, away)], response, then)
 
     def remove(self, group: ConsumerGroup, gone: list[ConsumerMember]) -> Decision:
-        """The others learn of it by the epoch; partitions are shared out at their heartbeats."""
+        """Remove members. The others see the new epoch; they get the partitions at their
+        heartbeats."""
         records: list[Record] = []
         for member in gone:
             records += kept.forgotten_member(group.id, member.id)
@@ -210,10 +213,10 @@ class ConsumerGroups:
         )
         return metadata_hash(names, self.image())
 
-    # --- sharing out
+    # --- assignors
 
     def assignor_name(self, wishes: Mapping[Wish, int]) -> str:
-        """The one that most members ask for, else the first of the settings."""
+        """Returns the assignor that most members ask for, else the first of the settings."""
         offered = [name for name in self._settings().consumer_assignors if name in ASSIGNORS]
         asked: dict[str, int] = {}
         for wish, count in wishes.items():
@@ -233,7 +236,7 @@ class ConsumerGroups:
 
 
 def _take_over(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest) -> None:
-    """The fields of the request; missing fields keep their values."""
+    """Takes over the fields of the request; missing fields keep their values."""
     if request.instance_id is not None:
         member.instance_id = request.instance_id
     if request.rack_id is not None:

@@ -1,6 +1,6 @@
 """The changes of one member's request in a consumer group: the records, and the group after them.
 
-A change is made up before anything is recorded, so it works on the group as it will be: members,
+A change is worked out before anything is recorded, so it works on the group as it will be: members,
 targets and patterns here are the group's own until something differs, then copies.
 """
 
@@ -73,10 +73,10 @@ class Change:
         self.topics_seen = group.topics_seen
         self.names_seen = group.names_seen
         self.replaced: str | None = None  # the id that a static member had before
-        self.shares_out_in_ms = 0  # more than 0: it is too early to share out again
+        self.shares_out_in_ms = 0  # more than 0: it is too early for a new assignment
         self.reads_other = False  # the member reads other topics than before
 
-    # --- who it is
+    # --- the member
 
     def member(
         self,
@@ -92,13 +92,13 @@ class Change:
             return member
         if instance_id is not None and instance_id in group.static:
             return self._static_member(group.members[group.static[instance_id]], member_id)
-        # One that is there already has lost the answer to its first request, or was fenced: it has
-        # abandoned everything, and is told again what is its own.
+        # A known member has lost the answer to its first request, or was fenced: it has given up
+        # everything, and gets its assignment again.
         return group.members.get(member_id) or ConsumerMember(member_id)
 
     def _static_member(self, known: ConsumerMember, member_id: str) -> ConsumerMember:
-        # One that spoke the classic protocol and now speaks this one has been started again. Else
-        # it must have said that it goes, also if it comes under the same id: as in Apache Kafka.
+        # A member that spoke the classic protocol and now speaks this one has been restarted.
+        # Otherwise it must have left before, also if it comes with the same id: as in Apache Kafka.
         if known.epoch == LEFT_FOR_A_MOMENT or known.classic is not None:
             return self.replace(known, member_id)
         raise KafkaError(
@@ -127,7 +127,7 @@ class Change:
         ]
         return new
 
-    # --- what it reads
+    # --- its subscription
 
     def subscribe(
         self,
@@ -136,8 +136,9 @@ class Change:
         choose: ChooseAssignor,
         interval_ms: int,
     ) -> None:
-        """Record what the member says of itself; share out anew if that, or a topic, changed, but
-        not sooner than `interval_ms` after the last time: a crowd is shared out to together."""
+        """Record the member's fields. If they, or a topic, have changed, compute a new assignment,
+        but not sooner than `interval_ms` after the last one: members that join within the interval
+        get one assignment."""
         group = self.group
         is_new = before.id not in self.members
         if is_new or after != before:
@@ -182,7 +183,8 @@ class Change:
         return metadata_hash(names, self.image)
 
     def _match_patterns(self) -> bool:
-        """Whether the members' patterns match other topics than before; recorded if so."""
+        """Returns whether the members' patterns match other topics than before; records it if
+        so."""
         known = self.group.patterns
         regexes = sorted({wish.regex for wish in self.wishes if wish.regex})
         new = subscriptions.unseen(self.group, self.image.topics) if regexes else ()
@@ -198,7 +200,8 @@ class Change:
         return found != known
 
     def _matched(self, regex: str, new: Collection[str]) -> frozenset[str]:
-        """A group that has looked before tries only new topics, unless rights have changed."""
+        """A group that has tried the pattern before tries only new topics, unless rights have
+        changed."""
         group, topics, sight = self.group, self.image.topics, self.sight
         names = subscriptions.names_to_try(group, regex, topics, new, sight.change)
         if names is topics:
@@ -208,7 +211,7 @@ class Change:
             return known
         return known.intersection(topics) | sight.matching(regex, names)
 
-    # --- who gets what
+    # --- assignments
 
     def _share_out(self, epoch: int, assignor: str) -> None:
         topics, by_id, targets = self.image.topics, self.image.topics_by_id, self.targets
@@ -237,7 +240,7 @@ class Change:
         self.target_epoch = epoch
 
     def reconcile(self, member: ConsumerMember, owned: Assignment | None) -> ConsumerMember:
-        """One step of this member towards its target."""
+        """Takes one step of this member towards its target."""
         early = self.shares_out_in_ms > 0
         if member.has_reached(self.target_epoch) and not (early and self.reads_other):
             return member
@@ -256,7 +259,8 @@ class Change:
         return stepped
 
     def _still_read(self, member: ConsumerMember, target: Assignment) -> Assignment:
-        """A target of before has topics that the member may have turned away from meanwhile."""
+        """An earlier target may have topics that the member does not read any more: leave them
+        out."""
         names = self._names_read(member.wish)
         known = self.image.topics_by_id
         return {

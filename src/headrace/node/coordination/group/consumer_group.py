@@ -3,8 +3,8 @@
 Three numbers drive it. The *group epoch* rises with every change of members or subscriptions; the
 *target epoch* is the group epoch of the last assignment; a *member epoch* is the target that the
 member has reached. A member moves from its present partitions to its target on its own: it first
-gives partitions up, and gets new ones once the former owners have given them up. So no partition
-has two owners at one moment, and a member that stalls keeps only its own partitions from others.
+revokes partitions, and gets new ones once the former owners have revoked them. So no partition has
+two owners at one moment, and a member that stalls blocks only its own partitions.
 
 Everything here changes by `replay` alone. Decides nothing: `consumer.py`.
 """
@@ -52,13 +52,14 @@ class MemberState(IntEnum):
     """The numbers are those of the records."""
 
     STABLE = 0  # has what its epoch gives it
-    UNREVOKED_PARTITIONS = 1  # has to give up some first
-    UNRELEASED_PARTITIONS = 2  # waits for others to give up
+    UNREVOKED_PARTITIONS = 1  # has to revoke some first
+    UNRELEASED_PARTITIONS = 2  # waits for others to revoke
     UNKNOWN = 127  # written by a later release
 
 
 class Wish(NamedTuple):
-    """The subscription of a member. Most of a group ask for the same, so wishes are counted."""
+    """The subscription of a member. Most members of a group have the same, so wishes are
+    counted."""
 
     topics: tuple[str, ...]
     regex: str | None
@@ -112,16 +113,16 @@ class ConsumerGroup:
     epoch: int = 1  # so that the first member finds 2, as in Apache Kafka 4.3
     metadata_hash: int = 0
     target_epoch: int = 0
-    target_at_ms: int = -1  # wall clock; when that was
+    target_at_ms: int = -1  # wall clock; when the target was computed
     members: dict[str, ConsumerMember] = field(default_factory=dict)
     wishes: dict[Wish, int] = field(default_factory=dict)  # and how many members have each
     static: dict[str, str] = field(default_factory=dict)  # instance id -> member id
     target: dict[str, Assignment] = field(default_factory=dict)
     owners: dict[tuple[bytes, int], str] = field(default_factory=dict)  # partition -> member id
     patterns: dict[str, frozenset[str]] = field(default_factory=dict)  # regex -> topics it matches
-    topics_seen: Any = None  # the image's topics when the hash was last looked at; not kept
-    names_seen: frozenset[str] | None = None  # and the names that the hash is of; not kept
-    sight_seen: int = 0  # and as of which change of rights the patterns were looked at
+    topics_seen: Any = None  # the image's topics at the last check of the hash; not recorded
+    names_seen: frozenset[str] | None = None  # the names in that hash; not recorded
+    sight_seen: int = 0  # the change of rights at the last check of the patterns
 
     @property
     def state(self) -> str:
@@ -214,7 +215,7 @@ class ConsumerGroup:
 
 
 def replay(groups: dict[str, Any], record: Record) -> None:
-    """Apply a record to the group it speaks of; other kinds of records are passed over."""
+    """Apply a record to its group; other kinds of records are skipped."""
     key, value = record.key, record.value
     kind = type(key)
     if kind not in KINDS:
@@ -260,7 +261,7 @@ KINDS = frozenset(
 
 
 def count_wish(wishes: dict[Wish, int], wish: Wish, change: int) -> None:
-    """One more or one less has this wish."""
+    """One member more, or one less, has this wish."""
     count = wishes.get(wish, 0) + change
     if count:
         wishes[wish] = count
@@ -271,7 +272,7 @@ def count_wish(wishes: dict[Wish, int], wish: Wish, change: int) -> None:
 def names_read(
     topics: Collection[str], regex: str | None, patterns: Mapping[str, frozenset[str]]
 ) -> frozenset[str]:
-    """All names that a member reads, those that its pattern matches among them."""
+    """Returns all names that a member reads, including those that its pattern matches."""
     matched = patterns.get(regex or "", frozenset())
     return matched.union(topics) if topics else matched
 
@@ -281,7 +282,7 @@ def assignment_of(parts: Iterable[Any]) -> Assignment:
 
 
 def _epochs_of(value: ConsumerGroupCurrentMemberAssignmentValue) -> Epochs:
-    """Releases before Kafka 4.3 wrote none: then only the epoch that the member has now counts."""
+    """Releases before Kafka 4.3 wrote none: then only the present epoch of the member counts."""
     found: dict[bytes, dict[int, int]] = {}
     for part in (*value.assigned_partitions, *value.partitions_pending_revocation):
         epochs: Sequence[int] = part.assignment_epochs or ()

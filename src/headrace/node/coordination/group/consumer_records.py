@@ -1,4 +1,4 @@
-"""The records of consumer groups: one function for each change that is kept."""
+"""The records of consumer groups: one function for each recorded change."""
 
 from __future__ import annotations
 

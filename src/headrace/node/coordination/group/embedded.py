@@ -1,5 +1,4 @@
-"""The data that classic members carry inside their requests to consumer groups: subscription,
-assignment.
+"""The data that classic members carry in requests to consumer groups: subscription, assignment.
 
 Two bytes of version, then a body. Topics travel by name here and by id in the newer protocol; names
 that are not there any more are left out. Bytes that cannot be read are refused by MalformedMessage.
@@ -27,7 +26,7 @@ from headrace.wire.protocol.messages.consumer_protocol_subscription import (
 
 
 def version_of(data: bytes, newest: int) -> int:
-    """A version of the future begins like the newest one we know."""
+    """Returns the version to decode; a later version begins like the newest one that we know."""
     if len(data) < 2:
         raise MalformedMessage("a subscription or assignment without a version")
     version = int.from_bytes(data[:2], "big", signed=True)

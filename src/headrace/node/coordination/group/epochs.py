@@ -29,7 +29,8 @@ def known_member(group: ConsumerGroup, member_id: str, instance_id: str | None) 
 
 
 def require_epoch(member: ConsumerMember, epoch: int, owned: Assignment | None) -> None:
-    """A member may be one answer behind, if it has nothing that is not its own any more."""
+    """Refuses a wrong epoch. A member may be one answer behind, if it has nothing beyond its
+    assignment."""
     if epoch == member.epoch:
         return
     if epoch < member.epoch and epoch == member.previous_epoch and _within(owned, member.assigned):

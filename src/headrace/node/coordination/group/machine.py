@@ -2,8 +2,8 @@
 
 Finds the group of a request and lets its kind decide; the rules for offsets are in
 `offset_rules.py`, the views of groups in `views.py`. A group that has nothing but offsets (a
-consumer that assigns itself, an admin's commit) is not kept as an object of its own: it is there as
-long as its offsets are, so 100,000 such names cost only their offsets.
+consumer that assigns itself, an admin's commit) has no object of its own: it exists as long as its
+offsets do, so 100,000 such names cost only their offsets.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from headrace.wire.protocol.messages.sync_group import SyncGroupRequest
 Group = ClassicGroup | ConsumerGroup
 
 SOON_MS = 1
-EXPIRY = ("expiry",)  # the deadline of looking for offsets to forget
+EXPIRY = ("expiry",)  # the deadline for the next search for expired offsets
 
 
 class GroupMachine:
@@ -72,19 +72,19 @@ class GroupMachine:
         image: Callable[[], MetadataImage],
     ) -> None:
         self.groups: dict[str, Group] = {}
-        # Names of streams groups, which wait here for an Apache Kafka that serves them. A group of
+        # Names of streams groups, which are kept for an Apache Kafka that serves them. A group of
         # ours with such a name would keep it from loading this partition at all.
         self.streams_names: set[str] = set()
         self.offsets = Offsets()
         self.deadlines = Deadlines()
-        self._to_expire: list[str] = []  # groups whose offsets are to be looked at
+        self._to_expire: list[str] = []  # groups whose offsets are to be checked
         self.settings = settings
         self.classic = ClassicGroups(self.groups, self.deadlines, answered, settings, new_id)
         self.consumer = ConsumerGroups(self.groups, self.deadlines, image, settings, new_id)
         self.migration = Migration(self.classic, self.consumer, settings, new_id)
-        self.share = ShareGroups(self.deadlines, image, settings)  # has its groups itself
+        self.share = ShareGroups(self.deadlines, image, settings)  # it keeps its groups itself
 
-    # --- what the shard asks
+    # --- called by the shard
 
     @property
     def next_due_ms(self) -> int | None:
@@ -104,7 +104,7 @@ class GroupMachine:
     def _replay_classic(self, group_id: str, value: Any) -> None:
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
-            group = None  # was one before; its own records say when it ends
+            group = None  # it was one before; its own records say when it ends
         if value is None:
             if group is not None:
                 del self.groups[group_id]
@@ -179,7 +179,7 @@ class GroupMachine:
         return self.classic.sync_is_due(group, key[2], now)
 
     def _expire_offsets(self, now: Now) -> Decision:
-        """Some groups at a time: the others' turn is a millisecond later."""
+        """Expire offsets of some groups at a time: the next are checked a millisecond later."""
         if not self._to_expire:
             self._to_expire = self.group_ids()
         expired = offset_rules.expire_offsets(self, self._to_expire, now)
@@ -188,9 +188,9 @@ class GroupMachine:
         return Decision(expired)
 
     def _member_is_late(self, group: ConsumerGroup, key: Any, now: Now) -> Decision:
-        """Its session is over, or it has not given up or joined in time: it is out."""
+        """Remove a member whose session is over, or that has not revoked or joined in time."""
         if key[0] in classic.KINDS:
-            return classic.NOTHING  # from when it was a classic group
+            return classic.NOTHING  # left over from when it was a classic group
         kind, _, member_id = key
         member = group.members.get(member_id)
         if member is None:
@@ -200,11 +200,11 @@ class GroupMachine:
         return self.migration.remove(group, [member], now)
 
     def group_ids(self) -> list[str]:
-        """All groups, also those that have nothing but offsets."""
+        """Returns all groups, also those that have nothing but offsets."""
         return [*{**self.groups, **self.share.groups, **self.offsets.by_group}]
 
     def is_taken(self, group_id: str) -> bool:
-        """Whether a share or streams group has this name."""
+        """Returns whether a share or streams group has this name."""
         return group_id in self.share.groups or group_id in self.streams_names
 
     # --- membership
@@ -296,7 +296,7 @@ class GroupMachine:
                 return self.migration.join(group, request, client, now)
             except KafkaError as refusal:
                 return Decision(response=classic.join_refused(classic.UNKNOWN, refusal.code))
-        # Nobody is left of the other protocol, so the group begins anew in this one.
+        # The group has no members of the other protocol, so it begins again in this one.
         decision = self.classic.join(None, request, client, now)
         return Decision(
             [*kept.forgotten_group(group), *decision.records], decision.response, decision.then

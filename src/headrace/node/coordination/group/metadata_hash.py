@@ -1,11 +1,11 @@
-"""The number by which a consumer group sees that its topics have changed: Apache Kafka 4.3's own.
+"""The hash by which a consumer group sees that its topics have changed, as in Apache Kafka 4.3.
 
 It is recorded with the group's epoch, and while it stays the same there is no new assignment. As
 both brokers compute the same hash, a data folder can move between them without a rebalance. A
-topic's number is the XXH3 (64 bits) of a zero byte, its id in two halves, its name, how many
-partitions it has, and of each the index and the racks of its replicas; a group's is that of its
-topics' numbers in the order of their names. All in little-endian: a text is its UTF-16, then its
-length; a rack has its length before it, too.
+topic's hash is the XXH3 (64 bits) of a zero byte, its id in two halves, its name, its number of
+partitions, and for each the index and the racks of its replicas; a group's hash is that of its
+topics' hashes in the order of their names. All in little-endian: a text is its UTF-16, then its
+length; a rack also has its length before it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from xxhash import xxh3_64_intdigest
 
 from headrace.node.metadata.image import MetadataImage, TopicImage
 
-NOTHING = 0  # the number of a group that reads no topic that exists
+NOTHING = 0  # the hash of a group that reads no existing topic
 
 _int = Struct("<i").pack
 
 
 def metadata_hash(names: Iterable[str], image: MetadataImage) -> int:
-    """Differs when a topic comes, goes, is another one of the same name, grows, or has its
-    replicas in other racks."""
+    """The hash changes if a topic is created, deleted, created again with the same name, grows, or
+    has its replicas in other racks."""
     topics = image.topics
     read = [topics[name] for name in sorted(names) if name in topics]
     if not read:
@@ -33,7 +33,7 @@ def metadata_hash(names: Iterable[str], image: MetadataImage) -> int:
     racks = {one.id: one.rack for one in image.brokers.values() if one.rack is not None}
     numbers = pack(f"<{len(read)}Q", *(_topic_hash(topic, racks) for topic in read))
     found = xxh3_64_intdigest(numbers)
-    return found - (1 << 64) if found >> 63 else found  # as a record keeps it
+    return found - (1 << 64) if found >> 63 else found  # as stored in a record
 
 
 def _topic_hash(topic: TopicImage, racks: Mapping[int, str]) -> int:
@@ -42,7 +42,7 @@ def _topic_hash(topic: TopicImage, racks: Mapping[int, str]) -> int:
     if not racks:
         parts.append(_indexes(count))
     else:
-        known: dict[tuple[int, ...], bytes] = {}  # most partitions are where others are, too
+        known: dict[tuple[int, ...], bytes] = {}  # most partitions have the same racks as others
         for index, (replicas, *_) in enumerate(topic.partitions):
             if replicas not in known:
                 known[replicas] = _racks_of(replicas, racks)

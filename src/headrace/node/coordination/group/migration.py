@@ -1,4 +1,4 @@
-"""Between the two protocols: live groups change from one to the other, member by member.
+"""Changes a live group between the classic and the consumer protocol, member by member.
 
 A member of the consumer protocol that joins a classic group of consumers turns it into a consumer
 group; the others continue with the classic protocol in it: JoinGroup takes one step towards their
@@ -85,7 +85,7 @@ class Migration:
         )
 
     def upgrade(self, group: ClassicGroup, now: Now) -> tuple[ConsumerGroup, list[Record]]:
-        """The group as it will be, and the records that make it so."""
+        """Returns the group as it will be, and the records that make it so."""
         new = ConsumerGroup(group.id, epoch=group.generation, target_epoch=group.generation)
         for member in group.members.values():
             converted = self._converted(group, member)
@@ -138,7 +138,7 @@ class Migration:
         )
 
     def upgraded(self, group: ClassicGroup, new: ConsumerGroup, now: Now) -> None:
-        """Once it is recorded: whoever waits joins anew, sessions go on."""
+        """Call once it is recorded: waiting members have to rejoin, sessions continue."""
         self.classic.end(group, ErrorCode.REBALANCE_IN_PROGRESS)
         for member in new.members.values():
             self.consumer.keep_session(new.id, member, now)
@@ -146,7 +146,8 @@ class Migration:
     # --- from consumer to classic
 
     def remove(self, group: ConsumerGroup, gone: list[ConsumerMember], now: Now) -> Decision:
-        """Members go; if only classic ones are left, the group is theirs again."""
+        """Remove members; if only classic ones are left, the group becomes a classic group
+        again."""
         ids = {member.id for member in gone}
         left = [member for member in group.members.values() if member.id not in ids]
         if left and self._may_downgrade(left, gone):
@@ -283,8 +284,8 @@ class Migration:
         joins: ConsumerMember,
         now: Now,
     ) -> Decision:
-        """The last static member of the consumer protocol has been started again as a classic one.
-        Nobody is moved by that, unless it reads other topics now or there was a move under way."""
+        """The last static member of the consumer protocol has restarted as a classic one. No
+        partition moves for that, unless it reads other topics now or a move was under way."""
         targets = {**group.target, joins.id: group.target.get(change.replaced or "", {})}
         classic = self._as_classic(group, [*others, joins], targets, now)
         done = group.epoch == group.target_epoch and all(
@@ -297,7 +298,7 @@ class Migration:
         self, group: ConsumerGroup, request: JoinGroupRequest, protocols: dict[str, bytes]
     ) -> ConsumerProtocolSubscription:
         refusal = KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        shared = set(protocols)  # with what it could do itself, too
+        shared = set(protocols)  # including the protocols that it offers itself
         for member in group.members.values():
             if member.classic is not None:
                 shared &= {protocol.name for protocol in member.classic.supported_protocols}
@@ -394,7 +395,7 @@ class Migration:
 
 
 def _joined(epoch: int, protocol: str, member_id: str) -> JoinGroupResponse:
-    """Nobody leads: the server shares out."""
+    """The answer has no leader: the server assigns the partitions."""
     return JoinGroupResponse(
         generation_id=epoch, protocol_type=CONSUMER, protocol_name=protocol, member_id=member_id
     )
@@ -406,7 +407,7 @@ def _classic_part(session_timeout_ms: int, protocols: dict[str, bytes]) -> Class
 
 
 def _not_yet_owned(assigned: Assignment, group: ConsumerGroup) -> Assignment:
-    """A classic leader may give a partition to two; here it has one owner."""
+    """A classic leader may give a partition to two members; here it has one owner."""
     free = {
         topic: frozenset(index for index in indexes if (topic, index) not in group.owners)
         for topic, indexes in assigned.items()

@@ -1,6 +1,6 @@
 """The rules for committing, fetching and deleting offsets of a group, and for their expiration.
 
-Functions that a shard runs: the machine comes first, a Decision comes out.
+Functions that a shard runs: the machine is the first argument, the result a Decision.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from headrace.wire.protocol.messages.offset_commit_value import OffsetCommitValu
 if TYPE_CHECKING:
     from headrace.node.coordination.group.machine import Group, GroupMachine
 
-Commit = tuple[str, int, OffsetCommitValue]  # topic, partition, what is committed
+Commit = tuple[str, int, OffsetCommitValue]  # topic, partition, the offset to commit
 
 FIRST_VERSION_WITH_EPOCHS = 9
-OFFSETS_AT_ONCE = 2_000  # are looked at for their expiration; one takes a microsecond
+OFFSETS_AT_ONCE = 2_000  # checked for their expiration at once; one takes a microsecond
 NEVER: Mapping[int, int] = {}
 
 
@@ -50,7 +50,7 @@ def commit(
             now,
         )
     except KafkaError as refusal:
-        # Older clients know neither of the newer codes.
+        # Older clients do not know either of the newer codes.
         if version < FIRST_VERSION_WITH_EPOCHS and refusal.code in (
             ErrorCode.GROUP_ID_NOT_FOUND,
             ErrorCode.STALE_MEMBER_EPOCH,
@@ -71,7 +71,7 @@ def require_may_commit(
     commits: list[Commit],
     now: Now,
 ) -> None:
-    """Refuses clients that are not, or not any longer, members; commits of members keep their
+    """Refuses clients that are not members, or not any longer. Commits of members keep their
     session."""
     _require_no_share_group(machine, group_id)
     if generation < 0 and group_id not in machine.groups:
@@ -101,15 +101,16 @@ def require_may_commit(
 
 
 def _require_no_share_group(machine: GroupMachine, group_id: str) -> None:
-    """Share groups have no offsets of this kind."""
+    """Refuses share groups, which have no offsets of this kind."""
     if group_id in machine.share.groups:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
 
 
 def _had_all(member: ConsumerMember, epoch: int, commits: list[Commit]) -> bool:
-    """Whether an older epoch may commit: all of it was the member's then, and is still (KIP-1251).
+    """Returns whether a commit with an older epoch is allowed: all its partitions were the member's
+    then, and still are (KIP-1251).
 
-    A commit that was on its way when the member got its next epoch needs no second one.
+    So a commit that was under way when the member got its next epoch need not be repeated.
     """
     if epoch > member.epoch:
         return False
@@ -127,7 +128,7 @@ def _stale(member: ConsumerMember) -> KafkaError:
 def require_may_fetch(
     machine: GroupMachine, group_id: str, member_id: str | None, epoch: int
 ) -> None:
-    """Members of a consumer group are told when they are out of date; others may look."""
+    """Refuses members of a consumer group whose epoch is out of date; other clients may fetch."""
     if member_id is None and epoch < 0:
         return
     _require_no_share_group(machine, group_id)
@@ -144,7 +145,7 @@ def require_may_fetch(
 def delete_offsets(
     machine: GroupMachine, group_id: str, places: Iterable[Place]
 ) -> tuple[list[Record], dict[Place, ErrorCode]]:
-    """The records, and which places are refused because the group reads them."""
+    """Returns the records, and the places that are refused because the group reads them."""
     _require_no_share_group(machine, group_id)
     group = machine.require(group_id)
     if isinstance(group, ClassicGroup) and group.members and group.protocol_type != CONSUMER:
@@ -163,7 +164,8 @@ def delete_offsets(
 
 
 def forget_places(machine: GroupMachine, found: Iterable[Committed]) -> Decision:
-    """What is still there of what was found: a topic that was made again has offsets of its own."""
+    """Deletes the found offsets that still exist: a topic that was created again has offsets of its
+    own."""
     return Decision(list(machine.offsets.forget_if_same(found)))
 
 
@@ -186,8 +188,8 @@ def _forgotten(group: Group) -> list[Record]:
 
 
 def expire_offsets(machine: GroupMachine, group_ids: list[str], now: Now) -> list[Record]:
-    """Tombstones of what was kept long enough, and of groups that have nothing left. Takes groups
-    from the end of the list until it has looked at OFFSETS_AT_ONCE offsets."""
+    """Returns tombstones of expired offsets, and of groups that have nothing left. Takes groups
+    from the end of the list until it has checked OFFSETS_AT_ONCE offsets."""
     expired: list[Record] = []
     looked_at = 0
     while group_ids and looked_at < OFFSETS_AT_ONCE:

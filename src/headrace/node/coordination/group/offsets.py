@@ -1,8 +1,8 @@
 """Committed offsets of each group and partition, and their expiration.
 
 Kept as the values of their records, by group and then by (topic, partition). Offsets of an open
-transaction wait per producer until its marker comes; an offset that was committed later than the
-transaction's own is not taken back by it. The rules for commits are in `offset_rules.py`.
+transaction wait per producer until its marker comes; the transaction does not replace an offset
+that was committed later than its own. The rules for commits are in `offset_rules.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headrace.wire.protocol.messages.offset_commit_value import OffsetCommitValu
 
 Place = tuple[str, int]  # topic, partition
 GroupOffsets = dict[Place, OffsetCommitValue]
-Committed = tuple[str, Place, OffsetCommitValue]  # by which group
+Committed = tuple[str, Place, OffsetCommitValue]  # the group, the place, the offset
 NO_EXPIRY = -1
 
 
@@ -29,9 +29,9 @@ class Offsets:
         self.by_group: dict[str, GroupOffsets] = {}
         # producer id -> what its open transaction committed, with the number of the replay
         self.pending: dict[int, dict[tuple[str, Place], tuple[int, OffsetCommitValue]]] = {}
-        # How many of those have each place: a place is asked for more often than it is pending.
+        # The number of those for each place: a place is looked up more often than it is pending.
         self._pending_at: dict[tuple[str, Place], int] = {}
-        # Only while transactions are open: which replay last set a place.
+        # Only while transactions are open: the replay that last set a place.
         self._committed_at: dict[tuple[str, Place], int] = {}
         self._replays = 0
 
@@ -87,7 +87,7 @@ class Offsets:
         return self.by_group.get(group) or {}
 
     def is_unstable(self, group: str, place: Place) -> bool:
-        """An open transaction may change it (KIP-447)."""
+        """Returns whether an open transaction may change it (KIP-447)."""
         return (group, place) in self._pending_at
 
     def has_open_transaction(self, group: str) -> bool:
@@ -105,17 +105,17 @@ class Offsets:
 
     @property
     def count(self) -> int:
-        """Offsets of open transactions included."""
+        """The number of offsets, with those of open transactions."""
         kept = sum(map(len, self.by_group.values()))
         return kept + sum(map(len, self.pending.values()))
 
     def copies(self) -> OffsetCopies:
-        """All offsets as they are now. Quick, since nothing in them is looked at: 10 ns each."""
+        """Returns all present offsets. Fast, since they are not inspected: 10 ns each."""
         kept = [(group, offsets.copy()) for group, offsets in self.by_group.items()]
         return OffsetCopies(kept, [waiting.copy() for waiting in self.pending.values()])
 
     def forget_if_same(self, found: Iterable[Committed]) -> Iterator[Record]:
-        """Tombstones of offsets that have not been committed again since; each place once."""
+        """Yields tombstones for offsets that were not committed again since; each place once."""
         told: set[tuple[str, Place]] = set()
         for group, place, value in found:
             if (group, place) not in told and self._is_same(group, place, value):
@@ -135,13 +135,13 @@ class Offsets:
 
 @dataclass(slots=True)
 class OffsetCopies:
-    """The offsets of a moment, to be looked through while new ones are committed."""
+    """The offsets of one moment, to be read while new ones are committed."""
 
     kept: list[tuple[str, GroupOffsets]]
     pending: list[dict[tuple[str, Place], tuple[int, OffsetCommitValue]]]
 
     def of_topics(self, topics: frozenset[str], per_part: int) -> Iterator[list[Committed]]:
-        """Those in these topics, after each `per_part` offsets that were looked at."""
+        """Yields the offsets in these topics, after each `per_part` offsets that were inspected."""
         every: Iterator[Committed] = chain(
             ((group, *one) for group, offsets in self.kept for one in offsets.items()),
             ((*place, value) for one in self.pending for place, (_, value) in one.items()),
@@ -151,7 +151,8 @@ class OffsetCopies:
 
 
 def is_expired(value: OffsetCommitValue, base_ms: int, now_ms: int, retention_ms: int) -> bool:
-    """`base_ms` is when its time began to run: the commit, or the last member's leaving."""
+    """Returns whether the offset has expired; `base_ms` is when its time began: the commit, or the
+    moment when the last member left."""
     if value.expire_timestamp != NO_EXPIRY:
-        return now_ms >= value.expire_timestamp  # asked for by an old client (KIP-211)
+        return now_ms >= value.expire_timestamp  # set by an old client (KIP-211)
     return now_ms - base_ms >= retention_ms

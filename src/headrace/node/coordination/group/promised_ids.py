@@ -24,11 +24,11 @@ class PromisedIds:
 
     def __init__(self, deadlines: Deadlines) -> None:
         self._deadlines = deadlines
-        self._promised: dict[Key, int] = {}  # how long their names are; in order
+        self._promised: dict[Key, int] = {}  # the length of their names; in order
         self._bytes = 0
 
     def add(self, key: Key, until_ms: int, now_ms: int) -> None:
-        """It is kept until then, or until there are too many."""
+        """Keep the id until then, or until there are too many."""
         self._deadlines.set(key, until_ms)
         self._promised[key] = size = sum(map(len, key))
         self._bytes += size
@@ -40,10 +40,10 @@ class PromisedIds:
             self._deadlines.set(oldest, now_ms)
 
     def used(self, key: Key) -> None:
-        """Its deadline is a member's from now on."""
+        """The id is used: its deadline is that of a member from now on."""
         self._bytes -= self._promised.pop(key, 0)
 
     def given_back(self, key: Key) -> None:
-        """Nobody will join with it."""
+        """The id will not be used."""
         self.used(key)
         self._deadlines.drop(key)

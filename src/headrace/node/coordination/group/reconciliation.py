@@ -1,9 +1,9 @@
 """Moves one member from its present to its target assignment: one step per heartbeat.
 
 Pure: a member, its target and the owners of partitions in; the member after the step out.
-Partitions that it has to give up come first, and its epoch stays until it has; then it gets what is
-free of its target; what others still hold is left for later steps. This is KIP-848's member state
-machine.
+Partitions that it has to revoke come first, and its epoch stays until it has revoked them; then it
+gets the free partitions of its target; those that others still hold are left for later steps. This
+is KIP-848's member state
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ def next_step(
     *,
     reads_less: bool = False,
 ) -> ConsumerMember:
-    """`owned` is what the member says it has; None: it did not say. `reads_less`: the target is
-    not what it was at this epoch, as the member reads other topics and no new one is made yet."""
+    """`owned` is what the member reports to have; None: it did not report. `reads_less`: the member
+    reads other topics than when its target of this epoch was computed, and there is no new target
+    yet."""
     if member.has_reached(target_epoch) and not reads_less:
         return member
     if member.state is MemberState.UNREVOKED_PARTITIONS and _still_has(owned, member.revoking):
@@ -73,7 +74,7 @@ def _towards(
 
 
 def _give_up_too(member: ConsumerMember, target: Assignment) -> ConsumerMember:
-    """It has to give up some already, and now whole topics as well."""
+    """It has to revoke some partitions already, and now whole topics as well."""
     keeps = {topic: found for topic, found in member.assigned.items() if topic in target}
     revoking = {**member.revoking}
     for topic, found in member.assigned.items():
@@ -103,7 +104,7 @@ def _stepped(
 def _since(
     member: ConsumerMember, epoch: int, assigned: Assignment, revoking: Assignment
 ) -> Epochs:
-    """A partition that a member keeps or has to give up keeps its epoch; a new one has the epoch in
+    """A partition that a member keeps or has to revoke keeps its epoch; a new one has the epoch in
     which the member gets it."""
     found: dict[bytes, dict[int, int]] = {}
     for topic, indexes in assigned.items():

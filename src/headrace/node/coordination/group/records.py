@@ -1,8 +1,8 @@
-"""The records of `__consumer_offsets`: which kinds there are and how a change becomes one.
+"""The records of `__consumer_offsets`: their kinds, and how a change becomes a record.
 
-The formats are those that Apache Kafka 4.3 writes, so that its tools read them and its brokers go
-on with them. Of streams groups only the names count, since they are taken; their other kinds are
-passed over, and stay in the log.
+The formats are those that Apache Kafka 4.3 writes, so that its tools read them and its brokers can
+continue with them. Only the names of streams groups count, since they are taken; their other kinds
+of records are skipped, and stay in the log.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from headrace.wire.protocol.messages.offset_commit_key import OffsetCommitKey
 from headrace.wire.protocol.messages.offset_commit_value import OffsetCommitValue
 from headrace.wire.protocol.primitives import BROKEN, ZERO_ID
 
-# Version 1 of a committed offset is the only one that has room for a time to forget it.
+# Version 1 of a committed offset is the only one with a field for its expiration time.
 OFFSET_WITH_EXPIRY = 1
 OFFSET = 4  # with the topic's id
 GROUP_METADATA = 3
@@ -72,7 +72,7 @@ _HEAD_SIZE, _TAIL_SIZE = 15, 27
 
 
 def _encode_offset(record: Record) -> Encoded | None:
-    """A committed offset as the generated codecs write it, in a third of their time."""
+    """Encodes a committed offset like the generated codecs, in a third of their time."""
     key, value, version = record
     if version != OFFSET or value is None or value.topic_id == ZERO_ID:
         return None
@@ -89,7 +89,7 @@ def _encode_offset(record: Record) -> Encoded | None:
 
 
 def _decode_offset(key: bytes, value: bytes) -> Record | None:
-    """The other way round: what takes longest when a node starts that keeps many offsets."""
+    """Decodes a committed offset: most of the time of a start with many offsets."""
     try:
         version, offset, leader_epoch, length = _read_offset_head(value)
         topic_at = 4 + _read_short(key, 2)[0]
@@ -113,7 +113,7 @@ def _decode_offset(key: bytes, value: bytes) -> Record | None:
             version,
         )
     except BROKEN:
-        return None  # the general way says what is wrong
+        return None  # the general path reports the error
 
 
 CODEC = RecordCodec(

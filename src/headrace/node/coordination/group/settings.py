@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MINUTE_MS = 60_000
-# The settings of a single consumer group, after "consumer."; the broker's come after
+# The settings of a single consumer group, with the prefix "consumer."; the broker's have the prefix
 # "group.consumer.", as do the bounds.
 SESSION_TIMEOUT = "session.timeout.ms"
 HEARTBEAT_INTERVAL = "heartbeat.interval.ms"
@@ -57,13 +57,13 @@ _BOUNDED = {
 
 @dataclass(slots=True, frozen=True)
 class ShareGroupSettings:
-    """The settings of one share group; the broker's where it has none."""
+    """The settings of one share group; the broker's if it has none of its own."""
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
     assignment_interval_ms: int = 1_000
     record_lock_ms: int = 30_000
-    delivery_limit: int = 5  # how often a record is handed out
+    delivery_limit: int = 5  # how often a record is delivered
     max_record_locks: int = 2_000  # of one partition at a time
     offset_reset: str = "latest"  # or earliest, or by_duration
     offset_reset_ms: int = 0  # the duration
@@ -72,7 +72,7 @@ class ShareGroupSettings:
 
     @classmethod
     def from_values(cls, group: Mapping[str, Any], broker: Mapping[str, Any]) -> ShareGroupSettings:
-        """Values of a group beyond the broker's bounds as they are now are taken at the bound."""
+        """A group's value beyond the broker's present bounds is replaced by the bound."""
         bounded = {
             field: int(min(max(group[own], broker[least]), broker[most]))
             for field, (own, least, most) in _BOUNDED.items()
@@ -105,7 +105,7 @@ def _defaults_of_share_groups(_: str) -> ShareGroupSettings:
 
 @dataclass(slots=True)
 class GroupSettings:
-    """The defaults are those of a node that stands alone."""
+    """The defaults are those of a node without other nodes."""
 
     initial_rebalance_delay_ms: int = 0
     min_session_timeout_ms: int = 6_000
@@ -117,7 +117,7 @@ class GroupSettings:
     consumer_session_timeout_ms: int = 45_000
     consumer_heartbeat_interval_ms: int = 5_000
     consumer_assignment_interval_ms: int = 0
-    # Least and most of what a group may set for itself, by the same names.
+    # The least and the most that a group may set for itself, by the same names.
     consumer_bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     consumer_max_size: int = 2**31 - 1
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
@@ -162,7 +162,7 @@ class GroupSettings:
         )
 
     def of_consumer_group(self, group_id: str, name: str) -> int:
-        """The group's own value, within the bounds as they are now; else the broker's."""
+        """Returns the group's own value, within the present bounds; else the broker's."""
         own: int | None = self.of_group(group_id).get(f"consumer.{name}")
         if own is None:
             return self._of_all(name)

@@ -1,12 +1,12 @@
 """The decisions about share groups (KIP-932): heartbeats, and the state of their partitions.
 
-A heartbeat joins (epoch 0), says what the member reads, or leaves (epoch -1), and brings the
-member's partitions. Before a partition is assigned, the share coordinator must have a state of it:
-a heartbeat that finds partitions without one records them as initializing and adds them to
-`to_initialize`, for the owner to ask for; `initialized` records the outcome, and the next heartbeat
-shares them out. The start offset is left to the partition's leader, by `share.auto.offset.reset`.
+A heartbeat joins (epoch 0), sends the member's subscription, or leaves (epoch -1); the answer has
+the member's partitions. Before a partition is assigned, the share coordinator must have a state of
+it: a heartbeat that finds partitions without one records them as initializing and adds them to
+`to_initialize`, for the owner to request; `initialized` records the outcome, and the next heartbeat
+assigns them. The partition's leader finds the start offset, by `share.auto.offset.reset`.
 
-Decisions read the group and return records; what is kept changes by their replay alone.
+Decisions read the group and return records; the recorded state changes by their replay alone.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ from headrace.wire.protocol.messages.share_group_heartbeat import (
 SESSION = "share session"  # the kind of its deadline; member id
 LONGEST_MEMBER_ID = 36  # characters: a UUID as text
 NO_OFFSET = -1  # the partition's leader finds the start
-# A member that waits for its first partitions comes again so soon, and not after 5 s as in Apache
-# Kafka: the state is there after some milliseconds.
+# A member that waits for its first partitions sends its next heartbeat so soon, and not after 5 s
+# as in Apache Kafka: the state exists after some milliseconds.
 SOON_MS = 250
 SIMPLE = "simple"  # the only assignor
 
 
 class Initialization(NamedTuple):
-    """The state of share partitions that is to begin, with its epoch."""
+    """Share partitions whose state is to be initialized, with the state epoch."""
 
     group_id: str
     state_epoch: int
@@ -76,7 +76,7 @@ class ShareGroups:
         self.image = image
         self.to_initialize: list[Initialization] = []  # taken by the owner after each decision
         self._settings = settings
-        # By group and topic id, when a state was last asked for here.
+        # By group and topic id, when a state was last requested here.
         self._asked_ms: dict[tuple[str, bytes], int] = {}
 
     def require(self, group_id: str) -> ShareGroup:
@@ -92,8 +92,8 @@ class ShareGroups:
     # --- heartbeats
 
     def heartbeat(self, request: ShareGroupHeartbeatRequest, client: Client, now: Now) -> Decision:
-        """Decides the heartbeat of a member that joins or stays; the name is not taken by a group
-        of another kind."""
+        """Decides the heartbeat of a member that joins or stays; a group of another kind must not
+        have the name."""
         joins = request.member_epoch == JOINS
         found = self.groups.get(request.group_id)
         if found is None and not joins:
@@ -164,7 +164,7 @@ class ShareGroups:
         members: Mapping[str, ShareMember],
         records: list[Record],
     ) -> tuple[int, bool]:
-        """The group's epoch, higher if what is read or what can be assigned has changed."""
+        """Returns the group's epoch, higher if what is read or what can be assigned has changed."""
         changed = after.topics != before.topics
         if group.target_epoch >= group.epoch:
             changed = changed or _has_unassigned(group, self.image().topics_by_id)
@@ -184,7 +184,7 @@ class ShareGroups:
         records: list[Record],
         now: Now,
     ) -> tuple[Mapping[str, Assignment], int, int]:
-        """The targets, their epoch, and for how long it is too early for new ones."""
+        """Returns the targets, their epoch, and for how long it is too early for new ones."""
         if epoch <= group.target_epoch:
             return group.target, group.target_epoch, 0
         interval_ms = self._settings().of_share_group(group.id).assignment_interval_ms
@@ -213,8 +213,8 @@ class ShareGroups:
         target_epoch: int,
         changed: bool,
     ) -> ShareMember:
-        """The member goes to its target in one step; topics that it does not read any more are
-        left out of a target of before."""
+        """Moves the member to its target in one step; topics that it does not read any more are
+        left out of an earlier target."""
         if member.epoch == target_epoch and not changed:
             return member
         known = self.image().topics_by_id
@@ -259,7 +259,7 @@ class ShareGroups:
         )
 
     def resume(self, now: Now) -> None:
-        """The log is loaded: sessions begin."""
+        """The log is loaded: begin the sessions."""
         for group in self.groups.values():
             for member_id in group.members:
                 self.keep_session(group.id, member_id, now)
@@ -269,7 +269,8 @@ class ShareGroups:
     def _without_state(
         self, group: ShareGroup, members: Mapping[str, ShareMember], now: Now
     ) -> Shared:
-        """Partitions that are read and have no state, nor was one asked for lately."""
+        """Returns the partitions that are read and have no state, and for which none was requested
+        lately."""
         retry_ms = self._settings().share_initialize_retry_ms
         long_ago_ms = now.monotonic_ms - retry_ms
         asked = {
@@ -287,8 +288,8 @@ class ShareGroups:
         return without(read, known)
 
     def initialized(self, initialization: Initialization, succeeded: bool) -> Decision:
-        """The share coordinator has answered for all of the partitions; failures are asked for
-        again by a later heartbeat."""
+        """Record the share coordinator's answer for all of the partitions; a later heartbeat
+        retries failures."""
         group = self.groups.get(initialization.group_id)
         for topic_id in initialization.topics:
             self._asked_ms.pop((initialization.group_id, topic_id), None)
@@ -304,7 +305,7 @@ class ShareGroups:
         return Decision([kept.shared(group.id, after)] if after != shared else [], True)
 
     def begin_deletion(self, group_id: str) -> Decision:
-        """The group is about to be deleted: the answer is the keys of the states to delete."""
+        """Begin the deletion of the group: the answer is the keys of the states to delete."""
         group = self.require(group_id)
         self.require_empty(group)
         shared = added(group.shared.initialized, group.shared.initializing)
@@ -320,14 +321,14 @@ class ShareGroups:
         return Decision(records, _keys(group_id, gone, known))
 
     def delete(self, group_id: str) -> Decision:
-        """The states are deleted, and now the group."""
+        """Delete the group, after its states are deleted."""
         group = self.require(group_id)
         self.require_empty(group)
         return Decision(kept.forgotten_group(group), True)
 
     def alter(self, group_id: str, topics: Shared) -> Decision:
-        """The offsets of these partitions are about to be set; the group is made if it is not
-        there. The answer is the state epoch."""
+        """Prepare to set the offsets of these partitions; a missing group is created. The answer is
+        the state epoch."""
         group = self.groups.get(group_id) or ShareGroup(group_id)
         self.require_empty(group)
         records: list[Record] = []
@@ -339,8 +340,8 @@ class ShareGroups:
         return Decision(records, epoch)
 
     def begin_offset_deletion(self, group_id: str, topic_ids: Iterable[bytes]) -> Decision:
-        """The answer is the keys of the states to delete, by topic id; topics without are left
-        out."""
+        """The answer is the keys of the states to delete, by topic id; topics without states are
+        left out."""
         group = self.require(group_id)
         self.require_empty(group)
         known = self.image().topics_by_id
@@ -368,7 +369,7 @@ class ShareGroups:
         return Decision([kept.shared(group_id, group.shared._replace(deleting=left))], True)
 
     def forget_topics(self, topic_ids: frozenset[bytes]) -> Decision:
-        """The topics are deleted; the share coordinator forgets their states by itself."""
+        """Forget deleted topics; the share coordinator deletes their states itself."""
         records: list[Record] = []
         for group in self.groups.values() if topic_ids else ():
             initializing, initialized, deleting = group.shared
@@ -405,7 +406,7 @@ def require_sensible(request: ShareGroupHeartbeatRequest) -> None:
 
 
 def _known_member(group: ShareGroup, request: ShareGroupHeartbeatRequest) -> ShareMember:
-    """The member, a new one if it joins; it may be one answer behind."""
+    """Returns the member, or a new one if it joins; it may be one answer behind."""
     member = group.members.get(request.member_id)
     epoch = request.member_epoch
     if epoch == JOINS:
@@ -434,7 +435,8 @@ def _names(members: Mapping[str, ShareMember]) -> frozenset[str]:
 
 
 def _has_unassigned(group: ShareGroup, known: Mapping[bytes, Any]) -> bool:
-    """Whether a state is there of partitions that no member has: it came after the last targets."""
+    """Returns whether partitions that no member has have a state: it came after the last
+    targets."""
     if not group.members or not group.shared.initialized:
         return False
     assigned: dict[bytes, frozenset[int]] = {}
@@ -449,14 +451,14 @@ def _has_unassigned(group: ShareGroup, known: Mapping[bytes, Any]) -> bool:
 
 
 def _with_initializing(shared: SharedTopics, new: Shared) -> SharedTopics:
-    """A state that begins is not one that ends."""
+    """Adds states that begin, and removes them from those that end."""
     initializing = added(shared.initializing, new)
     deleting = {key: name for key, name in shared.deleting.items() if key not in initializing}
     return SharedTopics(initializing, shared.initialized, deleting)
 
 
 def _keys(group_id: str, topics: Shared, known: Mapping[bytes, Any]) -> list[SharePartitionKey]:
-    """The share partitions of topics that are there."""
+    """Returns the share partitions of the topics that exist."""
     return [
         SharePartitionKey(group_id, topic_id, index)
         for topic_id, topic in topics.items()

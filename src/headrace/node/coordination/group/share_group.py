@@ -1,10 +1,11 @@
 """A share group (KIP-932): its state, and how records change it.
 
 The same three numbers drive it as a consumer group (`consumer_group.py`), but nothing has to be
-given up first: members may share partitions, so a member goes to its target in one step.
+revoked first: members may share partitions, so a member reaches its target in one step.
 
-`SharedTopics` says for which partitions the share coordinator has a state: those that are asked
-for, those that are there, and topics whose state is being deleted. Only the second are assigned.
+`SharedTopics` lists the partitions for which the share coordinator has a state: those whose state
+is requested, those that have one, and topics whose state is being deleted. Only the second are
+assigned.
 
 Everything here changes by `replay` alone. Decides nothing: `share.py`.
 """
@@ -71,7 +72,7 @@ Shared = Mapping[bytes, SharedTopic]  # by topic id
 
 
 class SharedTopics(NamedTuple):
-    """Partitions whose state is asked for, or is there; topics whose state is being deleted."""
+    """Partitions whose state is requested, or exists; topics whose state is being deleted."""
 
     initializing: Shared
     initialized: Shared
@@ -87,11 +88,11 @@ class ShareGroup:
     epoch: int = 1  # so that the first member finds 2, as in Apache Kafka 4.3
     metadata_hash: int = 0
     target_epoch: int = 0
-    target_at_ms: int = -1  # wall clock; when that was
+    target_at_ms: int = -1  # wall clock; when the target was computed
     members: dict[str, ShareMember] = field(default_factory=dict)
     target: dict[str, Assignment] = field(default_factory=dict)
     shared: SharedTopics = NOTHING_SHARED
-    topics_seen: Any = None  # the image's topics when the hash was last looked at; not kept
+    topics_seen: Any = None  # the image's topics at the last check of the hash; not recorded
 
     @property
     def state(self) -> str:
@@ -132,7 +133,7 @@ class ShareGroup:
 
 
 def replay(groups: dict[str, ShareGroup], record: Record) -> bool:
-    """Apply a record to the share group that it speaks of; false if it is of another kind."""
+    """Apply a record to its share group; returns False if it is of another kind."""
     key, value = record.key, record.value
     kind = type(key)
     if kind not in KINDS:
@@ -189,7 +190,7 @@ def _shared_of(value: ShareGroupStatePartitionMetadataValue) -> SharedTopics:
 
 
 def added(one: Shared, other: Shared) -> Shared:
-    """The partitions of both."""
+    """Returns the partitions of both."""
     both = dict(one)
     for topic_id, topic in other.items():
         known = both.get(topic_id)
@@ -199,7 +200,7 @@ def added(one: Shared, other: Shared) -> Shared:
 
 
 def without(one: Shared, other: Shared) -> Shared:
-    """The partitions of the first that the second does not have."""
+    """Returns the partitions of the first that the second does not have."""
     left = {
         topic_id: topic._replace(
             partitions=topic.partitions - other[topic_id].partitions

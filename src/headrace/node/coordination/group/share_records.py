@@ -1,4 +1,4 @@
-"""The records of share groups: one function for each change that is kept."""
+"""The records of share groups: one function for each recorded change."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from headrace.wire.protocol.messages.share_group_target_assignment_metadata_valu
     ShareGroupTargetAssignmentMetadataValue,
 )
 
-STABLE = 0  # of a member's state: it always has what its epoch gives it
+STABLE = 0  # the state of every member: it always has what its epoch gives it
 
 
 def epoch(group_id: str, number: int, metadata_hash: int) -> Record:

@@ -1,7 +1,7 @@
 """The topics that members' patterns match, among those that their client may describe.
 
 A group tries a pattern on the topics that it has not seen yet, and on all of them if the pattern is
-new or rights have changed (`names_to_try`). What takes long is tried in steps before the group
+new or rights have changed (`names_to_try`). If that takes long it is done in steps before the group
 decides (`Sight.try_ahead`); the decision itself tries only names that came since.
 """
 
@@ -19,12 +19,12 @@ FIELD = "SubscribedTopicRegex"
 NO_NAMES = frozenset[str]()
 # A look at the rights takes 2 to 5 us.
 RIGHTS_PER_STEP = 200
-# More than this, and patterns are tried between other requests.
+# With more than this, patterns are tried between other requests.
 WORK_AT_ONCE = 2 * WORK_PER_STEP
 
 
 class Tried(NamedTuple):
-    """What a pattern was tried on, and the names that it matched and that the client may see."""
+    """The names on which a pattern was tried, and those that it matched and the client may see."""
 
     names: Collection[str]
     found: set[str]
@@ -34,10 +34,11 @@ NOTHING_TRIED: Mapping[str, Tried] = {}
 
 
 class Sight(NamedTuple):
-    """Which topics a client may know of: patterns match no others. All of them, if `sees` is None.
+    """The topics that a client may describe: patterns match no others. All of them, if `sees` is
+    None.
 
-    As in Apache Kafka a group's patterns are matched with the eyes of the member whose request
-    finds that topics or rights have changed; members of a group have the same rights, if sane.
+    As in Apache Kafka, a group's patterns are matched with the rights of the member whose request
+    finds that topics or rights have changed; normally the members of a group have the same rights.
     """
 
     sees: Callable[[str], bool] | None = None
@@ -45,7 +46,7 @@ class Sight(NamedTuple):
     tried: Mapping[str, Tried] = NOTHING_TRIED  # by pattern, before the decision
 
     def matching(self, regex: str, names: Collection[str]) -> frozenset[str]:
-        """The names among these that the pattern matches and the client may see."""
+        """Returns the names among these that the pattern matches and the client may see."""
         before = self.tried.get(regex)
         if before is None:
             return frozenset(at_once(self._steps(regex, names)))
@@ -53,7 +54,8 @@ class Sight(NamedTuple):
         return frozenset(before.found.intersection(names)).union(at_once(self._steps(regex, new)))
 
     def try_ahead(self, untried: Mapping[str, Collection[str]]) -> Generator[None, None, Sight]:
-        """The same sight, which has tried these names; yields where other work may run."""
+        """Returns the same sight with the results for these names; yields where other work may
+        run."""
         tried: dict[str, Tried] = {}
         for regex, names in untried.items():
             found = yield from self._steps(regex, names)
@@ -81,7 +83,8 @@ EVERYTHING = Sight()
 
 
 def pattern_of(regex: str) -> Pattern | None:
-    """None if a release that took larger ones has kept it: it matches no further topics."""
+    """Returns None if a release that allowed larger patterns has recorded it: it matches no further
+    topics."""
     try:
         return Pattern(regex, FIELD)
     except KafkaError:
@@ -93,7 +96,7 @@ def require_valid(regex: str) -> None:
 
 
 def unseen(group: ConsumerGroup, topics: Mapping[str, object]) -> Collection[str]:
-    """The names that the group has not tried its patterns on."""
+    """Returns the names on which the group has not tried its patterns."""
     seen = group.topics_seen
     if seen is None:
         return topics
@@ -107,8 +110,8 @@ def names_to_try(
     new: Collection[str],
     change: int,
 ) -> Collection[str]:
-    """The names that the group has to try this pattern on; `new` are the unseen ones, `change` is
-    the sight's."""
+    """Returns the names on which the group has to try this pattern; `new` are the unseen ones,
+    `change` is that of the sight."""
     is_known = regex in group.patterns and group.sight_seen == change
     return new if is_known else topics
 
@@ -116,8 +119,8 @@ def names_to_try(
 def long_trials(
     group: ConsumerGroup | None, regex: str | None, topics: Mapping[str, object], change: int
 ) -> dict[str, Collection[str]]:
-    """The patterns, and the names to try them on, if a member comes with `regex` (None: it says
-    none). Empty if the decision may as well try them itself."""
+    """Returns the patterns, and the names to try them on, for a heartbeat with `regex` (None: it
+    has none). Empty if the decision can try them itself."""
     patterns = {regex}
     new: Collection[str] = NO_NAMES
     if group is None:

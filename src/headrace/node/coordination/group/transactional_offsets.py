@@ -1,8 +1,8 @@
 """Offsets committed in a transaction: the checks, and the records that wait for its marker.
 
-A producer that says nothing of its membership may commit at any time; one that does is held to its
-generation, so that a member whose partitions went to another cannot commit for them (KIP-447).
-Unlike a plain commit it may come while the group rebalances: the generation says enough.
+A producer that does not send its membership may commit at any time; one that does must have the
+current generation, so that a member whose partitions went to another cannot commit for them
+(KIP-447). Unlike a plain commit it may come while the group rebalances: the generation is enough.
 """
 
 from __future__ import annotations

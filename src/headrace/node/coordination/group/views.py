@@ -25,7 +25,7 @@ SHARE = "share"  # the protocol type and the group type
 
 
 def list_groups(machine: GroupMachine, names: Iterable[str]) -> list[ListedGroup]:
-    """Those of these groups that are there."""
+    """Returns the existing ones of these groups."""
     found = []
     for name in names:
         if name in machine.share.groups:
@@ -131,7 +131,8 @@ def _member(group: ConsumerGroup, member: ConsumerMember, image: MetadataImage) 
 
 
 def _held(member: ConsumerMember) -> Assignment:
-    """A member still has a partition that it must give up, until it reports that it has not."""
+    """A member still has a partition that it must revoke, until it reports that it has revoked
+    it."""
     if not member.revoking:
         return member.assigned
     return {
@@ -145,7 +146,7 @@ def _assignment(given: Assignment, image: MetadataImage) -> consumer.Assignment:
 
 
 def _named(given: Assignment, image: MetadataImage, kind: Callable[..., Part]) -> list[Part]:
-    """Topics that are gone have no name to show."""
+    """Deleted topics have no name to show."""
     return [
         kind(topic, image.topics_by_id[topic].name, sorted(indexes))
         for topic, indexes in given.items()

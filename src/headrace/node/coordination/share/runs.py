@@ -1,8 +1,8 @@
 """Runs of offsets with one delivery state: a window of a log, in order, without holes.
 
 A share partition keeps its window as runs, not as records: a batch of 500 records that one member
-holds is one run. `split` makes a boundary, `merge` removes the boundaries that mean nothing.
-Knows no rules: `share_partition.py` decides.
+holds is one run. `split` makes a boundary, `merge` removes boundaries between equal runs. Knows no
+rules: `share_partition.py` decides.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class DeliveryRun:
     first: int
     last: int  # inclusive
     state: DeliveryState = DeliveryState.AVAILABLE
-    deliveries: int = 0  # how often its records were handed out
+    deliveries: int = 0  # how often its records were acquired
     member: str = NO_MEMBER  # holds the acquisition lock
     lock_until_ms: int = NEVER_MS
-    # The state that a write which is under way makes of it; None: no write is under way.
+    # The state that it gets from a write which is under way; None: no write is under way.
     becomes: DeliveryState | None = None
 
     @property
@@ -56,7 +56,7 @@ class DeliveryRun:
         )
 
     def goes_on_with(self, other: DeliveryRun) -> bool:
-        """Whether `other`, which follows, could as well be a part of this run."""
+        """Returns whether `other`, which follows, could be a part of this run."""
         return (
             self.state is other.state
             and self.deliveries == other.deliveries
@@ -87,7 +87,8 @@ class DeliveryWindow:
         self.end = run.last + 1
 
     def between(self, first: int, last: int) -> Iterator[DeliveryRun]:
-        """The runs that hold these offsets, cut to them; offsets outside are passed over."""
+        """Yields the runs that hold these offsets, cut to them; skips offsets outside the
+        window."""
         first, last = max(first, self.start), min(last, self.end - 1)
         if first > last:
             return
@@ -98,7 +99,7 @@ class DeliveryWindow:
             at += 1
 
     def whole_between(self, first: int, last: int) -> Iterator[DeliveryRun]:
-        """The runs that hold one of these offsets, as they are; changes nothing."""
+        """Yields the runs that hold one of these offsets, uncut; changes nothing."""
         at = max(bisect_right(self.runs, first, key=_first_of) - 1, 0)
         for run in self.runs[at:]:
             if run.first > last:
@@ -112,7 +113,7 @@ class DeliveryWindow:
             self._split(offset)
 
     def _split(self, offset: int) -> int:
-        """The index of the run that begins at `offset` from now on."""
+        """Returns the index of the run that begins at `offset`, after a split if necessary."""
         if offset >= self.end:
             return len(self.runs)
         at = bisect_right(self.runs, offset, key=_first_of) - 1
@@ -142,7 +143,8 @@ class DeliveryWindow:
         self.runs = merged
 
     def drop_before(self, offset: int) -> None:
-        """Forget what is before `offset`; beyond the end the window is empty and begins there."""
+        """Remove everything before `offset`; beyond the end the window is empty and begins
+        there."""
         self.split(offset)
         self.runs = [run for run in self.runs if run.first >= offset]
         self.start = max(self.start, offset)

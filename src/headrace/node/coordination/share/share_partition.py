@@ -1,7 +1,7 @@
-"""One partition as one share group sees it (KIP-932): which record is whose, and how often it was.
+"""One partition as one share group sees it (KIP-932): the holder and delivery count of each record.
 
 A window over the log goes from the start offset (everything before is done) to the end (nothing
-behind was handed out yet). In it each record is available, acquired by a member until its lock
+after it was acquired yet). In it each record is available, acquired by a member until its lock
 expires, acknowledged, or archived. The rules:
 
 - A record has at most one holder. Only the holder may acknowledge it, and only before its lock
@@ -43,7 +43,7 @@ from headrace.wire.protocol.errors import ErrorCode, KafkaError
 AVAILABLE, ACQUIRED = DeliveryState.AVAILABLE, DeliveryState.ACQUIRED
 ACKNOWLEDGED, ARCHIVED = DeliveryState.ACKNOWLEDGED, DeliveryState.ARCHIVED
 
-# Instead of a start offset: the state that is kept has a later one, or will have.
+# Instead of a start offset: the stored state has a later one, or will have.
 UNCHANGED = -1
 
 
@@ -60,13 +60,13 @@ class AcknowledgeType(IntEnum):
 @dataclass(slots=True)
 class ShareLimits:
     lock_ms: int = 30_000
-    deliveries: int = 5  # how often a record is handed out before it is archived
+    deliveries: int = 5  # deliveries of a record before it is archived
     in_flight: int = 2_000  # records of the window that are not acknowledged or archived
 
     @property
     def careful_from(self) -> int:
-        """Records that were handed out so often may be what makes members fail, so they come in
-        small portions (Kafka 4.3: half of the limit, rounded up, at least 2)."""
+        """Records with many deliveries may be what makes members fail, so they come in small
+        portions (Kafka 4.3: from half of the limit, rounded up, at least 2)."""
         return max(2, (self.deliveries + 1) // 2)
 
 
@@ -100,7 +100,7 @@ class StateBatch(NamedTuple):
 
 @dataclass(slots=True)
 class StateUpdate:
-    """What is to be written; the caller says by `written` how that went."""
+    """An update to write; the caller reports the outcome by `written`."""
 
     batches: list[StateBatch]
     start_offset: int
@@ -114,11 +114,11 @@ class SharePartition:
     def __init__(
         self, start_offset: int, limits: ShareLimits, batches: Iterable[StateBatch] = ()
     ) -> None:
-        """`batches` are the state that was kept, in order. Offsets between them are available: they
-        were handed out by an earlier leader, or have no records."""
+        """`batches` are the stored state, in order. Offsets between them are available: an earlier
+        leader handed them out, or they have no records."""
         self.limits = limits  # the owner replaces it when settings change
         self._window = DeliveryWindow(start_offset)
-        self._lock_ends: list[int] = []  # a heap; may hold ends of locks that were given up
+        self._lock_ends: list[int] = []  # a heap; may have ends of locks that were released
         self._writes = 0  # updates that wait to be written
         for batch in batches:
             if batch.last < self._window.end:
@@ -136,12 +136,12 @@ class SharePartition:
 
     @property
     def end_offset(self) -> int:
-        """The first offset that was never handed out."""
+        """Returns the first offset that was never acquired."""
         return self._window.end
 
     @property
     def next_fetch_offset(self) -> int:
-        """Where to read for the next `acquire`."""
+        """Returns the offset from which to read for the next `acquire`."""
         return next(
             (run.first for run in self._window.runs if run.can_be_acquired), self.end_offset
         )
@@ -152,16 +152,16 @@ class SharePartition:
 
     @property
     def has_room(self) -> bool:
-        """Whether `acquire` could find something; else a fetch waits."""
+        """Returns whether `acquire` could find something; if not, a fetch waits."""
         return self.next_fetch_offset < self.end_offset or self.in_flight < self.limits.in_flight
 
     @property
     def next_expiry_ms(self) -> int | None:
-        """No lock expires before; None: there are no locks."""
+        """Returns a time before which no lock expires; None: there are no locks."""
         return self._lock_ends[0] if self._lock_ends else None
 
     def runs(self) -> list[DeliveryRun]:
-        """To look at, not to change."""
+        """The runs; read them, do not change them."""
         return self._window.runs
 
     # --- handing out
@@ -176,9 +176,9 @@ class SharePartition:
         *,
         exactly: bool = False,
     ) -> list[AcquiredRange]:
-        """Give records to a member; `batches` were read from `next_fetch_offset` up to and with
-        `read_to`, without those that the group shall not see. Whole batches, so that there may be
-        more than `most_records`, unless `exactly`."""
+        """Acquire records for a member; `batches` were read from `next_fetch_offset` up to and
+        including `read_to`, without those that the group must not see. Whole batches, so there may
+        be more than `most_records`, unless `exactly`."""
         found: list[AcquiredRange] = []
         count = 0
         position = self.next_fetch_offset
@@ -217,7 +217,7 @@ class SharePartition:
         return max(self.limits.in_flight - self.in_flight, 0)
 
     def _portion(self, run: DeliveryRun) -> int:
-        """Fewer with each attempt, and a single record with the last one."""
+        """Returns fewer records with each attempt, and a single one with the last."""
         if run.deliveries >= self.limits.deliveries - 1:
             return 1
         return max(run.size >> (run.deliveries - self.limits.careful_from + 1), 1)
@@ -234,12 +234,12 @@ class SharePartition:
             heappush(self._lock_ends, end_ms)
 
     def _extend(self, last: int) -> None:
-        """The window goes up to and with `last`, at least."""
+        """Extend the window to at least `last`, inclusive."""
         if last >= self._window.end:
             self._window.append(DeliveryRun(self._window.end, last))
 
     def _archive(self, first: int, last: int) -> None:
-        """There are no records at these offsets, or none that the group shall see."""
+        """Archive these offsets: they have no records, or none that the group may see."""
         if first > last:
             return
         self._extend(last)
@@ -251,7 +251,8 @@ class SharePartition:
     def acknowledge(
         self, member: str, acknowledgements: Sequence[Acknowledgement], now_ms: int
     ) -> StateUpdate | None:
-        """All of them, or KafkaError and no change. None if there is nothing to write."""
+        """Take all acknowledgements, or raise KafkaError without a change. Returns None if there is
+        nothing to write."""
         wishes = _wishes(acknowledgements)
         for first, last, _ in wishes:
             self._require_held(member, first, last, now_ms)
@@ -272,7 +273,7 @@ class SharePartition:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"Offset {last} was not handed out to anyone."
             )
-        # What was before the start offset is done, also if its holder does not know it yet.
+        # Everything before the start offset is done, also if its holder does not know it yet.
         for run in self._window.whole_between(max(first, self.start_offset), last):
             if not run.is_held_by(member) or run.lock_until_ms <= now_ms:
                 raise KafkaError(
@@ -291,7 +292,8 @@ class SharePartition:
         return ARCHIVED if run.deliveries >= self.limits.deliveries else AVAILABLE
 
     def written(self, update: StateUpdate, *, succeeded: bool) -> None:
-        """The update is kept, or it is not: then the members have their records as before."""
+        """Call when the update is stored, or failed: then the members hold their records as
+        before."""
         if not update.waits:
             return
         self._writes -= 1
@@ -302,11 +304,11 @@ class SharePartition:
                 if succeeded:
                     _give_up_lock(run, batch.state)
                 else:
-                    self._lock_until(run, run.lock_until_ms)  # its end may be over
+                    self._lock_until(run, run.lock_until_ms)  # the lock may have expired meanwhile
         self._tidy()
 
     def expire(self, now_ms: int) -> StateUpdate | None:
-        """Take back the records whose locks have expired; None: there are none."""
+        """Take back the records whose locks have expired; returns None if there are none."""
         while self._lock_ends and self._lock_ends[0] <= now_ms:
             heappop(self._lock_ends)
         expired = [
@@ -319,7 +321,7 @@ class SharePartition:
         return self._taken_back(expired)
 
     def release_all(self, member: str) -> StateUpdate | None:
-        """The member is gone. It may not have looked at what it had, so that does not count as a
+        """The member is gone. It may not have looked at its records, so that does not count as a
         delivery (as in Kafka 4.3)."""
         held = [run for run in self._window.runs if run.is_held_by(member)]
         for run in held:
@@ -384,14 +386,15 @@ def _give_up_lock(run: DeliveryRun, state: DeliveryState) -> None:
 def _wishes(
     acknowledgements: Sequence[Acknowledgement],
 ) -> list[tuple[int, int, AcknowledgeType]]:
-    """Ranges of offsets of one type, in order; refused if they overlap or make no sense."""
+    """Returns ranges of offsets of one type, in order; refuses them if they overlap or are
+    invalid."""
     wishes: list[tuple[int, int, AcknowledgeType]] = []
     position = -1
     for first, last, types in acknowledgements:
         if not 0 <= first <= last or first < position or len(types) not in (1, last - first + 1):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         if first == position:
-            # As Apache Kafka 4.3: the first range has changed the record that both name.
+            # As in Apache Kafka 4.3: the first range has changed the record that both name.
             raise KafkaError(
                 ErrorCode.INVALID_RECORD_STATE, f"Offset {first} is acknowledged twice."
             )

@@ -1,8 +1,8 @@
-"""The delivery states that are kept of a share partition: runs of offsets, in order, disjoint.
+"""The stored delivery states of a share partition: runs of offsets, in order, disjoint.
 
-A later batch is laid over those before. Where both name an offset, the one with more deliveries
-counts, and of equal ones the later state (Kafka 4.3's rule): a write that is repeated after others
-changes nothing.
+A later batch is merged into those before. If both have an offset, the one with more deliveries
+counts, and with equal deliveries the later state (Kafka 4.3's rule): a write that is repeated after
+others changes nothing.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _lay(kept: list[KeptBatch], new: KeptBatch) -> None:
             pieces.append(old._replace(first=new.last + 1))
     if position <= new.last:
         pieces.append(new._replace(first=position))
-    # The untouched neighbours may go on with the pieces.
+    # The neighbours on either side may have the same state as the pieces.
     before = kept[max(at - 1, 0) : at]
     after = kept[end : end + 1]
     kept[at - len(before) : end + len(after)] = _merged([*before, *pieces, *after])

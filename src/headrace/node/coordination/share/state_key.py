@@ -21,7 +21,7 @@ class SharePartitionKey(NamedTuple):
 
 
 def is_valid_text(text: str) -> bool:
-    """Whether a client's text names a share partition; a group's name may have colons."""
+    """Returns whether a client's text names a share partition; a group's name may have colons."""
     parts = text.rsplit(":", 2)
     if len(parts) != 3 or not all(part.strip() for part in parts):
         return False

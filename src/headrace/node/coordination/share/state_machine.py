@@ -1,7 +1,7 @@
 """The share coordinator of a partition of `__share_group_state`: which records are done (KIP-932).
 
-Keeps, for each share partition, what its leader needs after a restart: the start offset, and the
-states and delivery counts of the records behind it. Two epochs keep out who is not meant any more:
+Stores, for each share partition, what its leader needs after a restart: the start offset, and the
+states and delivery counts of the records after it. Two epochs fence outdated clients:
 
 - The *leader epoch* of the partition that is read. A read with a higher one raises it; a read or
   write with a lower one comes from a former leader: FENCED_LEADER_EPOCH.
@@ -12,7 +12,7 @@ A write is recorded as an update; after `updates_per_snapshot` of them the next 
 a snapshot. Records before the last snapshots are not needed: `prunable_to`. A partition that is not
 written to would keep old records for ever, so `refresh` takes its snapshot again.
 
-Not done: snapshots by time of partitions that have no records behind them.
+Not done: snapshots by time of partitions that have no records after their snapshots.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from headrace.wire.protocol.messages.share_snapshot_value import ShareSnapshotVa
 from headrace.wire.protocol.messages.share_update_key import ShareUpdateKey
 from headrace.wire.protocol.messages.share_update_value import ShareUpdateValue
 
-# Instead of a start offset, a leader epoch or a count: not known, or as it was.
+# Instead of a start offset, a leader epoch or a count: unknown, or unchanged.
 NOT_KNOWN = -1
-# The place of a snapshot that was read from the log at a start, where places are not looked at.
+# The position of a snapshot that was read from the log at a start, where positions are not read.
 SOMEWHERE = -1
 # Snapshots that `refresh` takes at once; a snapshot takes about 20 us.
 REFRESHED_AT_ONCE = 200
@@ -59,7 +59,7 @@ class HasBatch(Protocol):
 
 @dataclass(slots=True)
 class ShareState:
-    """What is kept of one share partition."""
+    """The stored state of one share partition."""
 
     snapshot_epoch: int = 0
     state_epoch: int = 0
@@ -77,14 +77,14 @@ class ShareStateMachine:
         self, updates_per_snapshot: Callable[[], int], image: Callable[[], MetadataImage]
     ) -> None:
         self.states: dict[SharePartitionKey, ShareState] = {}
-        # By key, in the order of the log: where the last snapshot is. Places that are not known
-        # come first.
+        # By key, in the order of the log: the position of the last snapshot. Unknown positions come
+        # first.
         self._snapshot_at: dict[SharePartitionKey, int] = {}
         self.deadlines = Deadlines()
         self._updates_per_snapshot = updates_per_snapshot
         self._image = image
 
-    # --- what the shard asks
+    # --- called by the shard
 
     @property
     def next_due_ms(self) -> int | None:
@@ -136,10 +136,10 @@ class ShareStateMachine:
         return Decision()
 
     def loaded(self, now: Now) -> None:
-        """Nothing here ends by itself."""
+        """No state here ends by itself."""
 
     def abandon(self) -> None:
-        """Nothing here waits for others."""
+        """No request here waits for others."""
 
     def dismantle(self) -> Iterator[None]:
         while self.states:
@@ -174,7 +174,8 @@ class ShareStateMachine:
         return self._snapshot(key, value, answer, at)
 
     def read(self, key: SharePartitionKey, leader_epoch: int, now: Now, at: int) -> Decision:
-        """The state for the leader of the partition, which becomes the only one that may write."""
+        """Returns the state for the leader of the partition, which becomes the only one that may
+        write."""
         state = self.states.get(key)
         if state is None:
             return _refused(
@@ -312,11 +313,11 @@ class ShareStateMachine:
 
     @property
     def prunable_to(self) -> int:
-        """Records before this offset are not needed; 0: not known."""
+        """Returns an offset before which records are not needed; 0: unknown."""
         return max(min(self._snapshot_at.values(), default=0), 0)
 
     def refresh(self, before: int, now: Now, at: int) -> Decision:
-        """Snapshots of partitions whose last one is before an offset, some of them; the answer is
+        """Snapshots some of the partitions whose last snapshot is before an offset; the answer is
         how many are left."""
         old = [key for key, place in self._snapshot_at.items() if place < before]
         chosen = old[:REFRESHED_AT_ONCE]
@@ -341,12 +342,12 @@ class ShareStateMachine:
         )
 
     def forget_topics(self, topic_ids: frozenset[bytes]) -> Decision:
-        """The topics are deleted."""
+        """Delete the states of deleted topics."""
         gone = [key for key in self.states if key.topic_id in topic_ids]
         return Decision([kept.forgotten(key) for key in gone])
 
     def forget_unknown_topics(self) -> Decision:
-        """Those that were deleted while no broker kept this state."""
+        """Delete the states of topics that were deleted while no broker kept this state."""
         known = self._image().topics_by_id
         gone = [key for key in self.states if key.topic_id not in known]
         return Decision([kept.forgotten(key) for key in gone])

@@ -4,10 +4,10 @@ The rules for each state of a transaction, in Apache Kafka's order of checks and
 Refusals are raised. Two generations of clients are told apart by the version of their request:
 older ones end a transaction and keep their epoch; those of KIP-890 get a new epoch with each end,
 so that a late message of an old transaction is refused wherever it arrives, and an end that is sent
-again can be told from the next one. Writing the markers is the broker's part: `prepared` names the
+again can be distinguished from the next one. The broker writes the markers: `prepared` names the
 transactions that wait for them, `complete` is called when all are written. Producer ids come from
-outside: `wants_producer_id` says when a request needs one, and `fresh_id` gives those for what time
-decides (None: there is none now). Not done: two-phase commit (KIP-939).
+outside: `wants_producer_id` returns whether a request needs one, and `fresh_id` returns one for
+decisions by time (None: there is none now). Not done: two-phase commit (KIP-939).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from headrace.wire.protocol.errors import ErrorCode, KafkaError, MalformedMessag
 
 log = logging.getLogger(__name__)
 
-# A log that refuses (a full disk) is not asked ten times a second.
+# A log that refuses appends (a full disk) is not retried ten times a second.
 AGAIN_AFTER_REFUSAL_MS = 1_000
 
 
@@ -46,19 +46,19 @@ class TransactionSettings:
     """The broker's present settings and features."""
 
     expiration_ms: int  # of an id that is not used
-    abort_interval_ms: int  # how often it is looked for transactions whose time is over
+    abort_interval_ms: int  # the interval between two searches for transactions that have timed out
     expiration_interval_ms: int
     server_version: int  # the finalized transaction.version
 
 
 class Producer(NamedTuple):
-    """As a producer names itself; also what it is given."""
+    """The identity that a producer sends, or that it gets."""
 
     id: int
     epoch: int
 
 
-# What time has brought is decided in parts: so many partitions or ids, then others have a turn.
+# Decisions by time are made in parts of so many partitions or ids; then other work has a turn.
 PARTITIONS_AT_ONCE = 1_000
 SOON_MS = 1
 NOT_SEEN = -2, 0  # -1 is the start of a transaction that was not begun
@@ -77,13 +77,13 @@ class TransactionMachine:
         self._ongoing: dict[str, None] = {}
         # For each: when it began by the wall clock, and when it was first seen (monotonic).
         self._seen: dict[str, tuple[int, int]] = {}
-        self.deadlines = Deadlines()  # none: it is looked for what is over once in a while
+        self.deadlines = Deadlines()  # always empty: `due` searches at intervals
         self._settings = settings
         self._fresh_id = fresh_id
         self._next_abort_ms: int | None = None  # monotonic
         self._next_expiry_ms: int | None = None
 
-    # --- what the shard asks
+    # --- called by the shard
 
     @property
     def next_due_ms(self) -> int | None:
@@ -112,10 +112,10 @@ class TransactionMachine:
             self._ongoing[transactional_id] = None
 
     def replay_pending(self, producer_id: int, record: Record) -> None:
-        """Nobody writes here in a transaction of its own."""
+        """Does nothing: no producer writes here in a transaction of its own."""
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """Nor ends one."""
+        """Does nothing: see `replay_pending`."""
 
     def loaded(self, now: Now) -> None:
         settings = self._settings()
@@ -123,7 +123,7 @@ class TransactionMachine:
         self._next_expiry_ms = now.monotonic_ms + settings.expiration_interval_ms
 
     def abandon(self) -> None:
-        """Nobody waits here."""
+        """Does nothing: no request waits here."""
 
     def dismantle(self) -> Iterator[None]:
         while self.transactions:
@@ -166,7 +166,7 @@ class TransactionMachine:
         return Decision(records, None, looked, otherwise=refused)
 
     def _aborted(self, found: Transaction, now: Now) -> Transaction | None:
-        """None: it would need another producer id, and there is none now."""
+        """Returns None if it would need another producer id, and there is none now."""
         version = self._settings().server_version
         next_id: int | None = NO_ID
         if version >= steps.BUMPS_EPOCH and found.epoch_is_exhausted:
@@ -186,8 +186,9 @@ class TransactionMachine:
             self._seen[each] = before if is_same else (started_ms, now.monotonic_ms)
 
     def _is_late(self, found: Transaction, now: Now) -> bool:
-        """By the wall clock, as in Apache Kafka; or since this coordinator has seen it, whose clock
-        may be far behind that of the one before it, or was set back."""
+        """Returns whether it has timed out by the wall clock, as in Apache Kafka; or since this
+        coordinator first saw it, since the wall clock may be far behind that of the former
+        coordinator, or was set back."""
         waited_ms = now.monotonic_ms - self._seen[found.id][1]
         return found.started_ms + found.timeout_ms < now.wall_ms or found.timeout_ms < waited_ms
 
@@ -211,12 +212,12 @@ class TransactionMachine:
 
         return Decision(expired, None, looked, otherwise=refused)
 
-    # --- a producer comes
+    # --- a producer begins
 
     def wants_producer_id(self, transactional_id: str, *, if_unknown: bool) -> bool:
-        """Whether the next request of this id may need a producer id that nobody has.
+        """Returns whether the next request of this id may need a new producer id.
 
-        `if_unknown`: also if the id is not known, since the request would make it so.
+        `if_unknown`: also if the id is not known, since the request would create it.
         """
         found = self.transactions.get(transactional_id)
         return if_unknown if found is None else found.epoch_is_exhausted
@@ -229,7 +230,7 @@ class TransactionMachine:
         fresh_id: int,
         now: Now,
     ) -> Decision:
-        """A Producer as answer. The producer that had this id before is fenced, and its open
+        """The answer is a Producer. The former producer of this id is fenced, and its open
         transaction is aborted."""
         found = self.transactions.get(transactional_id) or steps.unused(transactional_id, fresh_id)
         _require_no_end_under_way(found)
@@ -244,7 +245,7 @@ class TransactionMachine:
                 next_producer_id=fresh_id if rotates else NO_ID,
                 wall_ms=now.wall_ms,
             )
-            # The client comes again when the markers are written, and gets another epoch then.
+            # The client retries when the markers are written, and gets another epoch then.
             return self._kept(aborted, ErrorCode.CONCURRENT_TRANSACTIONS)
         after = _taken_over(found, timeout_ms, expected, fresh_id, now.wall_ms)
         return self._kept(after, Producer(after.producer_id, after.epoch))
@@ -273,7 +274,7 @@ class TransactionMachine:
     def verify(
         self, transactional_id: str, producer: Producer, wanted: frozenset[Partition]
     ) -> Decision:
-        """Which of the partitions are in the open transaction: a code for each."""
+        """The answer has a code for each partition: whether it is in the open transaction."""
         found = self._of(transactional_id, producer)
         if found.state in PREPARED:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -287,7 +288,7 @@ class TransactionMachine:
         )
 
     def look_at(self, transactional_id: str) -> Decision:
-        """The Transaction as it is."""
+        """The answer is the present Transaction."""
         found = self.transactions.get(transactional_id)
         if found is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
@@ -304,7 +305,7 @@ class TransactionMachine:
         fresh_id: int,
         now: Now,
     ) -> Decision:
-        """Answers the Producer as which the client goes on."""
+        """The answer is the Producer with which the client continues."""
         found = self.transactions.get(transactional_id)
         if found is None:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -326,19 +327,19 @@ class TransactionMachine:
         return self._kept(after, Producer(fresh_id, 0) if rotates else goes_on_as)
 
     def complete(self, transactional_id: str, epoch: int, now: Now) -> Decision:
-        """All markers of what was prepared with this epoch are written."""
+        """All markers of the transaction that was prepared with this epoch are written."""
         found = self.transactions.get(transactional_id)
         if found is None or found.state not in PREPARED or found.epoch != epoch:
             return Decision()
         return self._kept(steps.completed(found, wall_ms=now.wall_ms), None)
 
-    # --- inside
+    # --- internal steps
 
     def _of(self, transactional_id: str, producer: Producer) -> Transaction:
         found = self.transactions.get(transactional_id)
         if found is None or found.producer_id != producer.id:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        if found.epoch != producer.epoch or found.epoch == LAST_EPOCH:  # which nobody is given
+        if found.epoch != producer.epoch or found.epoch == LAST_EPOCH:  # a producer never gets it
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
         return found
 
@@ -356,19 +357,19 @@ class TransactionMachine:
             kept.last_epoch = after.last_epoch
 
 
-# --- who may
+# --- checks of producers
 
 
 def _require_no_end_under_way(found: Transaction) -> None:
-    """Asked before who asks: the producer may have been told of the identity that it gets when the
-    markers are written, and speak with it already."""
+    """Checked before the producer: it may have got the identity that begins when the markers are
+    written, and use it already."""
     if found.state in PREPARED:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
 
 
 def _is_known(found: Transaction, expected: Producer) -> bool:
-    """A producer that says who it was must be the last one; or have lost the answer that rotated
-    its exhausted id (KIP-360). A new id forgives everything: the old one was forgotten."""
+    """Returns whether the producer is the last one, or has lost the answer that rotated its
+    exhausted id (KIP-360). With a new id any producer is accepted: the old id was deleted."""
     return (
         found.epoch == NO_EPOCH
         or expected.id == found.producer_id
@@ -379,7 +380,7 @@ def _is_known(found: Transaction, expected: Producer) -> bool:
 def _taken_over(
     found: Transaction, timeout_ms: int, expected: Producer | None, fresh_id: int, wall_ms: int
 ) -> Transaction:
-    """The id at rest, with the epoch of whoever asks for it now."""
+    """Returns the idle id, with the epoch for the producer that asks for it now."""
     producer_id, epoch, last_epoch = found.producer_id, found.epoch + 1, NO_EPOCH
     if found.epoch_is_exhausted and (expected is None or expected.epoch == found.epoch):
         producer_id, epoch = fresh_id, 0
@@ -402,7 +403,8 @@ def _taken_over(
 
 
 def _may_end(found: Transaction, producer: Producer, commit: bool) -> bool:
-    """Before KIP-890. False: it has ended so already."""
+    """For clients before KIP-890. Returns False if the transaction has ended in the same way
+    already."""
     if found.producer_id != producer.id:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if found.epoch != producer.epoch:
@@ -418,7 +420,8 @@ def _may_end(found: Transaction, producer: Producer, commit: bool) -> bool:
 
 
 def _may_end_and_bump(found: Transaction, producer: Producer, commit: bool) -> bool:
-    """With KIP-890. False: this is the same end again, its answer was lost."""
+    """For clients of KIP-890. Returns False if this is the same end again, because its answer was
+    lost."""
     _require_no_end_under_way(found)
     rotated = (
         found.previous_producer_id == producer.id
@@ -438,13 +441,13 @@ def _may_end_and_bump(found: Transaction, producer: Producer, commit: bool) -> b
     if found.state is TransactionState.ONGOING:
         return True
     if found.state in AT_REST and not commit and not again:
-        return True  # nothing was written, but what is late is fenced by the new epoch
+        return True  # nothing was written, but the new epoch fences late messages
     if (
         found.state
         is (TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT)
         and again
     ):
-        # Aborted over its head with the last epoch but one: nobody is ever given the last one, in
-        # which no marker could end a transaction. Ended once more, it gets another id.
+        # The coordinator aborted it with the last epoch but one: no producer ever gets the last
+        # one, in which no marker could end a transaction. Ended once more, it gets another id.
         return found.epoch == LAST_EPOCH and not commit
     raise KafkaError(ErrorCode.INVALID_TXN_STATE)

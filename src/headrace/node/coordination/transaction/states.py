@@ -6,10 +6,10 @@
       +-- a new producer ---- from both Complete states ---+   |
                     +-------- the next transaction ------------+
 
-Once it is prepared a transaction is decided: markers follow until all partitions have theirs,
-whatever happens to the client or the broker. With KIP-890 a client may also abort when nothing was
-written, which raises its epoch. Dead is never in the log: the id is forgotten by a tombstone.
-Numbers and names are Kafka's, from the log and from DescribeTransactions.
+A prepared transaction is decided: markers are written until all partitions have theirs, whatever
+happens to the client or the broker. With KIP-890 a client may also abort when nothing was written,
+which raises its epoch. Dead is never in the log: a tombstone deletes the id. Numbers and names are
+Kafka's, from the log and from DescribeTransactions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class TransactionState(IntEnum):
     COMPLETE_COMMIT = 4
     COMPLETE_ABORT = 5
     DEAD = 6
-    PREPARE_EPOCH_FENCE = 7  # never kept: the epoch is raised together with PrepareAbort
+    PREPARE_EPOCH_FENCE = 7  # never recorded: the epoch is raised together with PrepareAbort
 
     @property
     def title(self) -> str:
@@ -80,7 +80,7 @@ NEXT_STATES: dict[TransactionState, frozenset[TransactionState]] = {
 
 # Decided, but not every partition has its marker yet.
 PREPARED = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
-# Nothing is open: the id may be taken by a new producer, or forgotten after a time.
+# Nothing is open: the id may be taken by a new producer, or deleted after a time.
 AT_REST = frozenset(
     {TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
 )

@@ -1,8 +1,8 @@
 """The state of one transactional id, and its changes: pure values, one function per step.
 
-A step gives a new Transaction and changes none; only what a record of `__transaction_state` says is
-kept. `last_epoch` alone is not in the record, as in Apache Kafka: after a restart a producer that
-asks again for what it was given is fenced instead of answered twice.
+A step returns a new Transaction and changes none; only the fields of a record of
+`__transaction_state` are kept. `last_epoch` alone is not in the record, as in Apache Kafka: after a
+restart a producer that repeats its request is fenced instead of answered twice.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Transaction:
     timeout_ms: int
     state: TransactionState
     partitions: frozenset[Partition]
-    started_ms: int  # wall clock; -1: nothing was begun since the producer came
+    started_ms: int  # wall clock; -1: no transaction began since the producer came
     updated_ms: int  # wall clock
-    client_version: int  # transaction.version as the client last spoke it
+    client_version: int  # the client's last version of transaction.version
     previous_producer_id: int = NO_ID
-    next_producer_id: int = NO_ID  # taken when the markers are written
-    last_epoch: int = NO_EPOCH  # the one before, if a client may ask again with it
+    next_producer_id: int = NO_ID  # used when the markers are written
+    last_epoch: int = NO_EPOCH  # the epoch before, if a client may repeat a request with it
 
     @property
     def bumps_epoch(self) -> bool:
@@ -59,7 +59,7 @@ class Transaction:
 
 
 def unused(transactional_id: str, producer_id: int) -> Transaction:
-    """An id that nobody has used before."""
+    """Returns an id that was never used before."""
     return Transaction(
         transactional_id, producer_id, NO_EPOCH, 0, TransactionState.EMPTY, frozenset(), -1, -1, 0
     )
@@ -74,7 +74,7 @@ def with_producer(
     timeout_ms: int,
     wall_ms: int,
 ) -> Transaction:
-    """A producer has come, or has asked for a new epoch: nothing is open."""
+    """A producer has come, or has asked for a new epoch: no transaction is open."""
     return _next(
         before,
         TransactionState.EMPTY,
@@ -109,7 +109,8 @@ def prepared(
     next_producer_id: int = NO_ID,
     wall_ms: int,
 ) -> Transaction:
-    """The decision. With KIP-890 it raises the epoch: the markers will carry the new one."""
+    """Returns the decided transaction. With KIP-890 the decision raises the epoch: the markers
+    carry the new one."""
     bumps = client_version >= BUMPS_EPOCH
     return _next(
         before,
@@ -126,9 +127,9 @@ def prepared(
 def fenced(
     before: Transaction, *, client_version: int, next_producer_id: int = NO_ID, wall_ms: int
 ) -> Transaction:
-    """Aborted over its producer's head: the epoch is raised in any case, and it is not told. With
-    KIP-890 it may ask for what comes next, an epoch or an id, as if the answer to its own abort
-    were lost."""
+    """The coordinator aborts it: the epoch is raised in any case, and the producer does not get it.
+    With KIP-890 the producer may ask for what comes next, an epoch or an id, as if the answer to
+    its own abort were lost."""
     aborted = prepared(
         before,
         commit=False,
@@ -141,7 +142,7 @@ def fenced(
 
 
 def completed(before: Transaction, *, wall_ms: int) -> Transaction:
-    """Every partition has its marker."""
+    """Returns the transaction after every partition has its marker."""
     commit = before.state is TransactionState.PREPARE_COMMIT
     producer_id, epoch = before.producer_id, before.epoch
     if before.bumps_epoch and before.next_producer_id != NO_ID:
@@ -167,7 +168,7 @@ def _next(before: Transaction, state: TransactionState, **changes: object) -> Tr
 
 
 def to_record(transaction: Transaction, version: int) -> Record:
-    """Version 0 of the value has no room for what KIP-890 added."""
+    """Version 0 of the value has no fields for what KIP-890 added."""
     value = TransactionLogValue(
         producer_id=transaction.producer_id,
         producer_epoch=transaction.epoch,

@@ -1,4 +1,4 @@
-"""The server's ways to share out partitions among the members of a consumer group (KIP-848).
+"""The server-side assignors of consumer groups (KIP-848).
 
 An assignor is a pure function of the members' topics, the numbers of partitions and the present
 assignment; it gives each member its partitions. The names are those that clients and settings use.
@@ -15,8 +15,8 @@ from headrace.node.coordination.group.assignors.uniform import assign_uniformly,
 Assignor = Callable[[Mapping[str, MemberSpec], Mapping[bytes, int]], dict[str, Assignment]]
 
 ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniformly, "range": assign_ranges}
-# A shorter way to the same, for members that all read all of the topics: who has what, and how many
-# partitions there are.
+# A shorter way to the same assignment if all members read all of the topics. Arguments: the current
+# partitions of each member, and the numbers of partitions.
 ALIKE: dict[str, Callable[[Mapping[str, Assignment], Mapping[bytes, int]], dict[str, Assignment]]]
 ALIKE = {"uniform": share_alike}
 

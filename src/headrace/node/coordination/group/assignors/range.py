@@ -1,4 +1,4 @@
-"""`range`: each topic's partitions in one row, cut into as many pieces as it has readers.
+"""`range`: each topic's partitions in order, cut into as many pieces as it has readers.
 
 Partition n of two topics with as many partitions goes to the same member, so that it can join them.
 Members are in the order of their instance ids, then of their own: the same each time.

@@ -1,8 +1,8 @@
 """The assignor of share groups: every member gets partitions, and members may share them (KIP-932).
 
 With more members than partitions, several members get the same partition; with fewer, each gets
-several. Members keep what they had as far as the shares stay even. Where the members do not all
-read the same topics, each topic is shared out by itself.
+several. Members keep what they had as far as the shares stay even. If the members do not all read
+the same topics, each topic is assigned by itself.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _share_out(
                 partition = topic, index
                 if holders.get(partition, holders_each) < holders_each and quotas[member]:
                     _give(partition, member, given, holders, quotas)
-    # First a member for each partition, so that none is without one whatever the members keep.
+    # First one member for each partition, so that none is without one, whatever the members keep.
     for wanted in (1, holders_each):
         for partition in partitions:
             _fill(partition, wanted, given, holders, quotas)

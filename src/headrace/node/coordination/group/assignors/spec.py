@@ -11,4 +11,4 @@ Assignment = Mapping[bytes, frozenset[int]]  # topic id -> partitions; no empty 
 class MemberSpec(NamedTuple):
     instance_id: str | None
     topics: frozenset[bytes]  # ids of the topics it reads, all of which exist
-    current: Assignment  # what it was meant to have so far
+    current: Assignment  # its last target

@@ -1,11 +1,11 @@
-"""`uniform`: as even as can be over all topics together, and as little moved as can be.
+"""`uniform`: as even as possible over all topics together, with as few moves as possible.
 
-Members keep what they have up to their fair share; the rest goes to those that have least. Where
-members read different topics, a partition can only go to a reader of its topic: then those with
-the fewest possible readers are given out first, and partitions are moved on from members with
-two more than another reader of theirs has. A member whose partitions do not change keeps the same
-assignment object: members of a large group come one by one, and each newcomer should cost only what
-it moves.
+Members keep what they have up to their fair share; the rest goes to those that have least. If
+members read different topics, a partition can only go to a reader of its topic: then partitions
+with the fewest possible readers are assigned first, and partitions are moved from a member to
+another reader that has at least two fewer. A member whose partitions do not change keeps the same
+assignment object: members of a large group come one by one, and each new member should cost only
+what it moves.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def _as_assignment(mine: list[Partition]) -> Assignment:
 def _kept(
     members: Mapping[str, MemberSpec], partitions: Mapping[bytes, int]
 ) -> tuple[dict[str, list[Partition]], list[Partition]]:
-    """The partitions that each member may keep, and the unassigned ones. A partition is nobody's
-    twice."""
+    """Returns the partitions that each member may keep, and the unassigned ones. No partition has
+    two members."""
     kept: dict[str, list[Partition]] = {}
     owned: set[Partition] = set()
     for name, spec in members.items():
@@ -74,7 +74,7 @@ def _kept(
 def share_alike(
     current: Mapping[str, Assignment], partitions: Mapping[bytes, int]
 ) -> dict[str, Assignment]:
-    """All read all of these topics: everybody gets the quotient, some one more."""
+    """All members read all of these topics: each gets the quotient, some get one more."""
     given = dict(current)
     free = _free(given, partitions)
     if free is None:
@@ -108,8 +108,8 @@ def share_alike(
 def _free(
     given: Mapping[str, Assignment], partitions: Mapping[bytes, int]
 ) -> list[Partition] | None:
-    """The unassigned partitions; None if a member has a partition that does not exist, or that
-    another has too."""
+    """Returns the unassigned partitions; None if a member has a partition that does not exist, or
+    that another member has too."""
     taken: dict[bytes, list[frozenset[int]]] = {topic: [] for topic in partitions}
     for mine in given.values():
         for topic, indexes in mine.items():
@@ -153,8 +153,8 @@ def _share_by_topic(
 def readers_of(
     members: Mapping[str, MemberSpec], partitions: Mapping[bytes, int]
 ) -> dict[bytes, list[str]]:
-    """The members that read each topic, in their order. Members that read the same topics are one
-    step: most of a group do."""
+    """Returns the members that read each topic, in their order. Members that read the same topics
+    are handled in one step: most members of a group do."""
     alike: dict[frozenset[bytes], list[int]] = {}
     for position, spec in enumerate(members.values()):
         alike.setdefault(spec.topics, []).append(position)
@@ -177,14 +177,14 @@ def readers_of(
 def _even_out(
     given: dict[str, list[Partition]], sizes: dict[str, int], readers: Mapping[bytes, list[str]]
 ) -> None:
-    """Move from the fullest to the emptiest reader, while that makes them more alike."""
+    """Move partitions from the fullest to the emptiest reader, while that makes them more even."""
     heap = [(-size, name) for name, size in sizes.items()]
     heapify(heap)
     emptiest: dict[bytes, str] = {}  # of a topic's readers, since the last move
     while heap:
         size, fullest = heappop(heap)
         if -size != sizes[fullest]:
-            continue  # an older entry
+            continue  # an outdated entry
         for partition in given[fullest]:
             topic = partition[0]
             if topic not in emptiest:
