@@ -1,9 +1,10 @@
-"""Decisions about access control entries: which are made, which are deleted.
+"""Decisions about access control entries: create and delete.
 
-An entry that is there already is made again without a record. A filter that names no entry deletes
-none and is no error. Codes, sentences and the order of checks are Apache's, seen at 4.3.1, with one
-exception: an entry with a word that only filters have (ANY, MATCH) is INVALID_REQUEST, while Apache
-Kafka meets an exception and answers UNKNOWN_SERVER_ERROR for the whole request.
+An entry that exists already is created again without a record. A filter that matches no entry
+deletes none, which is not an error. Codes, messages and the order of checks are Apache's, seen at
+4.3.1, with one exception: an entry with a word that only filters have (ANY, MATCH) is
+INVALID_REQUEST, while Apache Kafka meets an exception and answers UNKNOWN_SERVER_ERROR for the
+whole request.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from headrace.wire.protocol.messages.remove_access_control_entry_record import (
 )
 from headrace.wire.protocol.primitives import ZERO_ID
 
-# Each looks at all entries, and tells all that it finds: a request of 4 MB could have 400,000.
+# Each filter scans all entries and lists its matches: a request of 4 MB could have 400,000.
 MOST_FILTERS = 1_000
 MOST_TOLD = 100_000
 
@@ -42,7 +43,7 @@ MOST_TOLD = 100_000
 def create_acls(
     image: MetadataImage, creations: Sequence[AclCreation], new_id: Callable[[], bytes]
 ) -> Decision[list[AclCreationResult]]:
-    """A result for each creation, in their order."""
+    """Returns a result for each creation, in their order."""
     known = set(map(content_of, image.acls.values())) if creations else set()
     records: list[Any] = []
     results: list[AclCreationResult] = []
@@ -116,7 +117,7 @@ def _invalid(sentence: str) -> KafkaError:
 
 
 def _require_moderate(records: Sequence[Any], sentence: str) -> None:
-    """All of a request is one batch: half of it must not survive a crash."""
+    """A request is one batch, which must not be too large: half of it must not survive a crash."""
     if len(records) > MOST_RECORDS_PER_BATCH:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, sentence)
 
@@ -124,7 +125,8 @@ def _require_moderate(records: Sequence[Any], sentence: str) -> None:
 def delete_acls(
     image: MetadataImage, filters: Sequence[DeleteAclsFilter]
 ) -> Decision[list[DeleteAclsFilterResult]]:
-    """A result for each filter; an entry that several find is deleted once and told to all."""
+    """Returns a result for each filter; an entry that several filters match is deleted once and
+    listed for all."""
     if len(filters) > MOST_FILTERS:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION, f"One request may have {MOST_FILTERS} filters at most."

@@ -1,4 +1,4 @@
-"""AlterConfigs and IncrementalAlterConfigs: one way to decide and to answer, two kinds of messages.
+"""Decides and answers AlterConfigs and IncrementalAlterConfigs, which have different messages.
 
 They differ in the effect on settings that a request does not name (`Kind.change`).
 """
@@ -81,7 +81,8 @@ class Kind(Generic[Request, Response]):
     def refused_ahead(
         self, controller: Controller, request: Request, call: Call
     ) -> Response | None:
-        """Changes that the receiving broker refuses before the controller decides."""
+        """Returns the refusal of changes that the receiving broker refuses before the controller
+        decides."""
         outcomes = refused_by_this_broker(
             controller.image,
             controller.settings.given,

@@ -60,7 +60,7 @@ class Operation(IntEnum):
 
 
 class Alteration(NamedTuple):
-    """One setting that a client wants changed."""
+    """One setting that a client wants to change."""
 
     name: str
     operation: int
@@ -68,7 +68,7 @@ class Alteration(NamedTuple):
 
 
 class Resource(NamedTuple):
-    """One resource as a client names it, with what it wants changed."""
+    """One resource as a client names it, with the wanted changes."""
 
     type: int
     name: str
@@ -76,7 +76,7 @@ class Resource(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The outcome for one resource; `code` NONE and no message if it is done."""
+    """The outcome for one resource; `code` is NONE, without a message, if it succeeded."""
 
     type: int
     name: str
@@ -110,11 +110,11 @@ class Alterations:
 
 
 def _everybody_may(resource: Resource) -> None:
-    """Stands in where there is no authorizer."""
+    """Used if there is no authorizer."""
 
 
 def _all_are_usable(settings: Settings) -> None:
-    """Stands in where nothing that runs depends on them."""
+    """Used if no running part depends on the settings."""
 
 
 def alter_incrementally(
@@ -126,7 +126,7 @@ def alter_incrementally(
     require_may: RequireMay = _everybody_may,
     require_usable: RequireUsable = _all_are_usable,
 ) -> Alterations:
-    """IncrementalAlterConfigs: each setting that is named is set, deleted, or its list changed."""
+    """IncrementalAlterConfigs: each named setting is set, deleted, or its list changed."""
     judge = Judge(require_may, require_usable)
     return alter(image, given, resources, changed, judge, validate_only)
 
@@ -140,23 +140,23 @@ def replace_all(
     require_may: RequireMay = _everybody_may,
     require_usable: RequireUsable = _all_are_usable,
 ) -> Alterations:
-    """AlterConfigs, the older request: what is not named is deleted."""
+    """AlterConfigs, the older request: settings that are not named are deleted."""
     judge = Judge(require_may, require_usable)
     return alter(image, given, resources, replaced, judge, validate_only)
 
 
 def is_large(resources: Sequence[Resource]) -> bool:
-    """Whether it is decided in slices; a resource without settings is work too."""
+    """Returns whether it is decided in slices; a resource without settings is work too."""
     return len(resources) + sum(len(each.alterations) for each in resources) >= LARGE_FROM
 
 
 def refuse_all(resources: Sequence[Resource], refusal: KafkaError) -> list[Outcome]:
-    """Nothing of the request was done."""
+    """Returns refusals: nothing of the request was done."""
     return [Outcome(r.type, r.name, refusal.code, refusal.message) for r in resources]
 
 
 def late(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """The time of a request is up before its changes are committed; refusals stay what they are."""
+    """The time of a request is up before its changes are committed; refusals stay unchanged."""
     code = ErrorCode.REQUEST_TIMED_OUT
     return [
         outcome if outcome.code else outcome._replace(code=code, message=code.description)
@@ -172,9 +172,9 @@ def alter(
     judge: Judge,
     validate_only: bool,
 ) -> Alterations:
-    """`change` gives the settings that a resource shall have."""
+    """`change` returns the new settings of a resource."""
     times = Counter((resource.type, resource.name) for resource in resources)
-    # The same for all topics, and most of the work for one: found once, if a topic is among them.
+    # Equal for all topics, and most of the work for one: computed once, if there is a topic.
     defaults = cache(lambda: topic_defaults(given, image.configs))
     rules: dict[int, Rule] = {**_RULES, ResourceType.TOPIC: partial(_require_topic, defaults)}
     records: list[ConfigRecord] = []
@@ -213,8 +213,8 @@ def _alter_resource(
     wanted = change(resource, now)
     rules[ResourceType(resource.type)](image, given, resource, wanted)
     if resource.type == ResourceType.BROKER and stored_as in (str(this_node), ALL_BROKERS):
-        # The start settings of another broker are not known here: that broker has checked them
-        # before it forwarded the request (`refused_by_this_broker`).
+        # The start settings of another broker are not known here: that broker has checked the
+        # changes before it forwarded the request (`refused_by_this_broker`).
         try:
             judge.require_usable(_of_this_broker(image, given, stored_as, wanted))
         except BadValue as fault:
@@ -226,7 +226,7 @@ def _alter_resource(
             resource_type=resource.type, resource_name=stored_as, name=name, value=wanted.get(name)
         )
         for name in names
-        # A broker's setting is written again though unchanged: it tells the broker to look anew.
+        # A broker's setting is written again though unchanged: then the broker loads it again.
         if now.get(name) != wanted.get(name)
         or (resource.type == ResourceType.BROKER and name in touched)
     ]
@@ -235,7 +235,7 @@ def _alter_resource(
 def _of_this_broker(
     image: MetadataImage, given: Settings, changed: str, wanted: Settings
 ) -> dict[str, str]:
-    """Everything that would hold for it if one of its two resources had what is wanted."""
+    """Returns the settings that the broker would have if one of its two resources had `wanted`."""
     kept: dict[tuple[int, str], Settings] = {
         (ResourceType.BROKER, name): image.config(ResourceType.BROKER, name)
         for name in (str(node_id_of(given)), ALL_BROKERS)
@@ -261,7 +261,7 @@ def _require_clear_request(resource: Resource) -> None:
 
 
 def _stored_name(image: MetadataImage, resource: Resource, node_id: int) -> str:
-    """Brokers may be changed by their own id or all at once; others by their name as it is."""
+    """Brokers are named by their own id or all at once; other resources by their unchanged name."""
     if not _is_of_one_broker(resource):
         return resource.name
     number = _node_number(resource.name)
@@ -291,9 +291,9 @@ def refused_by_this_broker(
     judge: Judge,
 ) -> list[Outcome] | None:
     """Changes that the receiving broker refuses before the controller sees them, as Apache's
-    brokers do: settings of another broker, and its own where it could not use them. None: nothing.
+    brokers do: settings of another broker, and its own that it could not use. None: nothing.
 
-    The request is handed on whole or not at all, so one refusal stands for all of its resources.
+    The request is forwarded whole or not at all, so one refusal applies to all of its resources.
     """
     concerning = [resource for resource in resources if _is_of_one_broker(resource)]
     if not concerning:
@@ -324,7 +324,7 @@ def _refused_for_one(
     ]
 
 
-# ---- what a request makes of the settings -------------------------------------------------------
+# ---- the settings after a request ----------------------------------------------------------------
 
 _SPLITTABLE: dict[int, Mapping[str, Definition]] = {
     ResourceType.TOPIC: TOPIC_SETTINGS,
@@ -363,7 +363,7 @@ def replaced(resource: Resource, now: Settings) -> dict[str, str]:
 
 
 def _list_of(resource: Resource, name: str, now: Settings) -> list[str]:
-    """The entries that a list has now: its own, or those of the default."""
+    """Returns the present entries of a list: its own, or those of the default."""
     if resource.type == ResourceType.BROKER_LOGGER:
         raise _bad_request("The level of a logger is not a list.")
     definition = _SPLITTABLE[resource.type].get(name)
@@ -373,7 +373,8 @@ def _list_of(resource: Resource, name: str, now: Settings) -> list[str]:
     return [item for item in text.split(",") if item]
 
 
-# ---- what may be stored for whom ----------------------------------------------------------------
+# ---- the settings that may be stored
+# ---------------------------------------------------------------
 
 
 def _require_topic(
@@ -445,7 +446,7 @@ def _require_logger(
         )
 
 
-# Topics are among those of a request (`alter`).
+# Rules for topics depend on the request (`alter`).
 _RULES: dict[int, Rule] = {
     ResourceType.BROKER: _require_broker,
     ResourceType.BROKER_LOGGER: _require_logger,

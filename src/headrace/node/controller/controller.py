@@ -1,11 +1,11 @@
 """The controller: decides and writes all changes of the metadata.
 
-Decide (pure, `topics.py` and its neighbours) -> append to the metadata log -> replay into `image`
--> answer when committed. Later decisions see uncommitted changes (`image`), others see only
+Decide (pure, `topics.py` and the modules beside it) -> append to the metadata log -> replay into
+`image` -> answer when committed. Later decisions see uncommitted changes (`image`), others see only
 committed ones (`committed_image`, `on_committed`).
 
-Every node has one. It is active while its node leads the quorum, which tells it so as a
-`MetadataListener`: `elected` (it takes over), `committed`, `deposed` (all that is pending is
+Every node has one. It is active while its node leads the quorum, which calls it as a
+`MetadataListener`: `elected` (it takes over), `committed`, `deposed` (all pending requests are
 answered with NOT_CONTROLLER). A controller that is not active, and a node that is only a broker,
 replays the committed records, so the listeners of `on_committed` get the same images everywhere.
 
@@ -58,7 +58,8 @@ Response = TypeVar("Response")
 Decided = TypeVar("Decided", bound="HasRecords")
 
 DEFAULT_TIMEOUT_MS = 60_000
-# One takes some tenths of a second at most: who decides ten times a second may hold the loop once.
+# One attempt takes some tenths of a second at most. So a client that makes ten decisions a second
+# may make the last attempt hold the loop once.
 ATTEMPTS_IN_SLICES = 3
 
 
@@ -67,8 +68,8 @@ class Opening:
     """The records that a controller writes when it becomes the active one."""
 
     membership: Membership
-    bootstrap: Callable[[], Iterable[Any]]  # of a cluster whose log is empty
-    first_users: Sequence[Any] = field(default=(), repr=False)  # of a cluster without any
+    bootstrap: Callable[[], Iterable[Any]]  # records of a cluster whose log is empty
+    first_users: Sequence[Any] = field(default=(), repr=False)  # records of a cluster without users
 
 
 def _always_usable(settings: Mapping[str, str]) -> None:
@@ -76,21 +77,21 @@ def _always_usable(settings: Mapping[str, str]) -> None:
 
 
 class HasRecords(Protocol):
-    """A decision as its writer needs it."""
+    """A decision, as far as its writer needs it."""
 
     @property
     def records(self) -> Sequence[Any]: ...
 
 
 class Commit:
-    """Records on their way to the disk; requests hang on it until they are there."""
+    """Records that are being written to disk; requests wait for it until they are there."""
 
     __slots__ = ("image", "waiting", "is_lost")
 
     def __init__(self, image: MetadataImage) -> None:
-        self.image = image  # as it will be when these records are committed
+        self.image = image  # the state when these records are committed
         self.waiting: dict[WaitingRequest, None] = {}
-        self.is_lost = False  # this controller was deposed before
+        self.is_lost = False  # this controller was deposed before they were committed
 
 
 class Controller:
@@ -128,15 +129,15 @@ class Controller:
         wake: Callable[[Waitable], None],
         authorizer: Authorizer | None = None,
     ) -> None:
-        """`now` holds both clocks as they are whenever the quorum calls."""
-        self.log = log  # loaded; not leading yet
+        """`now` has both clocks, and is current whenever the quorum calls."""
+        self.log = log  # loaded; this node does not lead yet
         self.settings = settings
         self.image = log.image
         self.committed_image = log.image
         self.on_committed: list[Callable[[MetadataImage], None]] = []
         self.snapshots = SnapshotSchedule(log, settings)
-        self.authorizer = authorizer  # None: everybody may do everything
-        # Raises BadValue for settings of this broker that what runs on it could not use.
+        self.authorizer = authorizer  # None: every client may do everything
+        # Raises BadValue for settings of this broker that it could not use.
         self.require_usable: Callable[[Mapping[str, str]], None] = _always_usable
         self.new_id = new_id
         self.is_active = False
@@ -145,8 +146,8 @@ class Controller:
         self.has_caught_up = settings.alone
         self.wake = wake
         self._pending: deque[Commit] = deque()
-        self._unapplied: deque[Commit] = deque()  # committed; the broker is not done with them
-        # Up to where the broker has made the files that the metadata speaks of.
+        self._unapplied: deque[Commit] = deque()  # committed, but not applied by the broker yet
+        # Up to where the broker has created the files of the partitions in the metadata.
         self.applied_offset: Callable[[], int] = lambda: self.committed_image.offset
         self._append_ms = 0
         self.sessions = BrokerSessions(settings.session_timeout_ms)
@@ -155,20 +156,21 @@ class Controller:
 
     @property
     def background(self) -> list[SnapshotWork]:
-        """Run elsewhere, then finished on the loop; whoever takes them clears the list."""
+        """Snapshots to be written elsewhere, then finished on the loop; the caller that takes them
+        clears the list."""
         return self.snapshots.background
 
     # Life
 
     def start(self, opening: Opening) -> None:
         """Join the quorum. The only voter leads before this returns; its broker may serve once that
-        is committed. KafkaError: a node that is alone cannot lead."""
+        is committed. Raises KafkaError if a node without others cannot lead."""
         self._opening = opening
         self.snapshots.begin(self._now.monotonic_ms)
         self.log.host.start()
 
     def _take_over(self, opening: Opening, now: Now) -> None:
-        """The contents of the first records of a new active controller."""
+        """Write the first records of a new active controller."""
         brokers.require_features(self.image)
         if self.image.transaction is not None:
             self.append([AbortTransactionRecord(reason="controller failover")], now)
@@ -183,13 +185,14 @@ class Controller:
             self._let_in_only(opening.membership, now)
         if not self.image.scram_credentials:
             self.append(opening.first_users, now)
-        # Heartbeats were another controller's: each broker has a whole session from now on.
+        # Another controller got the heartbeats: each broker has a whole session from now on.
         heard = self.log.host.quorum.leader_heard
         self.sessions.begin(self.image, now.monotonic_ms, heard)
         self._balanced_ms = now.monotonic_ms
 
     def _let_in_only(self, membership: Membership, now: Now) -> None:
-        """No other broker can reach a node that is alone."""
+        """Register and unfence the own broker, and fence all others: they cannot reach a node
+        without other nodes."""
         epoch = self.log.log.end_offset
         self.append(brokers.register_broker(self.image, membership, epoch), now)
         for broker in list(self.image.brokers.values()):
@@ -201,28 +204,28 @@ class Controller:
         self.append(list(directories_are_missing(self.image, me, minimum)), now)
 
     def directories_failed(self, broker_id: int, failed: Collection[bytes], now: Now) -> None:
-        """Data folders of a broker have failed: nothing there leads any more."""
+        """Data folders of a broker have failed: replicas there lead nothing any more."""
         broker, minimum = self.image.brokers[broker_id], self.settings.min_in_sync_replicas
         self.append(list(directories_failed(self.image, broker, failed, minimum)), now)
 
     def stop(self, now: Now) -> None:
-        """Hand over what this node leads; to be flushed before the node ends."""
+        """Transfer what this node leads; must be flushed before the node ends."""
         node_id = self.settings.node_id
         minimum = self.settings.min_in_sync_replicas
         self.append(list(brokers.controlled_shutdown(self.image, node_id, minimum)), now)
         self._fence(node_id, now)
 
     def tick(self, now: Now) -> None:
-        """Periodic work: silent brokers are fenced, preferred leaders get their partitions back, a
-        record shows that this controller is alive; and a snapshot, on every node."""
+        """Periodic work: fence silent brokers, give partitions back to preferred leaders, write a
+        record that shows that this controller is alive; and take a snapshot, on every node."""
         if self.is_active:
             try:
                 self._tick_as_active(now)
             except KafkaError as refusal:
                 if refusal.code not in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_CONTROLLER):
-                    raise  # else the disk is full, which its log has said: another node takes over
+                    raise  # else the disk is full, which was logged: another node takes over
         elif not self.has_caught_up and self._has_all_that_was_heard_of():
-            # Heard without a record: what this node had from the beginning was all there is.
+            # No newer record exists: this node had all of them from the beginning.
             self._tell_if_caught_up()
         self.snapshots.take_if_due(self.committed_image, now)
 
@@ -235,7 +238,7 @@ class Controller:
 
     def _look_after_brokers(self, now: Now) -> None:
         settings = self.settings
-        own = settings.node_id if settings.alone else None  # as alive as we are
+        own = settings.node_id if settings.alone else None  # it is alive if this process is
         expired = self.sessions.expired(self.image, now.monotonic_ms, without=own)
         if expired is not None:
             log.warning("broker %d was not heard of for its session: it is fenced", expired)
@@ -249,7 +252,7 @@ class Controller:
 
     @property
     def broker_epoch(self) -> int:
-        """The epoch of this node's broker; -1 before it is registered."""
+        """Returns the epoch of this node's broker; -1 before it is registered."""
         broker = self.image.brokers.get(self.settings.node_id)
         return -1 if broker is None else broker.epoch
 
@@ -260,7 +263,7 @@ class Controller:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "Another node is the active controller.")
 
     def append(self, records: Sequence[Any], now: Now) -> None:
-        """Write and replay; raises KafkaError, with nothing changed, if the disk refuses or another
+        """Write and replay. Raises KafkaError, without a change, if the disk refuses or another
         node is the active controller."""
         self.require_active()
         remaining = iter(records)
@@ -275,7 +278,8 @@ class Controller:
         self.elections.note(records)
 
     def append_prepared(self, change: PreparedChange, now: Now) -> None:
-        """The same for records that are encoded and replayed already, onto the image as it is."""
+        """Like `append`, for records that are already encoded, and replayed onto the present
+        image."""
         assert change.base is self.image, "somebody has decided something else meanwhile"
         self.require_active()
         with self._or_not_controller():
@@ -318,13 +322,13 @@ class Controller:
         late: Callable[[Response], Response] | None = None,
         with_files: bool = False,
     ) -> Response | WaitingRequest:
-        """The answer when all that was decided so far is committed: now, or a WaitingRequest.
+        """Returns the answer when all decisions so far are committed: now, or a WaitingRequest.
 
-        Also a decision without records may speak of changes that are not committed, so it waits for
+        A decision without records may also refer to changes that are not committed, so it waits for
         those. `late(answer)` makes the answer of a request whose time is up. `with_files`: it also
-        waits until new partitions have their files, so that its client can use them at once; what
-        is committed and has no files yet when the time is up is answered as done, for it is.
-        NOT_CONTROLLER: this controller was deposed before, and nobody knows what will become of it.
+        waits until new partitions have their files, so that its client can use them at once; if
+        they are committed and have no files yet when the time is up, the answer is success.
+        NOT_CONTROLLER: this controller was deposed before, and the outcome is unknown.
         """
         commit = self._pending[-1] if self._pending else None
         if with_files and commit is None and self._unapplied:
@@ -349,7 +353,7 @@ class Controller:
     def create_topics(
         self, request: CreateTopicsRequest, now: Now, admit: topics.Admit | None = None
     ) -> CreateTopicsResponse:
-        """Decide and write; the answer counts once `committed_image` has the topics."""
+        """Decide and write; the topics exist once `committed_image` has them."""
         decision = topics.create_topics(
             self.image, request, self.settings.topic_rules, self.new_id, admit
         )
@@ -359,7 +363,8 @@ class Controller:
     def create_topics_in_slices(
         self, request: CreateTopicsRequest, now: Now
     ) -> Generator[None, None, CreateTopicsResponse]:
-        """The same for many, without a quota: to be asked once, that must be decided once."""
+        """Like `create_topics` for many, without a quota: a quota may be charged only once, so its
+        request must be decided once."""
         decision = yield from self.decide_in_slices(
             topics.create_topics, now, request, self.settings.topic_rules, self.new_id
         )
@@ -368,10 +373,10 @@ class Controller:
     def decide_in_slices(
         self, decide: Callable[..., Decided], now: Now, *arguments: Any
     ) -> Generator[None, None, Decided]:
-        """Decide and write as `append` would, in slices up to the last step, which writes it all:
-        nobody sees a part of it. Others may decide something meanwhile; then it begins again, and
-        the last attempt is one step. `decide(image, *arguments)` may so be called several times.
-        """
+        """Decide and write as `append` would, in slices up to the last step, which writes all
+        records: no part of it is visible before. If another decision is made meanwhile, it begins
+        again; the last attempt is one step. So `decide(image, *arguments)` may be called several
+        times."""
         for _ in range(ATTEMPTS_IN_SLICES):
             base = self.image
             decision: Decided = yield from in_steps(decide)(base, *arguments)
@@ -388,7 +393,7 @@ class Controller:
         return decision
 
     def allocate_producer_ids(self, broker_id: int, broker_epoch: int, now: Now) -> Block:
-        """A block that nobody else has; to be used once it is committed."""
+        """Returns a block that no other broker has; it may be used once it is committed."""
         block, record = allocate_block(self.image, broker_id, broker_epoch)
         self.append([record], now)
         return block
@@ -396,7 +401,7 @@ class Controller:
     # For the quorum (MetadataListener)
 
     def elected(self, epoch: int) -> None:
-        """Take over with all that is in the log: it will be committed with our first record."""
+        """Take over with everything in the log: it will be committed with our first record."""
         now, opening = self._now, self._opening
         assert opening is not None, "the quorum runs only after `start`"
         if not self.settings.alone:
@@ -423,7 +428,7 @@ class Controller:
                 self.wake(commit)
 
     def truncated(self, to_offset: int) -> None:
-        """Nothing that was committed, so nothing that is in an image of a follower."""
+        """Only uncommitted records were removed, so the image of a follower does not change."""
         assert to_offset > self.committed_image.offset, "committed records stay"
 
     def committed(self, high_watermark: int) -> None:
@@ -450,15 +455,16 @@ class Controller:
         self._follow(self.log.load_latest_snapshot(self.committed_image.cluster_id))
 
     def _follow(self, image: MetadataImage) -> None:
-        """Another node leads."""
+        """Another node leads: follow it."""
         if image is self.committed_image:
             return
         self.image = self.committed_image = image
         self._tell_if_caught_up()
 
     def _has_all_that_was_heard_of(self) -> bool:
-        """A snapshot of the leader alone proves nothing: its log goes on behind it, and how far is
-        known by the first answer with a high watermark."""
+        """Returns whether this node has all records that it knows of. A snapshot of the leader
+        alone proves nothing: its log continues after it, and the first answer with a high watermark
+        shows how far."""
         return 0 <= self.log.leader_high_watermark <= self.committed_image.offset + 1
 
     def _tell_if_caught_up(self) -> None:
@@ -472,7 +478,8 @@ class Controller:
                 listener(self.committed_image)
 
     def files_are_made(self) -> None:
-        """The broker has come further with what is committed: tell those who wait for it."""
+        """The broker has applied more of the committed records: wake the requests that wait for
+        it."""
         applied = self.applied_offset()
         while self._unapplied and self._unapplied[0].image.offset <= applied:
             commit = self._unapplied.popleft()
@@ -494,7 +501,8 @@ class Controller:
         self._pending.append(Commit(self.image))
 
     def version_for(self, records: Sequence[Any]) -> int:
-        """The finalized metadata.version; the one that is being bootstrapped if there is none."""
+        """Returns the finalized metadata.version; the one that is being bootstrapped if there is
+        none."""
         return self.image.metadata_version or features.metadata_version_in(records)
 
     def _fence(self, broker_id: int, now: Now) -> None:

@@ -10,10 +10,11 @@ from headrace.node.controller.topics import TopicRules
 
 @dataclass(slots=True)
 class ControllerSettings:
-    """Named after Kafka's settings, with its defaults where not said otherwise."""
+    """Named after Kafka's settings, with its defaults unless noted otherwise."""
 
     node_id: int = 1
-    # No other node can be reached: this one's broker is let in without asking, all others are gone.
+    # There are no other nodes: this node's broker is registered at the start, all others are
+    # fenced.
     alone: bool = True
     topic_rules: TopicRules = field(default_factory=TopicRules)
     # The settings that the node was started with; passwords are among them.

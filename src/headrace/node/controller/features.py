@@ -29,7 +29,7 @@ MIN_IN_SYNC_REPLICAS = "min.insync.replicas"
 
 
 def bootstrap_records(bootstrap: Iterable[Any], min_in_sync_replicas: int) -> list[Any]:
-    """The first batch of a cluster, all or nothing: Apache's sequence."""
+    """Returns the first batch of a cluster, all or nothing: Apache's sequence."""
     records = list(bootstrap)
     if any(_enables_eligible_leaders(record) for record in records):
         records.append(_cluster_minimum(min_in_sync_replicas))
@@ -56,7 +56,7 @@ def _enables_eligible_leaders(record: Any) -> bool:
 
 
 def _cluster_minimum(min_in_sync_replicas: int) -> ConfigRecord:
-    """With eligible leaders all brokers must agree on the minimum: it is set for the cluster."""
+    """With eligible leaders all brokers need the same minimum: it is set for the cluster."""
     return ConfigRecord(
         resource_type=BROKER_RESOURCE,
         resource_name="",
@@ -74,9 +74,9 @@ def change_level(
     kraft_version: int,
     min_in_sync_replicas: int,
 ) -> list[Any]:
-    """The records that set the feature to `level`; none if it is there already.
+    """Returns the records that set the feature to `level`; none if it has that level already.
 
-    The level of kraft.version is the quorum's own; no metadata record says it.
+    The level of kraft.version belongs to the quorum; no metadata record has it.
     """
     current = kraft_version if name == KRAFT_VERSION else image.features.get(name, 0)
     fault = _fault_of(image, name, level, upgrade_type, current)

@@ -1,7 +1,7 @@
 """A change of many records, encoded and replayed before it is written: in slices.
 
-To write it is then one short step (`Controller.append_prepared`), which is only right while the
-image that it was prepared on is still the newest. Offset and epoch are filled in by that step.
+Writing it is then one short step (`Controller.append_prepared`), which is only valid while the
+image on which it was prepared is still the newest. Offset and epoch are filled in by that step.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headrace.wire.protocol.steps import in_steps
 class PreparedChange:
     base: MetadataImage
     batch: bytearray  # base offset and epoch are not yet those of the log
-    image: MetadataImage  # after it; offset and epoch likewise
+    image: MetadataImage  # after the change; offset and epoch likewise
     wall_ms: int
 
 

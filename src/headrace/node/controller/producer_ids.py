@@ -34,8 +34,8 @@ def allocate_block(
 
 
 def require_current_broker(image: MetadataImage, broker_id: int, broker_epoch: int) -> None:
-    """Only the latest incarnation of a registered broker may ask for something. As by Apache Kafka
-    one that is not registered at all is told the same as an old one."""
+    """Only the latest incarnation of a registered broker may ask for something. As in Apache Kafka,
+    an unregistered broker gets the same error as an old incarnation."""
     broker = image.brokers.get(broker_id)
     if broker is None:
         raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"Broker {broker_id} is not registered.")

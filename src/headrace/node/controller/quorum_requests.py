@@ -9,12 +9,12 @@ from headrace.node.controller.controller import Controller
 from headrace.node.serving.api import Call, WaitingRequest
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
-# The quorum answers each request in its time, at most a few seconds; this is for a bug.
+# The quorum answers each request itself, after a few seconds at most; this guards against a bug.
 LONGEST_WAIT_MS = 60_000
 
 
 class Asked:
-    """One request that the quorum has taken; its connection's place in line hangs on it."""
+    """One request that the quorum has taken; the client's WaitingRequest waits for it."""
 
     __slots__ = ("waiting", "answer")
 
@@ -24,7 +24,8 @@ class Asked:
 
 
 def ask_quorum(controller: Controller, api: ModuleType, request: Any, call: Call) -> Any:
-    """The response, or WaitingRequest; KafkaError: the request is not for this quorum."""
+    """Returns the response, or WaitingRequest; raises KafkaError if the request is not for this
+    quorum."""
     asked = Asked()
 
     def answered(response: Any) -> None:

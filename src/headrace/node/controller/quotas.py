@@ -1,9 +1,9 @@
 """Decisions about client quotas: valid limits and entities, with Apache's codes and messages.
 
 An entity is a user, a client id, both, or an address; a null name means all that have no limit of
-their own. Each is answered by itself; an entity with a fault changes nothing. Unlike Apache Kafka,
-which asks the name service, only addresses count as addresses: a node does not call out because a
-client has sent it a name.
+their own. Each has its own result; an invalid entity changes nothing. Unlike Apache Kafka, which
+resolves names, only addresses are accepted as addresses: a node does not query a name service
+because a client has sent it a name.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def _require_value(checks: Mapping[str, Check], key: str, value: float) -> None:
     check = checks.get(key)
     if check is None:
         raise _bad_request(f"Invalid configuration key {key}")
-    if not value > 0.0:  # not a number is not above zero either
+    if not value > 0.0:  # NaN is not above zero either
         raise _bad_request(f"Quota {key} must be greater than 0")
     fault = check(key, value)
     if fault is not None:

@@ -1,7 +1,7 @@
 """Refuses a whole request whose answer has no field for one error: each element gets it.
 
-Needed for requests that no handler looks into: those that are handed on to another controller which
-does not answer, and those that come to a controller that is not the active one.
+Needed for requests that no handler reads: those that are forwarded to another controller which does
+not answer, and those that come to a controller that is not the active one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _create_topics(request: Any, refusal: KafkaError) -> Any:
 
 
 def _delete_topics(request: Any, refusal: KafkaError) -> Any:
-    """Topics are named one by one, or from version 6 on by name or id."""
+    """Topics are named by name, or from version 6 on by name or id."""
     named = [(topic.name, topic.topic_id) for topic in request.topics]
     named += [(name, bytes(16)) for name in request.topic_names]
     return delete_topics.DeleteTopicsResponse(
@@ -101,7 +101,7 @@ def _altered_by(messages: Any, response: str) -> Refuse:
     return refuse
 
 
-# By API key; the answers of all others have a place of their own for an error.
+# By API key; the answers of all other APIs have a field for an error of the whole request.
 REFUSALS: dict[int, Refuse] = {
     create_topics.API_KEY: _create_topics,
     delete_topics.API_KEY: _delete_topics,

@@ -1,8 +1,8 @@
 """Decisions about SCRAM credentials: the stored form of users' passwords (KIP-554).
 
-Clients send a salted password, never the password; only the two keys that follow from it are kept
-(RFC 5802). A user is named once in a request, whatever the mechanism; each user is answered with
-its own code, and the changes of the others count all the same.
+Clients send a salted password, never the password; only the two keys that are derived from it are
+stored (RFC 5802). A user is named once in a request, whatever the mechanism; each user has its own
+result, and a refused one does not affect the others.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headrace.wire.protocol.messages.remove_user_scram_credential_record import 
 )
 from headrace.wire.protocol.messages.user_scram_credential_record import UserScramCredentialRecord
 
-# Kafka bounds neither; a name or a salt is for people and for a hash.
+# Kafka bounds neither; a name is for people, a salt for a hash.
 LONGEST_NAME = 1024
 LONGEST_SALT = 1024
 

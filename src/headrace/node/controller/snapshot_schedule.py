@@ -1,4 +1,4 @@
-"""When a node takes a snapshot of the metadata, and which old ones it lets go after it.
+"""Schedules snapshots of the metadata, and deletes old ones after a new one.
 
 Every node writes snapshots, active or not, of the committed records. The work itself is done
 elsewhere.
@@ -28,13 +28,13 @@ class SnapshotSchedule:
         self._log = log
         self._settings = settings
         self._is_running = False
-        self._last_ms = 0  # when one was begun, or the node started
+        self._last_ms = 0  # start of the last one, or of the node
 
     def begin(self, now_ms: int) -> None:
         self._last_ms = now_ms
 
     def take_if_due(self, image: MetadataImage, now: Now) -> None:
-        """`image` is committed."""
+        """Begin a snapshot of `image`, which is committed, if one is due."""
         if not self._is_due(image, now):
             return
         self._is_running = True
@@ -48,8 +48,8 @@ class SnapshotSchedule:
             return False
         if image.offset < self._log.latest_snapshot_end:
             return False
-        # A start replays what is behind the snapshot, at about 15 us for 60 bytes: so it is kept in
-        # proportion to the snapshot, not only below Kafka's limit of 20 MiB (5 s).
+        # A start replays the records after the snapshot, at about 15 us for 60 bytes: so their size
+        # is kept in proportion to the snapshot, not only below Kafka's limit of 20 MiB (5 s).
         proportionate = max(SMALLEST_WORTH_A_SNAPSHOT, 2 * self._log.snapshot_bytes)
         limit = min(settings.snapshot_after_bytes, proportionate)
         if self._log.bytes_since_snapshot >= limit:
@@ -58,7 +58,8 @@ class SnapshotSchedule:
         return interval_ms > 0 and now.monotonic_ms - self._last_ms >= interval_ms
 
     def _ended(self, error: OSError | None, wall_ms: int) -> None:
-        """The next one is tried after as long, or as many bytes, whether this one failed or not."""
+        """The next one is tried after the same time, or as many bytes, whether or not this one
+        failed."""
         self._is_running = False
         if error is not None:
             log.warning("a snapshot of the metadata could not be written: %s", error)

@@ -1,9 +1,9 @@
 """Decisions about topics: create, delete, add partitions.
 
-Each takes the image and a request and returns the records that would do it with the answer; a topic
-that is refused has its error in the answer and does not keep the others from their turn. Codes and
-the order of checks are Apache's. `admit` is asked with the partitions that each change touches, and
-raises where a quota is used up. Not done: create-topic policies.
+Each takes the image and a request and returns the records and the answer. A refused topic has its
+error in the answer and does not affect the others. Codes and the order of checks are Apache's.
+`admit` is called with the partitions that each change touches, and raises if a quota is used up.
+Not done: create-topic policies.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ DEFAULT = -1  # "as the broker is configured", for partitions and replicas
 
 Admit = Callable[[int], None]
 
-# Apache refuses more in one request: all of it is one batch, and the controller's turn is one turn.
+# Apache refuses more in one request: all of it is one batch, decided in one turn of the controller.
 MOST_PARTITIONS_PER_REQUEST = 10_000
 
 
 class EffectiveConfig(NamedTuple):
-    """One line of a topic's settings as clients see them."""
+    """One setting of a topic as clients see it."""
 
     name: str
     value: str | None
@@ -64,7 +64,7 @@ class EffectiveConfig(NamedTuple):
 
 
 def _accept_any_configs(image: MetadataImage, own: dict[str, str]) -> None:
-    """Stands in where no validation is wired."""
+    """Used if there is no validation."""
 
 
 def _describe_nothing(image: MetadataImage, own: dict[str, str]) -> Iterable[EffectiveConfig]:
@@ -118,7 +118,8 @@ def create_topics(
 
 
 def is_large(topics: Sequence[CreatableTopic], rules: TopicRules) -> bool:
-    """It takes so long that others should have their turn meanwhile; what is refused does not."""
+    """Returns whether it takes so long that other requests should run meanwhile; refused requests
+    do not."""
     partitions = _partitions_in(topics, rules)
     return len(topics) + partitions >= LARGE_FROM and partitions <= MOST_PARTITIONS_PER_REQUEST
 
@@ -195,7 +196,7 @@ def _create_topic(
 
 class _Configs:
     """The settings in the answers for the topics of one request. Most have the same ones: these are
-    checked and described once, which is most of the work for a topic."""
+    validated and described once, which is most of the work for a topic."""
 
     def __init__(self, image: MetadataImage, rules: TopicRules) -> None:
         self._image = image
@@ -205,7 +206,7 @@ class _Configs:
         ] = {}
 
     def of(self, settings: dict[str, str]) -> list[CreatableTopicConfigs]:
-        """Raises INVALID_CONFIG."""
+        """Raises INVALID_CONFIG if a setting is not valid."""
         key = tuple(settings.items())
         found = self._known.get(key)
         if found is None:
@@ -232,8 +233,8 @@ class _Configs:
 
 
 def _names_that_collide(image: MetadataImage, topics: Iterable[CreatableTopic]) -> dict[str, str]:
-    """Existing topics by what their names have in common with names that collide; one pass for all
-    topics of a request, and none if no name can collide."""
+    """Returns existing topics whose names could collide, by the form in which they would; one pass
+    for all topics of a request, and none if no name can collide."""
     if not any(can_collide(topic.name) for topic in topics):
         return {}
     return {unified(name): name for name in image.topics if can_collide(name)}
@@ -329,7 +330,7 @@ def delete_topics(
     rules: TopicRules,
     admit: Admit | None = None,
 ) -> Decision[DeleteTopicsResponse]:
-    """By name (all versions) or by id (version 6); each topic is answered once."""
+    """Deletes by name (all versions) or by id (version 6); each topic is answered once."""
     if version < 6:
         wanted: list[tuple[str | None, bytes]] = [(name, ZERO_ID) for name in request.topic_names]
     else:
@@ -337,7 +338,7 @@ def delete_topics(
     times = Counter(wanted)
     named = Counter(topic.id for name, id_ in times if (topic := _find_topic(image, name, id_)))
     records: list[Any] = []
-    results: dict[Any, DeletableTopicResult] = {}  # one per topic, however it was named
+    results: dict[Any, DeletableTopicResult] = {}  # one per topic, in whichever way it was named
     for (name, topic_id), count in times.items():
         result = DeletableTopicResult(name=name, topic_id=topic_id, error_message=None)
         key: Any = (name, topic_id)
@@ -422,7 +423,7 @@ def create_partitions(
 
 
 def adds_many(image: MetadataImage, request: CreatePartitionsRequest) -> bool:
-    """It takes so long that others should have their turn meanwhile."""
+    """Returns whether it takes so long that other requests should run meanwhile."""
     added = 0
     for topic in request.topics:
         known = image.topics.get(topic.name)

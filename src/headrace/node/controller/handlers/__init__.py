@@ -1,6 +1,6 @@
 """The APIs of the controller: one module per API, listed here by hand.
 
-Forgetting a line fails a test that compares this list with the files beside it.
+A test compares this list with the files beside it, so a forgotten line fails.
 """
 
 from headrace.node.controller.handlers import (

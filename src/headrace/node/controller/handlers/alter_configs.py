@@ -1,8 +1,8 @@
-"""AlterConfigs, v0-2: replace all settings of a resource; what is not named is deleted.
+"""AlterConfigs, v0-2: replace all settings of a resource; settings that are not named are deleted.
 
-The older way, kept for older clients: two of them at a time undo each other's changes, which is why
-IncrementalAlterConfigs came (KIP-339). Loggers are not changed by it. v2 flexible. Needs the same
-rights as that.
+Kept for older clients: two concurrent requests undo each other's changes, and therefore
+IncrementalAlterConfigs was added (KIP-339). Does not change loggers. v2 flexible. Needs the same
+rights as IncrementalAlterConfigs.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def handle(
 
 
 def _late(response: AlterPartitionResponse) -> AlterPartitionResponse:
-    """Nobody knows yet whether it will be committed: the leader asks again."""
+    """It is not known yet whether it will be committed: the leader retries."""
     return AlterPartitionResponse(error_code=ErrorCode.REQUEST_TIMED_OUT)
 
 

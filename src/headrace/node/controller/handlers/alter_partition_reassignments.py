@@ -1,8 +1,8 @@
 """AlterPartitionReassignments, v0-1: other brokers for a partition's replicas (KIP-455).
 
-Null replicas cancel what is under way. v1 may say that the number of replicas must stay (KIP-860).
-Needs ALTER on the cluster. In a cluster of one only the broker itself can be named, which changes
-nothing.
+Null replicas cancel the reassignment under way. v1 may require that the number of replicas stays
+(KIP-860). Needs ALTER on the cluster. In a cluster of one only the broker itself can be named,
+which changes nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials, v0: set and remove what is kept of users' passwords (KIP-554).
+"""AlterUserScramCredentials, v0: set and delete the stored credentials of users (KIP-554).
 
 Needs ALTER on the cluster.
 """

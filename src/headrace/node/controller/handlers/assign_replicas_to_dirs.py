@@ -1,6 +1,6 @@
-"""AssignReplicasToDirs, v0: a broker with several data folders says which replica lies in which.
+"""AssignReplicasToDirs, v0: a broker with several data folders reports the folder of each replica.
 
-KIP-858. Needs CLUSTER_ACTION; what follows is in `replica_directories.py`.
+KIP-858. Needs CLUSTER_ACTION; the consequences are in `replica_directories.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""BeginQuorumEpoch, v0-1: the leader of a new epoch of the quorum presents itself.
+"""BeginQuorumEpoch, v0-1: the leader of a new epoch of the quorum announces itself.
 
 v1 names the voter that is meant, with its directory, and the leader's endpoints (KIP-853). Between
 nodes only: needs CLUSTER_ACTION on the cluster.

@@ -25,7 +25,7 @@ def handle(
     try:
         require_on_cluster(controller, call, Operation.CLUSTER_ACTION)
         answer = heartbeat(controller, request, call.now)
-        if not request.want_fence:  # which others may ask for in its place
+        if not request.want_fence:  # another start may request that for it
             controller.sessions.heard_over(request.broker_id, call.session)
         return answer
     except KafkaError as refusal:
@@ -35,7 +35,7 @@ def handle(
 def heartbeat(
     controller: Controller, request: BrokerHeartbeatRequest, now: Now
 ) -> BrokerHeartbeatResponse | WaitingRequest:
-    """Decides a heartbeat of any broker, the one in this process included; raises KafkaError."""
+    """Decides a heartbeat of any broker, including the one in this process; raises KafkaError."""
     minimum = controller.settings.min_in_sync_replicas
     decision = controller.sessions.heartbeat(
         controller.image,

@@ -27,7 +27,7 @@ def handle(
     try:
         require_on_cluster(controller, call, Operation.CLUSTER_ACTION)
         known = controller.image.brokers.get(request.broker_id)
-        # The broker in this process is as alive as we are: nobody registers in its place.
+        # The broker in this process is alive: no other may register with its id.
         is_alive = request.broker_id == controller.settings.node_id or (
             controller.sessions.is_alive(known, call.now.monotonic_ms)
         )
@@ -44,7 +44,7 @@ def register_broker(
     *,
     has_session: bool,
 ) -> BrokerRegistrationResponse | WaitingRequest:
-    """`has_session`: a broker of this id was heard of lately. Raises KafkaError."""
+    """`has_session`: a broker of this id was heard from recently. Raises KafkaError."""
     decision = register(
         controller.image,
         request,

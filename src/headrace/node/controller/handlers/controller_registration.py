@@ -1,4 +1,4 @@
-"""ControllerRegistration, v0: a controller that does not lead says where it listens (KIP-919).
+"""ControllerRegistration, v0: a controller that does not lead registers its listeners (KIP-919).
 
 Needs CLUSTER_ACTION. The answer leaves when the registration is committed.
 """

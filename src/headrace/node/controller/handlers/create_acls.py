@@ -1,4 +1,4 @@
-"""CreateAcls, v1-3: entries that say who may do what, each answered on its own.
+"""CreateAcls, v1-3: new access control entries, each with its own result.
 
 Needs ALTER on the cluster; without an authorizer SECURITY_DISABLED. The answer leaves when the
 entries are committed and hold on this node. v2 flexible. v3 resources of type USER.
@@ -39,7 +39,7 @@ def handle(
 
 
 def _has_unknown(wanted: AclCreation) -> bool:
-    """The number that stands for none: Apache Kafka ends the connection of who sends it."""
+    """The number for "unknown": Apache Kafka closes the connection of a client that sends it."""
     return 0 in (
         wanted.resource_type,
         wanted.resource_pattern_type,

@@ -1,8 +1,8 @@
 """CreatePartitions, v0-3: topics get more partitions, never fewer.
 
-`count` is how many there shall be in all. Without assignments the brokers take turns; with them
-there is one list of brokers for each new partition. A quota of changes counts the new partitions;
-versions before 3 do not know its error.
+`count` is the new total. Without assignments the brokers take turns; with them there is one list of
+brokers for each new partition. A quota of changes counts the new partitions; versions before 3 do
+not know its error.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def handle(
 ) -> CreatePartitionsResponse | WaitingRequest | Steps:
     denied = _take_out_denied(controller, request, call)
     admit = admission(call, strict_from=FIRST_VERSION_WITH_QUOTAS)
-    # A quota is asked once for each topic, so it must be decided once.
+    # A quota may be charged only once for each topic, so the request must be decided once.
     if admit is None and request.timeout_ms > 0 and topics.adds_many(controller.image, request):
         return _handle_large(controller, request, call, denied)
     decision = topics.create_partitions(controller.image, request, admit)
@@ -78,7 +78,7 @@ def _answer(
 def _take_out_denied(
     controller: Controller, request: CreatePartitionsRequest, call: Call
 ) -> list[CreatePartitionsTopicResult]:
-    """Topics that the client may not alter leave the request, for refusals in the answer."""
+    """Removes topics that the client may not alter from the request, for refusals in the answer."""
     times = Counter(topic.name for topic in request.topics)
     denied = {
         name
@@ -91,7 +91,7 @@ def _take_out_denied(
 
 
 def _not_begun(response: CreatePartitionsResponse) -> CreatePartitionsResponse:
-    """As Apache's controller does with a request that has no time left."""
+    """Answers a request without time left as Apache's controller does."""
     for topic in response.results:
         topic.error_code = ErrorCode.REQUEST_TIMED_OUT
         topic.error_message = None

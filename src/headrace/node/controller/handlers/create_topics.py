@@ -1,4 +1,4 @@
-"""CreateTopics, v2-7: new topics, each answered on its own.
+"""CreateTopics, v2-7: new topics, each with its own result.
 
 `validate_only` decides everything and writes nothing. v5 answers partitions, replicas and the
 settings of the new topic (KIP-525). v7 answers the topic's id. The answer leaves when the topics
@@ -38,7 +38,7 @@ def handle(
         return _refused(request, TIMED_OUT)
     denied = _take_out_denied(controller, request, call)
     admit = admission(call, strict_from=FIRST_VERSION_WITH_QUOTAS)
-    # A quota is asked once for each topic, so it must be decided once.
+    # A quota may be charged only once for each topic, so the request must be decided once.
     if admit is None and topics.is_large(request.topics, controller.settings.topic_rules):
         return _handle_large(controller, request, call, denied)
     try:
@@ -87,7 +87,8 @@ def _answer(
 def _take_out_denied(
     controller: Controller, request: CreateTopicsRequest, call: Call
 ) -> list[CreatableTopicResult]:
-    """Topics that the client may not create leave the request, for refusals in the answer."""
+    """Removes topics that the client may not create from the request, for refusals in the
+    answer."""
     if may_on_cluster(controller, call, Operation.CREATE, quietly=True):
         return []
     times = Counter(topic.name for topic in request.topics)
@@ -114,7 +115,7 @@ def _hide_settings(controller: Controller, response: CreateTopicsResponse, call:
 
 
 def _refused(request: CreateTopicsRequest, refusal: KafkaError) -> CreateTopicsResponse:
-    """The whole request at once."""
+    """Refuses the whole request."""
     return CreateTopicsResponse(
         topics=[_failed(topic.name, refusal.code, refusal.message) for topic in request.topics]
     )

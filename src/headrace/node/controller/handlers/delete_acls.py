@@ -1,4 +1,4 @@
-"""DeleteAcls, v1-3: the entries that filters find are deleted, and told.
+"""DeleteAcls, v1-3: the entries that filters find are deleted, and listed in the answer.
 
 Needs ALTER on the cluster; without an authorizer SECURITY_DISABLED. The answer leaves when the
 entries are gone on this node. v2 flexible. v3 resources of type USER.

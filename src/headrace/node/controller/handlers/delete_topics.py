@@ -1,4 +1,4 @@
-"""DeleteTopics, v1-6: topics go, each answered on its own.
+"""DeleteTopics, v1-6: topics are deleted, each with its own result.
 
 v6 takes topic ids too. The answer leaves when the deletion is committed; the files of the
 partitions are removed later. `delete.topic.enable=false` refuses all. A quota of
@@ -55,7 +55,7 @@ def handle(
 def _take_out_denied(
     controller: Controller, request: DeleteTopicsRequest, call: Call
 ) -> list[DeletableTopicResult]:
-    """Topics that the client may not delete leave the request, for refusals in the answer.
+    """Removes topics that the client may not delete from the request, for refusals in the answer.
 
     A client that may not describe a topic does not learn whether it exists, nor the name of an id.
     """
@@ -89,7 +89,7 @@ def _take_out_denied(
 def _refusal(
     controller: Controller, topic: DeleteTopicState, call: Call
 ) -> DeletableTopicResult | None:
-    """None: it may be deleted, or is not there and the client may know that."""
+    """Returns None if the topic may be deleted, or does not exist and the client may know that."""
     image, name = controller.image, topic.name
     there = name in image.topics
     if name is None:
@@ -106,7 +106,7 @@ def _refusal(
 
 
 def _not_begun(response: DeleteTopicsResponse) -> DeleteTopicsResponse:
-    """As Apache's controller does with a request that has no time left."""
+    """Answers a request without time left as Apache's controller does."""
     for topic in response.responses:
         topic.error_code = ErrorCode.REQUEST_TIMED_OUT
         topic.error_message = None

@@ -1,4 +1,4 @@
-"""DescribeQuorum, v0-2: who votes on the metadata, who leads, and how far everybody is.
+"""DescribeQuorum, v0-2: the voters, the leader, and the log end offset of every replica.
 
 Only partition 0 of `__cluster_metadata` can be asked for. v1 adds times of the last fetch, v2 the
 directories of the voters and where they listen (KIP-853). Only the leader knows it; others answer
@@ -57,7 +57,7 @@ def handle(
 
 
 def handle_large(controller: Controller, request: DescribeQuorumRequest, call: Call) -> Steps:
-    """Many names, of which only one can be described: they are refused in steps."""
+    """Refuses a request with many names in steps: only one of them can be described."""
     if [len(topic.partitions) for topic in request.topics] == [1]:
         return handle(controller, request, call)
     require_on_cluster(controller, call, Operation.DESCRIBE)

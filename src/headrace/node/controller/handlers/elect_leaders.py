@@ -47,7 +47,8 @@ def handle(
 
 
 def refused(request: ElectLeadersRequest, refusal: KafkaError) -> ElectLeadersResponse:
-    """Said once for all and once for each partition: v0 has only the latter."""
+    """Returns the refusal once for the whole request and once for each partition: v0 has only the
+    latter."""
     results = [
         ReplicaElectionResult(
             topic.topic,

@@ -1,4 +1,4 @@
-"""EndQuorumEpoch, v0-1: the leader of the quorum gives up and says who should be next.
+"""EndQuorumEpoch, v0-1: the leader of the quorum resigns and names its preferred successors.
 
 v1 names the successors with their directories (KIP-853). Between nodes only: needs CLUSTER_ACTION
 on the cluster.

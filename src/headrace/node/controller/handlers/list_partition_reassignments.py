@@ -1,4 +1,4 @@
-"""ListPartitionReassignments, v0: which partitions are on their way to other brokers (KIP-455).
+"""ListPartitionReassignments, v0: partitions that are being moved to other brokers (KIP-455).
 
 Null topics ask for all. Partitions that are not being reassigned, or do not exist, are left out.
 Needs DESCRIBE on the cluster.

@@ -1,4 +1,4 @@
-"""RemoveRaftVoter, v0: a voter of the quorum becomes an observer, or goes (KIP-853).
+"""RemoveRaftVoter, v0: a voter of the quorum becomes an observer, or leaves (KIP-853).
 
 A leader may remove itself; the last voter stays. Needs ALTER on the cluster.
 """

@@ -1,8 +1,8 @@
 """UnregisterBroker, v0: an operator gives up a broker that will not come back.
 
 Needs ALTER on the cluster. The broker leaves the in-sync replicas of all its partitions; one that
-is alive after all registers again. Unlike in Apache Kafka the broker in the controller's own
-process cannot be given up: it is alive.
+is alive after all registers again. Unlike in Apache Kafka, the broker in the controller's own
+process cannot be unregistered: it is alive.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """UpdateFeatures, v0-2: change finalized feature levels, all of them or none.
 
-v0 says `allow_downgrade`, v1 the kind of change (KIP-584, KIP-778). v2 answers no results for
-single features: the first refusal is the answer to all. `validate_only` writes nothing. Needs ALTER
-on the cluster.
+v0 has `allow_downgrade`, v1 the kind of change (KIP-584, KIP-778). v2 answers no results for single
+features: the first refusal is the answer to all. `validate_only` writes nothing. Needs ALTER on the
+cluster.
 """
 
 from __future__ import annotations

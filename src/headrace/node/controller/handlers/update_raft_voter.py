@@ -1,4 +1,4 @@
-"""UpdateRaftVoter, v0: a voter says where it listens by now (KIP-853).
+"""UpdateRaftVoter, v0: a voter reports its present listeners (KIP-853).
 
 Between nodes only: needs CLUSTER_ACTION on the cluster.
 """

@@ -1,4 +1,4 @@
-"""Vote, v0-2: another voter stands for the quorum's leader, or asks whether it might.
+"""Vote, v0-2: another voter is a candidate for leader of the quorum, or asks whether it could win.
 
 v1 names the directories of both voters (KIP-853), v2 has pre-votes (KIP-996). Between nodes only:
 needs CLUSTER_ACTION on the cluster.

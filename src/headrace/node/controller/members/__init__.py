@@ -1,1 +1,1 @@
-"""Members of the cluster: brokers and controllers that register, are heard of, and leave."""
+"""Members of the cluster: registrations and sessions of brokers and controllers."""

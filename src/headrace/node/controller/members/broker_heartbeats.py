@@ -2,10 +2,10 @@
 
 Heartbeats are kept in memory of the active controller alone; only their consequences are written: a
 broker is fenced or unfenced, or transfers its leaderships before it stops. A controller that
-becomes active knows no heartbeat yet, so each broker gets a whole session from then on; but the
-node that led before was heard of as the leader last, and its broker's session begins there. A
-broker whose connection has ended, or that is late, is suspected of having ended (`suspects`). The
-states and their transitions are Apache's:
+becomes active knows no heartbeat yet, so each broker gets a whole session from then on. One
+exception is the node that led before: it was last heard from as the leader, and its broker's
+session begins at that time. A broker whose connection has ended, or that is late, is suspected of
+having ended (`suspects`). The states and their transitions are Apache's:
 
     FENCED               -> UNFENCED once it has caught up with its own registration
     UNFENCED             -> FENCED, CONTROLLED_SHUTDOWN or SHUTDOWN_NOW, as it asks for
@@ -30,9 +30,9 @@ from headrace.wire.protocol.messages.broker_heartbeat import (
 )
 
 UNFENCE = -1
-# Heartbeats come every two seconds (broker.heartbeat.interval.ms): later, one is looked for.
+# Heartbeats come every two seconds (broker.heartbeat.interval.ms): a later broker is suspected.
 LATE_AFTER_MS = 2_500
-# A new controller gives brokers so long to find it before it looks for them.
+# Brokers have so long to find a new controller before it suspects them.
 FOUND_WITHIN_MS = 300
 
 
@@ -48,11 +48,11 @@ class Session:
     epoch: int  # of the broker's registration
     heard_at_ms: int
     metadata_offset: int = -1  # up to where it has replayed the metadata
-    # Up to where all others must have replayed them before it may stop; -1: it does not want to.
+    # Up to where all others must have replayed it before it may stop; -1: it does not want to.
     shutdown_offset: int = -1
-    # From when on it is suspected if nothing is heard of it meanwhile.
+    # From this time on it is suspected, if no heartbeat comes before.
     suspect_at_ms: int = 1 << 62
-    connection: Any = None  # by which it was heard of last
+    connection: Any = None  # the connection of its last heartbeat
 
 
 class BrokerSessions:
@@ -65,8 +65,8 @@ class BrokerSessions:
     def begin(
         self, image: MetadataImage, now_ms: int, leader_heard: tuple[int, int] = (-1, 0)
     ) -> None:
-        """This controller has become the active one. `leader_heard`: who led before, and when this
-        node has heard of it last."""
+        """This controller has become the active one. `leader_heard`: the former leader, and when
+        this node last heard from it."""
         leader, heard_ms = leader_heard
         self._sessions = {
             broker.id: Session(
@@ -83,19 +83,19 @@ class BrokerSessions:
             self._sessions[broker_id] = Session(epoch, now_ms)
 
     def heard_over(self, broker_id: int, connection: Any) -> None:
-        """The connection by which a heartbeat came."""
+        """Note the connection by which a heartbeat came."""
         session = self._sessions.get(broker_id)
         if session is not None:
             session.connection = connection
 
     def hung_up(self, connection: Any) -> None:
-        """A connection has ended, perhaps that of a broker's heartbeats."""
+        """A connection has ended, perhaps that of a broker's heartbeats: suspect the broker."""
         for session in self._sessions.values():
             if session.connection is connection:
                 session.connection, session.suspect_at_ms = None, 0
 
     def suspects(self, image: MetadataImage, now_ms: int) -> list[BrokerImage]:
-        """Brokers that may have ended, though their sessions last."""
+        """Returns brokers that may have ended, although their sessions have not."""
         found = []
         for broker_id, session in self._sessions.items():
             if now_ms >= session.suspect_at_ms:
@@ -105,15 +105,15 @@ class BrokerSessions:
         return found
 
     def is_alive(self, broker: BrokerImage | None, now_ms: int) -> bool:
-        """Whether an unfenced broker was heard of within its session."""
+        """Returns whether an unfenced broker has sent a heartbeat within its session."""
         if broker is None or broker.fenced:
             return False
         session = self._sessions.get(broker.id)
         return session is not None and now_ms - session.heard_at_ms <= self.timeout_ms
 
     def expired(self, image: MetadataImage, now_ms: int, without: int | None = None) -> int | None:
-        """One broker that is to be fenced. One at a time, as Apache does: the next decision sees
-        what followed from this one."""
+        """Returns one broker that must be fenced. One at a time, as in Apache: the next decision
+        sees the consequences of this one."""
         for broker_id, session in self._sessions.items():
             broker = image.brokers.get(broker_id)
             if broker is None or broker.fenced or broker_id == without:
@@ -131,7 +131,7 @@ class BrokerSessions:
         min_in_sync_replicas: int,
         now_ms: int,
     ) -> Decision[BrokerHeartbeatResponse]:
-        """`end_offset` is where the records that this gives will begin."""
+        """`end_offset` is where the records of this decision will begin."""
         require_current_broker(image, request.broker_id, request.broker_epoch)
         broker = image.brokers[request.broker_id]
         session = self._sessions.setdefault(broker.id, Session(broker.epoch, now_ms))
@@ -193,7 +193,7 @@ class BrokerSessions:
         return BrokerControlState.UNFENCED
 
     def _lowest_active_offset(self, image: MetadataImage) -> int:
-        """Up to where every broker that goes on has replayed the metadata."""
+        """Returns up to where every broker that does not stop has replayed the metadata."""
         offsets = [
             session.metadata_offset
             for broker_id, session in self._sessions.items()
@@ -242,8 +242,8 @@ def _records(
 def unfence_other(
     image: MetadataImage, broker: BrokerImage, min_in_sync_replicas: int
 ) -> Iterator[Any]:
-    """A broker of another process. The partitions it led before it was fenced have another leader
-    by now, or none."""
+    """Unfence a broker of another process. The partitions that it led before it was fenced have
+    another leader by now, or none."""
     yield registration_change(broker, fenced=UNFENCE)
     back = replace(broker, fenced=False)
     after = replace(image, brokers={**image.brokers, broker.id: back})

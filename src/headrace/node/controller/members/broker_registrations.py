@@ -1,11 +1,11 @@
 """Decisions about brokers of other processes: register, amend, unregister.
 
 A registration belongs to one start of a broker (its incarnation) and gets a new epoch, the offset
-at which it lies; the same incarnation may amend its own and keeps the epoch. While the last start
-has a session, another one is refused: two processes with one id would write the same partitions.
-A new start is fenced, so it leaves every ISR and leads nothing; one that cannot name the epoch at
-which the last one stopped cleanly is distrusted too (`partition_elections.py`). Checks and codes
-are Apache's.
+of its record; the same incarnation may amend its own and keeps the epoch. While the last start has
+a session, another one is refused: two processes with one id would write the same partitions. A new
+start is fenced, so it leaves every ISR and leads nothing; one that cannot name the epoch at which
+the last one stopped cleanly is distrusted too (`partition_elections.py`). Checks and codes are
+Apache's.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from headrace.wire.protocol.messages.broker_registration import (
 from headrace.wire.protocol.messages.unregister_broker_record import UnregisterBrokerRecord
 
 RESERVED_DIRECTORIES = (MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY, LOST_DIRECTORY)
-OLDEST_METADATA_VERSION = LevelRange(7, 7)  # of brokers that name none
+OLDEST_METADATA_VERSION = LevelRange(7, 7)  # of brokers that do not name one
 FIRST_VERSION_WITH_PREVIOUS_EPOCH = 3
 CORDONED_DIRECTORIES_FROM = 30
 
@@ -51,8 +51,8 @@ def register(
     has_session: bool,
     min_in_sync_replicas: int,
 ) -> Decision[BrokerRegistrationResponse]:
-    """`epoch` is the offset at which the records will lie; `has_session`: the broker that is
-    registered by that id was heard of lately."""
+    """`epoch` is the offset of the first of the records; `has_session`: the broker that is
+    registered with that id was heard from recently."""
     if request.cluster_id != image.cluster_id:
         raise KafkaError(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
@@ -100,7 +100,8 @@ def register(
 def _stopped_cleanly(
     existing: BrokerImage | None, request: BrokerRegistrationRequest, version: int
 ) -> bool:
-    """It names the epoch that it had when it stopped: nothing was lost, and nobody else was it."""
+    """Returns whether it names the last epoch of this id: then nothing was lost, and no other
+    process had the id meanwhile."""
     return (
         existing is not None
         and version >= FIRST_VERSION_WITH_PREVIOUS_EPOCH
@@ -146,7 +147,7 @@ def _features(image: MetadataImage, request: BrokerRegistrationRequest) -> dict[
 
 
 def unregister(image: MetadataImage, broker_id: int, min_in_sync_replicas: int) -> list[Any]:
-    """The broker is given up by an operator: nobody counts on it any more."""
+    """An operator removes the broker: it does not count for its partitions any more."""
     broker = image.brokers.get(broker_id)
     if broker is None:
         raise KafkaError(

@@ -21,13 +21,13 @@ from headrace.wire.protocol.messages.broker_registration_change_record import (
 )
 
 FENCE, UNFENCE = 1, -1
-# From this metadata.version on a registration says which directories take no new replicas.
+# From this metadata.version on a registration names directories that take no new replicas.
 CORDONED_DIRECTORIES_FROM = 30
 
 
 @dataclass(slots=True)
 class Membership:
-    """How this node presents itself when it joins: once as a broker, once as a controller."""
+    """The registrations of this node when it joins: as a broker, and as a controller."""
 
     node_id: int
     incarnation_id: bytes  # a new one for each start
@@ -52,7 +52,7 @@ def register_controller(membership: Membership) -> list[Any]:
 
 
 def register_broker(image: MetadataImage, membership: Membership, epoch: int) -> list[Any]:
-    """`epoch` is the offset at which the records will lie."""
+    """`epoch` is the offset of the first of the records."""
     require_features(image)
     cordons = image.metadata_version >= CORDONED_DIRECTORIES_FROM
     broker = BrokerImage(
@@ -71,7 +71,7 @@ def register_broker(image: MetadataImage, membership: Membership, epoch: int) ->
 
 
 def require_features(image: MetadataImage) -> None:
-    """Refuses a cluster that uses a level we do not know: we could lose what it means."""
+    """Refuses a cluster with a level that we do not know: we could lose what it means."""
     for name, level in image.features.items():
         known = SUPPORTED_FEATURES.get(name)
         if known is None or not (level <= known.highest and level >= known.lowest):
@@ -100,7 +100,7 @@ def controlled_shutdown(
 
 
 def fence(image: MetadataImage, broker_id: int, min_in_sync_replicas: int) -> Iterator[Any]:
-    """The broker is gone: nobody waits for it any more."""
+    """Fence a broker that is gone: partitions elect other leaders and do not wait for it."""
     broker = image.brokers[broker_id]
     gone = replace(broker, fenced=True)
     after = replace(image, brokers={**image.brokers, broker_id: gone})

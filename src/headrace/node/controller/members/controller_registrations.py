@@ -1,7 +1,7 @@
 """Decisions about controllers of other processes: the listeners of each (KIP-919).
 
 Every voter registers once per start, so that tools and brokers find all controllers and the feature
-levels that each supports; as Apache's controller it takes any. An unchanged registration is not
+levels that each supports; like Apache's controller it accepts any. An unchanged registration is not
 written again.
 """
 

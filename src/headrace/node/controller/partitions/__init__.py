@@ -1,1 +1,1 @@
-"""What changes in a partition: who leads, who is in sync, which brokers have it."""
+"""Changes of partitions: leaders, in-sync replicas, and the brokers that have replicas."""

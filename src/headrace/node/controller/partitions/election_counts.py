@@ -1,4 +1,4 @@
-"""How often this controller has given partitions another leader; for Prometheus.
+"""Counts how often this controller has given partitions another leader; for Prometheus.
 
 Counted from the records that it writes: a change that names a leader is an election. One after
 which the leader has to recover took a replica that was not in sync: an unclean one.

@@ -51,7 +51,7 @@ def alter_partition(
 ) -> Decision[AlterPartitionResponse]:
     records: list[Any] = []
     response = AlterPartitionResponse()
-    if not request.topics:  # whoever asks for nothing gets it, as from Apache's controller
+    if not request.topics:  # an empty request gets an empty answer, as from Apache's controller
         return Decision(records, response)
     require_current_broker(image, request.broker_id, request.broker_epoch)
     for asked in request.topics:
@@ -128,11 +128,11 @@ def find_fault(
     asked: RequestPartitionData,
     members: list[BrokerState],
 ) -> ErrorCode | None:
-    """Why a proposal does not count; None: it does."""
+    """Returns why a proposal is refused; None if it is accepted."""
     epochs = asked.leader_epoch, asked.partition_epoch
     known = partition.leader_epoch, partition.partition_epoch
     if epochs[0] > known[0] or epochs[1] > known[1]:
-        return ErrorCode.NOT_CONTROLLER  # the leader knows more than we: another is active
+        return ErrorCode.NOT_CONTROLLER  # it has a newer epoch: another node is active
     if epochs[0] < known[0]:
         return ErrorCode.FENCED_LEADER_EPOCH
     if partition.leader != broker_id:

@@ -1,8 +1,8 @@
 """Moves leadership back to preferred leaders that are in sync.
 
-A broker that comes back leads nothing, and all load stays with the others. Looked at every
-`leader.imbalance.check.interval.seconds`; Apache Kafka 4 has no percentage below which it lets a
-broker wait.
+A broker that comes back leads nothing, and all load stays with the others. Checked every
+`leader.imbalance.check.interval.seconds`; Apache Kafka 4 has no percentage of imbalance that it
+tolerates.
 """
 
 from __future__ import annotations

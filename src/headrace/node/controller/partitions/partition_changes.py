@@ -3,8 +3,8 @@
 `partition_change` gets the wanted change and finds its consequences, in Apache's order: a
 reassignment whose new replicas are all in sync is completed; replicas that leave the ISR below
 `min.insync.replicas` stay eligible to lead (KIP-966); a leader is elected; the leader epoch grows
-where a replica is removed, so that its fetches are refused. None: nothing changes. Pure: the image
-is only read. It does not decide whether a change is allowed: `partition_elections.py`,
+if a replica is removed, so that its fetches are refused. Returns None if nothing changes. Pure: the
+image is only read. It does not decide whether a change is allowed: `partition_elections.py`,
 `reassignments.py`.
 """
 
@@ -43,17 +43,17 @@ class Election(Enum):
 
 @dataclass(slots=True)
 class Wanted:
-    """The partition as it shall be; begins as it is."""
+    """The wanted state of a partition; begins as its present state."""
 
     replicas: list[int]
     isr: list[int]
     adding: list[int]
     removing: list[int]
-    eligible: list[int]  # may lead though not in sync: they have all that was acknowledged
+    eligible: list[int]  # may lead though not in sync: they have all acknowledged records
     leader: int
     unclean: bool = False  # the leader may lack records that were acknowledged
-    recovery_state: int | None = None  # of the leader, as it says itself; None: as it is
-    directories: dict[int, bytes] = field(default_factory=dict)  # where a replica lies, if it moves
+    recovery_state: int | None = None  # of the leader; None: unchanged
+    directories: dict[int, bytes] = field(default_factory=dict)  # of replicas that move
     emptied: set[int] = field(default_factory=set)  # replicas whose log was lost with its folder
 
 
@@ -79,10 +79,10 @@ def partition_change(
     without: Collection[int] = (),
     distrusted: Collection[int] = (),
 ) -> PartitionChangeRecord | None:
-    """`min_in_sync_replicas` is the static default, for topics that say nothing themselves.
+    """`min_in_sync_replicas` is the static default, for topics without a value of their own.
 
-    Brokers in `without` cannot lead, whatever the image says of them; those who are `distrusted`
-    may have lost what they had, so they stay eligible for nothing either.
+    Brokers in `without` cannot lead, whatever the image shows; those that are `distrusted` may have
+    lost records, so they do not stay eligible either.
     """
     partition = topic.partitions[index]
     elr_enabled = image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0
@@ -105,7 +105,7 @@ def partition_change(
 
 
 def complete_reassignment(wanted: Wanted) -> None:
-    """Done once everybody who shall stay is in sync: those who shall go are gone."""
+    """Complete the reassignment once all remaining replicas are in sync: remove the others."""
     if not wanted.adding and not wanted.removing:
         return
     replicas = [replica for replica in wanted.replicas if replica not in wanted.removing]
@@ -121,8 +121,8 @@ def elected(
     may_lead: Callable[[int], bool],
     election: Election,
 ) -> tuple[int, bool]:
-    """The new leader, and whether the election may lose records; NO_LEADER if no replica can
-    lead."""
+    """Returns the new leader, and whether the election may lose records; NO_LEADER if no replica
+    can lead."""
 
     def has_everything(replica: int) -> bool:
         complete = wanted.isr or wanted.eligible
@@ -149,7 +149,7 @@ def elected(
 def leadership(
     image: MetadataImage, partition: PartitionImage, without: Collection[int] = ()
 ) -> Callable[[int], bool]:
-    """Whether a replica is on a broker that is there and in a folder that is not lost."""
+    """Returns whether a replica is on a live broker and in a folder that is not lost."""
     folders = dict(zip(partition.replicas, partition.directories, strict=False))
 
     def may_lead(replica: int) -> bool:
@@ -170,8 +170,8 @@ def required_in_sync(image: MetadataImage, topic: str, default: int) -> int:
 
 
 def election_allowed(image: MetadataImage, topic: str, *, static: bool = False) -> Election:
-    """Which replicas may lead when the controller itself elects: a topic may allow unclean
-    elections. `static` holds where neither the topic nor the cluster says anything."""
+    """Returns which replicas may lead when the controller itself elects: a topic may allow unclean
+    elections. `static` applies if neither the topic nor the cluster has a setting."""
     for resource in ((TOPIC_RESOURCE, topic), (BROKER_RESOURCE, "")):
         value = image.config(*resource).get(UNCLEAN_ELECTION)
         if value is not None:
@@ -180,7 +180,7 @@ def election_allowed(image: MetadataImage, topic: str, *, static: bool = False) 
 
 
 def change(topic: TopicImage, index: int, **changes: Any) -> PartitionChangeRecord:
-    """A record that says only what changes; its other fields mean "as it was"."""
+    """Returns a record with only the changed fields; the other fields mean "unchanged"."""
     record = PartitionChangeRecord()
     record.partition_id = index
     record.topic_id = topic.id
@@ -205,7 +205,7 @@ def _keep_eligible(
 def _record(
     image: MetadataImage, topic: TopicImage, index: int, wanted: Wanted, *, elr_enabled: bool
 ) -> PartitionChangeRecord | None:
-    """Only what differs from the partition as it is."""
+    """The record has only what differs from the present partition."""
     partition = topic.partitions[index]
     folders = dict(zip(partition.replicas, partition.directories, strict=False))
     folders |= wanted.directories

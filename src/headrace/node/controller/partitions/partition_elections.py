@@ -3,8 +3,8 @@ election.
 
 A leader is taken from the in-sync replicas, then from the eligible leader replicas (KIP-966: they
 left while the partition was below min.insync.replicas, so they have everything that was
-acknowledged), then from the last known leader if there is no other. Unclean otherwise only if an
-operator says so. Gives PartitionChangeRecords; a partition that stays as it is has none.
+acknowledged), then from the last known leader if there is no other. Elections are unclean otherwise
+only if an operator allows it. Returns PartitionChangeRecords; an unchanged partition has none.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ ASKED_FOR = {0: Election.PREFERRED, 1: Election.UNCLEAN}
 
 
 def broker_returns(image: MetadataImage, broker_id: int) -> Iterator[PartitionChangeRecord]:
-    """The broker is unfenced: it may lead what has no leader.
+    """The broker is unfenced: it may lead partitions without a leader.
 
-    A partition it already leads (it was killed and never left) begins a new epoch, so that clients
-    and followers compare their logs with one that may have lost its unflushed tail.
+    A partition that it already leads (it was killed and never left) begins a new epoch, so that
+    clients and followers compare their logs with one that may have lost its unflushed tail.
     """
     for topic, index, partition in partitions_of(image, broker_id):
         directory = partition.directories[partition.replicas.index(broker_id)]
@@ -70,9 +70,9 @@ def _elect(partition: PartitionImage, broker_id: int) -> dict[str, Any]:
 def broker_leaves(
     image: MetadataImage, broker_id: int, min_in_sync_replicas: int
 ) -> Iterator[PartitionChangeRecord]:
-    """The broker stops or is gone: it leaves every ISR, and another in-sync replica leads.
+    """The broker stops or has failed: it leaves every ISR, and another in-sync replica leads.
 
-    `min_in_sync_replicas` is the static default, for topics that say nothing themselves.
+    `min_in_sync_replicas` is the static default, for topics without a value of their own.
     """
     for topic, index, partition in partitions_of(image, broker_id):
         if broker_id not in partition.isr:
@@ -85,8 +85,8 @@ def broker_leaves(
 def broker_is_distrusted(
     image: MetadataImage, broker_id: int, min_in_sync_replicas: int
 ) -> Iterator[PartitionChangeRecord]:
-    """The broker starts after a stop that was not clean, so it may have lost what it had: nobody
-    counts on it before it has caught up again (KIP-966)."""
+    """The broker starts after an unclean stop, so it may have lost records: it does not count as in
+    sync or eligible before it has caught up again (KIP-966)."""
     for topic, index, partition in partitions_of(image, broker_id):
         wanted = as_it_is(partition)
         if broker_id not in (*wanted.isr, *wanted.eligible):
@@ -101,7 +101,7 @@ def broker_is_distrusted(
 def broker_may_lead(
     image: MetadataImage, broker_id: int, min_in_sync_replicas: int
 ) -> Iterator[PartitionChangeRecord]:
-    """The broker is there again, as `image` says: partitions without a leader may get one."""
+    """The broker is back, as `image` shows: partitions without a leader may get one."""
     for topic, index, partition in partitions_of(image, broker_id):
         if partition.leader != NO_LEADER:
             continue
@@ -116,7 +116,8 @@ def changed(
     min_in_sync_replicas: int,
     **how: Any,
 ) -> Iterator[PartitionChangeRecord]:
-    """The record of it, with an election as the topic allows; none if it changes nothing."""
+    """Yields the record of the change, with an election as the topic allows; none if it changes
+    nothing."""
     found = partition_change(
         image,
         topic,
@@ -142,8 +143,8 @@ def partitions_of(
 def elect_leaders(
     image: MetadataImage, request: ElectLeadersRequest, min_in_sync_replicas: int
 ) -> Decision[ElectLeadersResponse]:
-    """Elects leaders of the named partitions, or of all; for all, leaves out in the answer those
-    that need no election."""
+    """Elects leaders of the named partitions, or of all; for all, the answer leaves out those that
+    need no election."""
     election = ASKED_FOR.get(request.election_type)
     if election is None:
         raise KafkaError(

@@ -1,10 +1,10 @@
-"""Where the replicas of new partitions go: Apache's striped placement over racks and brokers.
+"""Places the replicas of new partitions: Apache's striped placement over racks and brokers.
 
 Replicas of a partition go to different racks first, then to different brokers of a rack. Leaders
 take turns over the brokers, and after as many partitions as there are brokers the order changes, so
-that the load of a broker that dies is spread over all others. Fenced brokers are used only when the
-others of a rack are too few, and never lead; brokers that stop are not used. Chance is derived from
-the topic's id, so that it needs none here.
+that the load of a broker that fails is spread over all others. Fenced brokers are used only when
+the others of a rack are too few, and never lead; brokers that stop are not used. Random numbers are
+derived from the topic's id, so no source of randomness is needed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Dice:
-    """Numbers that look like chance and follow from a seed alone (Knuth's MMIX generator)."""
+    """Pseudo-random numbers that follow from a seed alone (Knuth's MMIX generator)."""
 
     __slots__ = ("_state",)
 
@@ -39,7 +39,7 @@ class Dice:
 
 
 class Circle:
-    """Brokers in turn; each partition begins one further, and gets nobody twice."""
+    """Brokers in turn; each partition begins one further, and gets no broker twice."""
 
     __slots__ = ("brokers", "_first", "_taken", "_round")
 
@@ -90,7 +90,7 @@ class Racks:
         at, skip = first, led_from
         while len(placed) < replication_factor:
             if at == skip:
-                skip = -1  # it has given the leader; the next time round it gives a follower
+                skip = -1  # its leader is placed; the next round places a follower
             else:
                 name = self._names[at]
                 found = self._alive[name].next_in(self._round)
@@ -104,7 +104,7 @@ class Racks:
         return placed
 
     def _leader(self, first: int) -> tuple[int, int]:
-        """The leader, and the rack to begin with; at least one broker is alive."""
+        """Returns the leader, and the rack to begin with; at least one broker is alive."""
         at = first
         while True:
             found = self._alive[self._names[at]].next_in(self._round)
@@ -122,7 +122,7 @@ class Racks:
 def place(
     brokers: Brokers, *, partitions: int, replication_factor: int, seed: int
 ) -> list[list[int]]:
-    """The replicas of each partition, the first of which leads."""
+    """Returns the replicas of each partition, the first of which leads."""
     racks = Racks(brokers, Dice(seed))
     if replication_factor > racks.usable:
         raise KafkaError(
@@ -161,9 +161,9 @@ def require_manual_assignment(
 def new_partitions(
     brokers: Brokers, topic_id: bytes, first: int, assignments: Sequence[Sequence[int]]
 ) -> list[PartitionRecord]:
-    """Partitions from number `first` on. The first in-sync replica leads; a partition without one
-    cannot begin. The result for a list of replicas is computed once for all partitions with the
-    same list: a request may have thousands."""
+    """Returns partitions from number `first` on. The first in-sync replica leads; a partition
+    without one cannot begin. The result for a list of replicas is computed once for all partitions
+    with the same list: a request may have thousands."""
     found: dict[tuple[int, ...], tuple[list[int], list[int], list[bytes]]] = {}
     none: list[int] = []
     records = []
@@ -187,6 +187,6 @@ def new_partitions(
 
 
 def default_directory(broker: BrokerImage) -> bytes:
-    """A broker with one directory will use it; one with several tells us its choice later."""
+    """A broker with one directory will use it; one with several reports its choice later."""
     usable = [d for d in broker.log_dirs if d not in (broker.cordoned_log_dirs or ())]
     return usable[0] if len(usable) == 1 else UNASSIGNED_DIRECTORY

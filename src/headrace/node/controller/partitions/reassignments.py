@@ -1,10 +1,10 @@
-"""Decisions about reassignments: which brokers shall have a partition's replicas (KIP-455).
+"""Decisions about reassignments, which move a partition's replicas to other brokers (KIP-455).
 
 A reassignment begins with a record that adds the new replicas to the old ones and names both
-(`adding`, `removing`); it is completed when all remaining replicas are in sync, in the same record
-if they are already, else by the change of the ISR that makes it so (`partition_changes.py`). A null
-list of replicas cancels it: added replicas are removed, and those to be removed stay. Each
-partition is answered on its own. Does not move any data: brokers follow the image.
+(`adding`, `removing`). It is completed when all remaining replicas are in sync: in the same record
+if they already are, else by the change of the ISR after which they are (`partition_changes.py`). A
+null list of replicas cancels it: added replicas are removed, and those to be removed stay. Each
+partition has its own result. Does not move any data: brokers follow the image.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def alter_reassignments(
 
 
 def targets_of(request: AlterPartitionReassignmentsRequest) -> dict[str, Targets]:
-    """By topic; of a partition that is named twice the last word counts."""
+    """Returns the targets by topic; if a partition is named twice, the last one counts."""
     targets: dict[str, dict[int, Sequence[int] | None]] = {}
     for topic in request.topics:
         wanted = targets.setdefault(topic.name, {})
@@ -101,7 +101,7 @@ def _require_target(
 ) -> None:
     require_manual_assignment(image.brokers, target, None)
     staying = {*partition.replicas, *partition.adding_replicas} - {*partition.removing_replicas}
-    # KIP-860: a plan that was made before the topic got more replicas must not take them away.
+    # KIP-860: a plan from before the topic got more replicas must not take them away.
     if not any_number and len(staying) != len(target):
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -148,7 +148,8 @@ def _cancel(
 
 
 def as_it_was(partition: PartitionImage) -> Wanted:
-    """Before the reassignment. If only new replicas are in sync, the first old one must lead."""
+    """Returns the state before the reassignment. If only new replicas are in sync, the first old
+    one must lead."""
     wanted = as_it_is(partition)
     wanted.replicas = [r for r in partition.replicas if r not in partition.adding_replicas]
     wanted.isr = [r for r in partition.isr if r not in partition.adding_replicas]

@@ -1,8 +1,8 @@
 """The data folder of each replica on its broker, and the changes after a folder is lost.
 
-A broker with several folders tells where it has put a replica (AssignReplicasToDirs, KIP-858), and
-in its heartbeats which folders have failed: replicas there leave the ISR, and others lead. The
-broker itself lives on with its other folders.
+A broker with several folders reports the folder of each replica (AssignReplicasToDirs, KIP-858),
+and in its heartbeats the folders that have failed: replicas there leave the ISR, and others lead.
+The broker itself continues with its other folders.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _assign(
     distrusted: tuple[int, ...] = ()
     is_lost = directory not in broker.log_dirs
     if before not in (*RESERVED_DIRECTORIES, *broker.log_dirs) and not is_lost:
-        wanted.emptied.add(broker.id)  # that folder is gone, and the replica begins anew
+        wanted.emptied.add(broker.id)  # that folder is gone, and the replica begins empty
         if partition.leader == NO_LEADER or broker.id not in wanted.isr:  # not filled again yet
             distrusted = (broker.id,)
             wanted.isr = [replica for replica in wanted.isr if replica != broker.id]
@@ -115,7 +115,7 @@ def directories_failed(
     failed: Collection[bytes],
     min_in_sync_replicas: int,
 ) -> Iterator[Any]:
-    """Nothing, if all of them are known to have failed already."""
+    """Yields nothing if all of them are known to have failed already."""
     lost = set(failed).intersection(broker.log_dirs)
     if not lost:
         return
