@@ -15,7 +15,7 @@ To build another coordinator on it:
    Decision's answer, keep it, and answer it in a later decision. Waiting requests, deadlines and
    other things that need not survive a restart are the machine's own; change them in
    `Decision.then`, which runs once the records are in the log, where a refused append must leave
-   no trace; `Decision.otherwise` tells those who wait for it of a refusal.
+   no trace; `Decision.otherwise` refuses the requests that wait for it.
 4. Give a `Coordinator` (broker/coordinators/coordinators.py) the topic's name and a function that
    makes the machine; it opens a `Shard` for each partition this broker leads.
 

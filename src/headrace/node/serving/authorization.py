@@ -5,10 +5,11 @@ by a prefix of it, or all of a type (`*`). Among the entries whose pattern match
 name the principal or `User:*`, and its host or `*`. One that denies outweighs all that allow. READ,
 WRITE, DELETE and ALTER include DESCRIBE, and ALTER_CONFIGS includes DESCRIBE_CONFIGS, but only when
 allowed: a client that is denied READ may still describe. Super users may do everything. A resource
-that no pattern matches is closed, unless `allow.everyone.if.no.acl.found` opens it. A decision is a
-number with a bit for each operation, so one look-up answers for all of them. It costs a few
-look-ups in dictionaries, whatever the number of entries: one for the name, one for `*`, one for
-each *length* of a prefix in use. Decisions are cached until an entry changes.
+that no pattern matches is closed, unless `allow.everyone.if.no.acl.found` opens it.
+
+A decision is a number with a bit for each operation, so one look-up answers for all of them. It
+costs a few look-ups in dictionaries, whatever the number of entries: one for the name, one for `*`,
+one for each *length* of a prefix in use. Decisions are cached until an entry changes.
 
 Pure: it takes no image and no request. Handlers decide which operation they need.
 """

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 SMALLEST_FRAME = 10  # API key, version, correlation id, length of the client id
 # Only Produce carries records. Any other request of this size is an attack: decoded, it would take
-# up to 58 times as much memory and about a second of everybody's time (estimated, not measured).
+# up to 58 times as much memory and about a second of the loop's time (estimated, not measured).
 LARGEST_WITHOUT_RECORDS = 4 * 1024 * 1024
 # librdkafka and the Java client have at most five in flight; a connection with more unanswered
 # requests is not read until some are answered.

@@ -255,7 +255,7 @@ class Lifecycle:
         self._failures = 0  # in a row
         self._looks_while_leaving = 0
         self._started_ms = 0
-        self._heard_ms = 0  # the last answer of a controller, whatever it said
+        self._heard_ms = 0  # the last answer of a controller, even a refusal
         self._leaving_ms = 0
         self._was_registered = False
         self._reason = ""  # why the last attempt failed; logged once

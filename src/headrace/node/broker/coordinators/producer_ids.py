@@ -1,8 +1,8 @@
 """Identities for idempotent producers, handed out from blocks that the controller allocates.
 
 A block is used up from memory; a request that finds it empty waits for the next one. One block is
-requested at a time, however many requests wait. They get COORDINATOR_LOAD_IN_PROGRESS, and retry,
-as in Apache Kafka) if there is none now. The rest of a block is never given out again after the
+requested at a time, however many requests wait. They get COORDINATOR_LOAD_IN_PROGRESS, and retry
+(as in Apache Kafka), if there is none now. The rest of a block is never given out again after the
 node stops.
 """
 

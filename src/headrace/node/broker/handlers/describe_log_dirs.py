@@ -1,4 +1,4 @@
-"""DescribeLogDirs, v1-5: what lies where on disk, and how large it is.
+"""DescribeLogDirs, v1-5: the replicas in each data folder, and their sizes.
 
 A null list of topics asks for all. A failed data folder is answered with KAFKA_STORAGE_ERROR and
 without partitions. A folder whose disk refuses appends has no usable bytes. The lag of a follower

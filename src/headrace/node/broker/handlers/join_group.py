@@ -1,7 +1,7 @@
 """JoinGroup, v0-9: become a member of a classic group, or go through a rebalance as one.
 
-The answer waits until all members have joined or their time is up; the leader's holds everybody's
-metadata. v1 rebalance timeout. v2 throttle time. v4 a member id is required (KIP-394). v5 static
+The answer waits until all members have joined or their time is up; the leader's has the metadata
+of all. v1 rebalance timeout. v2 throttle time. v4 a member id is required (KIP-394). v5 static
 members (KIP-345). v6 flexible. v7 protocol type (KIP-559). v8 reason (KIP-800). v9 skip the
 assignment (KIP-814). Needs READ on the group.
 """

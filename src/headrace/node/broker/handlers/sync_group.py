@@ -1,4 +1,4 @@
-"""SyncGroup, v0-5: a member asks for its part; the leader brings everybody's.
+"""SyncGroup, v0-5: a member asks for its part; the leader sends the assignment of all.
 
 The answer waits for the leader's request, whose assignment is recorded before any member gets it.
 v1 throttle time. v3 static members. v4 flexible. v5 protocol type and name (KIP-559).

@@ -26,7 +26,7 @@ FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 LAST_EPOCH = 2**31 - 1
 EVICT_WHEN_IDLE_MS = 120_000
-# Entries of all sessions together; about 400 bytes each. Kafka bounds only the number of sessions,
+# Entries in all sessions together; about 400 bytes each. Kafka bounds only the number of sessions,
 # and a session may name any number of partitions that do not exist.
 MOST_ENTRIES = 300_000
 

@@ -3,7 +3,7 @@
 Pure: a member, its target and the owners of partitions in; the member after the step out.
 Partitions that it has to revoke come first, and its epoch stays until it has revoked them; then it
 gets the free partitions of its target; those that others still hold are left for later steps. This
-is KIP-848's member state
+is KIP-848's member state machine.
 """
 
 from __future__ import annotations

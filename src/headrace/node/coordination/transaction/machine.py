@@ -1,7 +1,7 @@
 """All transactional ids of one partition of `__transaction_state`: the machine behind a shard.
 
 The rules for each state of a transaction, in Apache Kafka's order of checks and with its codes.
-Refusals are raised. Two generations of clients are told apart by the version of their request:
+Refusals are raised. Two generations of clients are distinguished by the version of their request:
 older ones end a transaction and keep their epoch; those of KIP-890 get a new epoch with each end,
 so that a late message of an old transaction is refused wherever it arrives, and an end that is sent
 again can be distinguished from the next one. The broker writes the markers: `prepared` names the

@@ -1,9 +1,9 @@
 """The line of a setting `...sasl.jaas.config`: a login module, a flag, and options.
 
 `org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret";`
-Names and values may stand in quotes, with \\ before a character that would end them. No class is
 Names and values may be in quotes, with \\ before a character that would end them. No class is
 loaded: only the module's name is compared with that of the mechanism. Several modules in
+one line, which Java could try one after the other, are refused as Kafka refuses them.
 """
 
 from __future__ import annotations
