@@ -75,7 +75,7 @@ class Peer(Protocol):
     listener: str
     principal: Principal
     remembered: Any  # its next requests may be recognized by it; None: nothing yet
-    login: Any  # serving/authentication/login.py while it goes on or can expire, else None
+    login: Any  # serving/authentication/login.py while under way or able to expire, else None
     closing: bool  # the outbox is sent, then the connection ends
     when_closed: Callable[[Any], None] | None  # called with the connection once it is closed
 

@@ -133,7 +133,7 @@ class Admitted:
 
 @dataclass(slots=True)
 class Applied:
-    """The broker has done all that the metadata says up to this offset."""
+    """The broker has applied the metadata up to this offset."""
 
     offset: int
 

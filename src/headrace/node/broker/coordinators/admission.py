@@ -58,7 +58,7 @@ def require_admitted(
     if transactional_id is None:
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if len(records) < HEADER_SIZE:
-        return  # no batch: the log says so
+        return  # no batch: the log refuses it
     producer_id, epoch, sequence = _PRODUCER.unpack_from(records, PRODUCER_ID_AT)
     producers = leader.log.producers
     if producers.has_open_transaction(producer_id, epoch):

@@ -40,7 +40,7 @@ FIRST_PAUSE_OF_OTHERS_MS = 100
 FIRST_PAUSE_MS = 500
 LONGEST_PAUSE_MS = 8_000
 # A marker takes 30 to 120 us. A transaction with more partitions gets its markers between other
-# requests; a client that begins the next one meanwhile hears CONCURRENT_TRANSACTIONS, as it does of
+# requests; a client that begins the next one meanwhile gets CONCURRENT_TRANSACTIONS, as with
 # Apache Kafka.
 MARKERS_AT_ONCE = 100
 MARKERS_PER_STEP = 20

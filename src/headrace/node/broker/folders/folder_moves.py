@@ -165,7 +165,7 @@ class FolderMoves:
         log.info("%s-%d has moved to %s", *key, move.target.path)
         self._broker.partition_changed(replica)
         if moved.start_offset > moved.segments.bases[0]:
-            # Only the checkpoints say so, and those of this folder do not know it yet.
+            # Only the checkpoints record that, and those of this folder do not have it yet.
             self._broker.start_offsets.ask([moved])
 
     def _leave(self, holder: LogFolder, key: Partition, target: LogFolder) -> str:

@@ -1,4 +1,4 @@
-"""ApiVersions, v0-4: what this broker understands; the first thing every client asks.
+"""ApiVersions, v0-4: the APIs and versions that this broker serves; every client asks first.
 
 A version of the future is answered in version 0 with UNSUPPORTED_VERSION (KIP-511; `dispatch.py`).
 v1 throttle time. v3 flexible body, client software name, features. v4 features may start at 0.

@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe, v0-1: members of consumer groups, what they have and what they shall have.
+"""ConsumerGroupDescribe, v0-1: members of consumer groups, with present and target assignments.
 
 v1 the protocol that a member speaks. Needs DESCRIBE on each group, and on every topic that its
 members have or shall have.

@@ -1,4 +1,4 @@
-"""DescribeGroups, v0-6: members of classic groups, with what they read and what they were given.
+"""DescribeGroups, v0-6: members of classic groups, with subscriptions and assignments.
 
 A group that is not there is Dead; from v6 on that is an error as well (KIP-1043). One that is named
 twice is answered once, so that a small request has no endless answer.

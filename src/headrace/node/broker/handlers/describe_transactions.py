@@ -1,4 +1,4 @@
-"""DescribeTransactions, v0: what is known of transactional ids (KIP-664).
+"""DescribeTransactions, v0: the state of transactional ids (KIP-664).
 
 The answer contains nothing that a power cut could remove. Needs DESCRIBE on each transactional id,
 and shows only topics that one may DESCRIBE.

@@ -1,4 +1,4 @@
-"""Metadata, v0-13: which brokers there are, and who leads what.
+"""Metadata, v0-13: the brokers, and the leader of each partition.
 
 A null list asks for all topics (in v0 an empty one), an empty list for none. Unknown names are
 created if both the client and `auto.create.topics.enable` allow it.

@@ -1,4 +1,4 @@
-"""ReadShareGroupState, v0: a partition's new leader reads what is done of it for a share group.
+"""ReadShareGroupState, v0: a partition's new leader reads the progress of a share group.
 
 The leader's epoch is kept: reads and writes with a lower one are refused from then on. The answer
 leaves when it is committed (`share_state_answers.py`). Needs CLUSTER_ACTION on the cluster.

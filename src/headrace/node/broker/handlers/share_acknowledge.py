@@ -1,4 +1,4 @@
-"""ShareAcknowledge, v1-2: a member says what became of the records that it acquired (KIP-932).
+"""ShareAcknowledge, v1-2: a member acknowledges records that it has acquired (KIP-932).
 
 Accept, release, reject, or a gap where it found no record; v2 renew (KIP-1222) and the time that
 locks last. The answer leaves when the share coordinator has the new states. Share session epoch -1

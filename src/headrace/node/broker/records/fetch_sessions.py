@@ -64,7 +64,7 @@ class Entry:
         self.seen_start_offset = -1
 
     def update(self, wanted: Any) -> None:
-        """Take over what a request says (a generated FetchPartition)."""
+        """Take over the fields of a request (a generated FetchPartition)."""
         self.offset = wanted.fetch_offset
         self.max_bytes = wanted.partition_max_bytes
         self.leader_epoch = wanted.current_leader_epoch

@@ -174,7 +174,7 @@ class LogScrubber:
                     if not is_begun or segment.base_offset >= position.base_offset:
                         yield Candidate(replica, segment, segment.size)
 
-    # --- what was found
+    # --- results
 
     def read(self, number: int, found: list[DamagedRange]) -> None:
         """The whole segment was read."""

@@ -1,4 +1,4 @@
-"""AlterPartition, v2-3: a leader says which replicas of its partitions are in sync.
+"""AlterPartition, v2-3: a leader proposes the in-sync replicas of its partitions.
 
 v3 names the broker epoch of each (KIP-903). Needs CLUSTER_ACTION. The rules are in
 `in_sync_changes.py`; the answer leaves when the change is committed.

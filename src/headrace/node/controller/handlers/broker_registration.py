@@ -1,4 +1,4 @@
-"""BrokerRegistration, v0-4: a broker joins the cluster, fenced until its heartbeats say otherwise.
+"""BrokerRegistration, v0-4: a broker joins the cluster, fenced until a heartbeat unfences it.
 
 v1 ZooKeeper migration, refused. v2 data folders. v3 the broker epoch of the last clean stop
 (KIP-966). v4 unchanged. Needs CLUSTER_ACTION. The answer leaves when the registration is committed;

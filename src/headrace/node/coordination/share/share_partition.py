@@ -128,7 +128,7 @@ class SharePartition:
             self._window.append(DeliveryRun(first, batch.last, batch.state, batch.deliveries))
         self._tidy()
 
-    # --- what is where
+    # --- the window
 
     @property
     def start_offset(self) -> int:
