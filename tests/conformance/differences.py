@@ -51,8 +51,8 @@ DIFFERENCES: tuple[Difference, ...] = (
         "APIs that are not served",
         "ApiVersions lists all of its APIs",
         "lists only those that work; the others close the connection as unknown ones do",
-        "a client that sees an API missing steps back or says so; a listed one that fails "
-        "misleads it",
+        "a client that does not find an API uses an older one or reports that; a listed API that "
+        "fails misleads it",
         r(r"^api_versions: every version: "),
         r(r"^api_keys\.\d+$"),
         our_value=r(r"^'absent'$"),
@@ -60,8 +60,8 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "Levels of features that are not served",
         "`streams.version` is 1 in a new cluster",
-        "0: without it; it can be lowered and not raised",
-        "a level says to clients that groups of the kind are served",
+        "0; it can be lowered and not raised",
+        "a level tells clients that such groups are served",
         r(r"^api_versions: "),
         r(r"^finalized_features\.streams\.version$"),
         our_value=r(r"^'absent'$"),
@@ -70,7 +70,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         "Topics created by asking for them",
         "Metadata answers UNKNOWN_TOPIC_OR_PARTITION, the topic is there a moment later",
         "answers with the new topic at once",
-        "clients spare their retry backoff: the first record to a new topic is acknowledged after "
+        "clients save their retry backoff: the first record to a new topic is acknowledged after "
         "2 to 28 ms and not after 101 to 192 (decision 36)",
         r(r"^metadata: asking creates: v\d+ first$"),
     ),
@@ -78,7 +78,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         "Metadata 12 and 13 for a topic with neither name nor id",
         "UNKNOWN_SERVER_ERROR for the whole request",
         "UNKNOWN_TOPIC_ID for that topic, the others are answered",
-        "Apache Kafka meets a null pointer there",
+        "Apache Kafka runs into a null pointer there",
         r(r"^metadata: null names: v1[23]$"),
     ),
     Difference(
@@ -95,7 +95,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         "Batches with a compression that does not exist",
         "UNKNOWN_SERVER_ERROR",
         "UNSUPPORTED_COMPRESSION_TYPE",
-        "Apache Kafka meets an exception there; the code says what is wrong",
+        "Apache Kafka runs into an exception there; the code says what is wrong",
         r(r"^produce_refused: batches that cannot be: v\d+ compression [57]$"),
         r(r"\.(error_code|log_start_offset)$"),
     ),
@@ -122,8 +122,8 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "Negative sizes in Fetch",
         "UNKNOWN_SERVER_ERROR for the first partition",
-        "taken as 0: the first batch is returned whole",
-        "Apache Kafka meets an exception there",
+        "treated as 0: the first batch is returned whole",
+        "Apache Kafka runs into an exception there",
         r(r"^fetch: sizes: v\d+ negative (in all|each)$"),
     ),
     Difference(
@@ -164,8 +164,8 @@ DIFFERENCES: tuple[Difference, ...] = (
         "`controller.quorum.bootstrap.servers`; data in /tmp/kafka-logs, listens on all addresses",
         "node 1, both roles without a listener between them; data in headrace-data, listens on "
         "localhost",
-        "the controller of a cluster of one is reached inside the process; what listens beyond "
-        "loopback is asked for",
+        "the broker of a cluster of one reaches its controller inside the process; a node listens "
+        "beyond loopback only if its settings ask for it",
         r(r"^configs: settings of the broker: "),
         r(
             r"configs\.(node\.id|process\.roles|listeners|controller\.listener\.names|log\.dir|"
@@ -176,7 +176,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         "Subscriptions that cannot be read",
         "UNKNOWN_SERVER_ERROR to a classic member that joins a consumer group with garbled bytes",
         "INCONSISTENT_GROUP_PROTOCOL",
-        "Apache Kafka meets an exception there; the code says what is wrong",
+        "Apache Kafka runs into an exception there; the code says what is wrong",
         r(
             r"^(group_consumers: between the protocols: garbled|"
             r"group_garbled: in a group of the other kind: )"
@@ -188,10 +188,11 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "Assignments that cannot be read",
         "UNKNOWN_SERVER_ERROR to a member of the consumer protocol that joins a classic group, if "
-        "the leader has handed out bytes with lengths that cannot be; GROUP_ID_NOT_FOUND for other "
-        "garbled ones",
+        "the assignment from the group's leader has impossible lengths; GROUP_ID_NOT_FOUND for "
+        "other garbled assignments",
         "GROUP_ID_NOT_FOUND",
-        "Apache Kafka meets an exception there; the code says that the group cannot change over",
+        "Apache Kafka runs into an exception there; the code says that the group cannot change "
+        "its protocol",
         r(r"^group_garbled: assignments: .*: the new one$"),
         r(r"^\[0\]$"),
         r(r"^-1$"),
@@ -200,16 +201,16 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "Assignments of partitions that are not there",
         "UNKNOWN_SERVER_ERROR to a member of the consumer protocol that joins a classic group "
-        "whose leader has handed such partitions out",
-        "the group changes over, and they are taken back",
-        "Apache Kafka meets an exception there, and the group can never change over",
+        "whose leader has assigned such partitions",
+        "the group changes its protocol, and these partitions are revoked",
+        "Apache Kafka runs into an exception there, and the group can never change its protocol",
         r(r"^group_garbled: assignments: (partitions that are not there|a negative partition): "),
     ),
     Difference(
         "A promised member id that comes with an instance id",
         "UNKNOWN_SERVER_ERROR",
         "UNKNOWN_MEMBER_ID",
-        "Apache Kafka meets an exception there; the code makes a client ask for another id",
+        "Apache Kafka runs into an exception there; the code makes a client ask for another id",
         r(r"^group_refusals: promised members: with an instance$"),
         r(r"^(error_code|member_id)$"),
     ),
@@ -217,7 +218,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         "OffsetFetch with a member epoch and no member id",
         "UNKNOWN_SERVER_ERROR",
         "UNKNOWN_MEMBER_ID",
-        "Apache Kafka meets a null pointer there; the code says what is wrong",
+        "Apache Kafka runs into a null pointer there; the code says what is wrong",
         r(r"^group_waiting: members of the consumer protocol: fetch v\d+ no name$"),
         r(r"\.error_code$"),
         r(r"^-1$"),
@@ -226,7 +227,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "More than 1 MB of offsets in one commit",
         "UNKNOWN_SERVER_ERROR",
-        "taken",
+        "accepted",
         "they are written in several batches; a single record above `max.message.bytes` is refused "
         "with the same code",
         r(
@@ -239,26 +240,29 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "Records of two producers in one transactional Produce",
         "INVALID_PRODUCER_ID_MAPPING for all of them",
-        "for those that are not of the transactional id's producer; the others are taken",
-        "each partition answers for itself, and what is taken belongs to the transaction",
+        "INVALID_PRODUCER_ID_MAPPING for the records of another producer than that of the "
+        "transactional id; the others are accepted",
+        "each partition is answered separately, and the accepted records belong to the transaction",
         r(r"^transactions_refused: records of two: v\d+ two producers$"),
     ),
     Difference(
         "Transaction markers with a negative producer id or epoch",
         "UNKNOWN_SERVER_ERROR",
         "INVALID_REQUEST, INVALID_PRODUCER_EPOCH",
-        "Apache Kafka meets an exception there; the codes say what is wrong",
+        "Apache Kafka runs into an exception there; the codes say what is wrong",
         r(r"^transactions_refused: markers that are refused: v\d negative (id|epoch)$"),
         their_value=r(r"^-1$"),
     ),
     Difference(
         "The last epoch of a producer, 32,767",
-        "with `transaction.version` 1 it stays with an id whose transaction was aborted over its "
-        "producer's head in the epoch before: whoever names it may begin a transaction, a client "
-        "that aborts once more is given it, one that asks for the next gets UNKNOWN_SERVER_ERROR",
-        "is nobody's: PRODUCER_FENCED; a client that aborts once more gets another producer id",
-        "no marker could end a transaction in it; since `transaction.version` 2 both brokers give "
-        "another id there",
+        "with `transaction.version` 1 an id reaches it when a transaction in the epoch before is "
+        "aborted without its producer: then a client that names the last epoch may begin a "
+        "transaction, a client that aborts once more gets it, and a client that asks for the next "
+        "epoch gets UNKNOWN_SERVER_ERROR",
+        "no producer gets it: PRODUCER_FENCED; a client that aborts once more gets another "
+        "producer id",
+        "no marker could end a transaction in this epoch; from `transaction.version` 2 on both "
+        "brokers give another id",
         r(
             r"^transactions_worn_out: (with transaction version 1: client \d "
             r"(the last epoch: |new record$|abort v5$|ended$|init (when it has ended|v\d)$)|"
@@ -270,16 +274,16 @@ DIFFERENCES: tuple[Difference, ...] = (
         "groups, coordinators, partitions and transactional ids that are asked about twice are "
         "answered twice",
         "answered once",
-        "a small request must not have an endless answer",
+        "a small request must not have an unbounded answer",
         r(r""),
         r(r" again(\.|$)"),
         our_value=r(r"^'absent'$"),
     ),
     Difference(
         "Settings that ask for what is not supported",
-        "`config.providers` and `ssl.engine.factory.class` are taken",
+        "`config.providers` and `ssl.engine.factory.class` are accepted",
         "INVALID_REQUEST, and a node whose file has them does not start",
-        "a setting is never taken and then ignored, unless its documentation says so",
+        "a setting is never accepted and then ignored, unless its documentation says so",
         r(
             r"^configs: every setting of the broker: "
             r"(config\.providers|ssl\.engine\.factory\.class) for "
@@ -289,22 +293,22 @@ DIFFERENCES: tuple[Difference, ...] = (
         "Where the controller listens",
         "DescribeQuorum names its listener, which a node must have",
         "names none, unless `listeners` has one for the controller",
-        "nobody listens at the address that the quorum's records have for a cluster of one",
+        "the quorum's records have an address for a cluster of one, but no process listens there",
         r(r"^cluster: quorum: v2 metadata$"),
         r(r"^nodes\.1\.listeners$"),
     ),
     Difference(
         "The map of listeners, set to its default",
         "INVALID_REQUEST: the default does not name the controller's listener",
-        "taken: it is what holds",
-        "here there is no controller's listener unless one is asked for",
+        "accepted: it is already in force",
+        "here a node has a controller's listener only if its settings ask for one",
         r(r"^configs: every setting of the broker: listener\.security\.protocol\.map for 1$"),
     ),
     Difference(
         "Settings of our own",
         "has none that begin with `headrace.`",
         "`headrace.durability`, `headrace.delay.service`, `headrace.audit`, `headrace.first.users`",
-        "Apache Kafka has nothing that they could be about",
+        "they belong to features that Apache Kafka does not have",
         r(r"^configs: settings of the broker: "),
         r(r"configs\.headrace\."),
         r(r"^'absent'$"),
