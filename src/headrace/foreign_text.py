@@ -1,9 +1,10 @@
 """Text that others wrote (names, ids, keys, values, errors), made fit for a terminal or a log.
 
-A client names its topics, groups, members and transactions as it likes, and whoever looks at them
-must not run what it wrote: escape sequences, line ends that forge a row of a table or a line of a
-log, signs that reverse the direction of writing. All that is not printable is shown as an escape.
-A backslash stays as it is, so an escape may also be text that somebody wrote; `--json` is exact.
+A client names its topics, groups, members and transactions as it likes, and a program that shows
+these names must not pass them on as they are: escape sequences, line ends that forge a row of a
+table or a line of a log, signs that reverse the direction of writing. Everything that is not
+printable is shown as an escape. A backslash stays as it is, so an escape may also be text that a
+client wrote; `--json` is exact.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ def escaped_bytes(raw: bytes | None) -> str:
 
 
 def indented(text: str) -> str:
-    """Several lines, such as a stack: each after the first stands two spaces further in, as no
-    line of our own does. So a line end in a foreign text cannot pass for us."""
+    """Several lines, such as a stack: each after the first is indented by two more spaces than any
+    line of our own. So a line end in a foreign text cannot pass for one of our lines."""
     return "\n  ".join(escaped(line, keep="\t") for line in text.splitlines())
 
 
 def escaped_json(document: str) -> str:
-    """The same document. JSON itself escapes only what stands below a space in ASCII; here so does
-    all else that is not printable, such as U+009B, which begins an escape sequence too."""
+    """The same document with everything escaped that is not printable, such as U+009B, which begins
+    an escape sequence too. JSON itself escapes only the characters below a space in ASCII."""
     if document.isprintable():
         return document
     return "".join(c if c.isprintable() or c == "\n" else _as_json(c) for c in document)

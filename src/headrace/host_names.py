@@ -30,7 +30,7 @@ def is_loopback_name(said: str | None) -> bool:
 
 
 def is_everywhere(host: str) -> bool:
-    """0.0.0.0 and its like, which is no address that a browser can use."""
+    """Whether this is 0.0.0.0 or `::`, an address that a browser cannot use."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_unspecified
     except ValueError:

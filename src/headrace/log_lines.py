@@ -1,8 +1,8 @@
 """The form of a process's log: one message is one line, whatever others put into it.
 
 Names of clients and their resources go into messages as they were sent. The node and the services
-all log in this form, so nobody writes lines of his own into a log or steers the terminal that shows
-it.
+all log in this form, so a client can neither write its own lines into a log nor control the
+terminal that shows it.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ def print_warnings_escaped() -> None:
 def log_to_stderr(
     *, level: int | str = logging.INFO, as_json: bool = False, anew: bool = False
 ) -> None:
-    """The log of this process goes to standard error; `anew` replaces what was set up before."""
+    """Send the log of this process to standard error; with `anew` replace an earlier
+    configuration."""
     handler = ToStderr()
     handler.setFormatter(JsonLines() if as_json else OneLine())
     logging.basicConfig(level=level, handlers=[handler], force=anew)

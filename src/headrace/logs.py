@@ -146,8 +146,9 @@ class Handler(logging.Handler):
             self._begin_anew_if_failed()
 
     def _begin_anew_if_failed(self) -> None:
-        """Such a producer takes nothing any more, though its reason may be over: a right that was
-        missing, a topic that was made anew. The old one ends on a thread of its own."""
+        """Open a new producer if this one has failed for good: it takes no more records, though the
+        reason may be over (a missing right, a topic that was created again). The old one ends on a
+        thread of its own."""
         if self._producer.failed_for_good and time.monotonic() >= self._next_open_s:
             threading.Thread(target=self._producer.close, args=(0,), daemon=True).start()
             self._open()
@@ -167,7 +168,7 @@ class Handler(logging.Handler):
 
     def _say(self, text: str) -> None:
         """On the thread that hears the ends of records too, which a failure would end."""
-        with suppress(Exception):  # the program's own, and nobody is left to be told
+        with suppress(Exception):  # the handler's own failure has nowhere to be reported
             self._tell(text)
 
     def _report_drops(self) -> None:
@@ -185,7 +186,7 @@ class Handler(logging.Handler):
         """Waits for nothing: logging calls it in places where a program must not stand still."""
 
     def close(self) -> None:
-        """Write what waits, for `close_s` seconds at most; what is left is told of."""
+        """Write the records that wait, for `close_s` seconds at most; reports how many are lost."""
         if os.getpid() == self._process:
             self._producer.close(self.close_s)
             self._told_s = -TELL_EVERY_S
@@ -201,7 +202,7 @@ def _on_standard_error(text: str) -> None:
 def _as_text(value: Any) -> str:
     """As JSON, or as Python shows it; a value that has no text costs no record."""
     for written in (_dumps, repr):
-        with suppress(Exception):  # the program's own: circles, keys that are no text
+        with suppress(Exception):  # an object of the program: cycles, keys that are not text
             return written(value)
     return f"<{type(value).__name__} that cannot be shown>"
 

@@ -34,7 +34,8 @@ class Family:
 
 
 class Histogram(Family):
-    """Three kinds of lines. Counts are of each bucket alone; what is told are their sums."""
+    """Writes three kinds of lines. The given counts are of each bucket alone; their sums are
+    written."""
 
     def __init__(
         self,

@@ -83,7 +83,7 @@ class StatusPages:
 
 
 class _Threads(ThreadingHTTPServer):
-    """A thread for each asker. One that breaks off is nobody's trouble."""
+    """A thread for each client. A client that breaks off is not an error."""
 
     daemon_threads = True
 

@@ -1,7 +1,8 @@
 """An application: handlers for topics, run as one member of a consumer group.
 
-`@app.on(...)` says which function handles which topic and how; `app.run()` does it until the
-process is told to stop. One `App` is one group; start more processes, or more `App`s, to share the
+`@app.on(...)` says which function handles which topic and how; `app.run()` runs them until the
+process gets a signal to stop. One `App` is one group; start more processes, or more `App`s, to
+share the
 work. The same app runs on Headrace and on any Kafka cluster: it uses the public protocol only.
 """
 
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
 H = TypeVar("H", bound=Handler)
 
 # "auto": use the cluster's delay service, or start one for this app's own topics. "require": fail
-# at start if nobody serves delayed messages. "off": what waits is kept by the owner of its
-# partition.
+# at start if no instance serves delayed messages. "off": waiting messages are kept by the owner of
+# their partition.
 DelayMode = Literal["auto", "require", "off"]
 
 
@@ -199,7 +200,7 @@ class App:
             headers = self._with_context(headers)
         if self.shadow is not None:
             topic = self.shadow.topic(topic)
-            when = {}  # nobody delivers a shadow's delayed messages
+            when = {}  # a shadow's delayed messages are not delivered
         return self.sender.send(topic, value, key=key, headers=headers, partition=partition, **when)
 
     def _with_context(self, given: GivenHeaders | None) -> HeaderList:

@@ -89,7 +89,8 @@ def _schema(hint: Any) -> dict[str, Any]:
 
 
 def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
-    """References resolved in place: each message stands alone. A model that holds itself is cut."""
+    """Resolve references in place, so that each message is complete. A model that holds itself is
+    cut."""
     definitions = schema.pop("$defs", {})
 
     def resolve(part: Any, inside: tuple[str, ...]) -> Any:

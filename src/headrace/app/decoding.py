@@ -2,7 +2,7 @@
 
 `bytes` and `str` go as they are, `dict` and `Any` are JSON, everything else (pydantic models,
 dataclasses, TypedDict, lists of those) is JSON checked by pydantic, which the extra `headrace[app]`
-brings. Avro, Protobuf and the like: pass a `Codec`. A value that cannot be decoded raises
+brings. For Avro, Protobuf and other formats pass a `Codec`. A value that cannot be decoded raises
 `Undecodable`: such a record goes to the dead letters at once, because no further attempt would
 help.
 """
@@ -41,7 +41,7 @@ class Codec(Protocol):
 
 
 def decoder(hint: Any, *, topic: str = "", codec: Codec | None = None) -> Decode:
-    """How to decode values for this hint; raises TypeError if nobody could."""
+    """The decoder for this type hint; raises TypeError if values cannot be decoded by it."""
     plain, optional = without_none(hint)
     decode = _by_codec(codec, topic, plain) if codec is not None else _for(plain)
 

@@ -34,7 +34,7 @@ from headrace.wire.contract.headers import RETRY_ORIGIN as ORIGIN
 from headrace.wire.contract.headers import RETRY_ORIGIN_AT as ORIGIN_AT
 from headrace.wire.contract.headers import RETRY_WORKER as WORKER
 
-# Set anew on each copy, so an older one is dropped first.
+# Set on each copy, so an older one is dropped first.
 RETRY = frozenset({ATTEMPT, FIRST_FAILED_AT, ORIGIN, ORIGIN_AT, CARRIED_ID, DUE, WORKER})
 # The headers that the delay service adds.
 ON_THE_WAY = frozenset({DUE_AT, SOURCE, SOURCE_TOPIC_ID})

@@ -22,7 +22,7 @@ class Message:
     partition: int
     offset: int
     key: bytes | None
-    value: bytes | None  # as it lies in the topic; None is a tombstone
+    value: bytes | None  # as in the topic; None is a tombstone
     headers: HeaderList  # without those of the SDK
     timestamp_ms: int | None
     id: str  # the header headrace-message-id, else topic/partition/offset@topic id

@@ -55,7 +55,8 @@ class Tracing(Observer):
         return _current()
 
     def sending(self) -> HeaderList:
-        """A handler that sends goes on with its own trace; nobody in particular adds nothing."""
+        """The current trace context, so that a handler's sends continue its trace; empty without
+        one."""
         return _current()
 
 

@@ -1,13 +1,12 @@
-"""The one door to any Kafka cluster, ours or another: typed calls on confluent-kafka.
+"""The only package that connects to Kafka clusters, ours or others: typed calls on confluent-kafka.
 
-The programs around the broker (command line, services, console) reach a cluster through this
-package and nothing else, so they work on Apache Kafka as well: a contract of import-linter keeps
-`confluent_kafka` in here (decision 39). `Producer` and `Consumer` (and their asyncio kin) move
-records, `Admin` administers; `wire` speaks the calls that librdkafka lacks with our own codecs.
-Refusals and failures are raised as `ClientError`, one sentence each. Services that decide
-themselves what is committed take `intake`, `transaction_writer` and `admin.requests`, and act on
-`faults`; these are not for programs of users. `__all__` names what is, loaded when it is first
-asked for.
+The programs around the broker (command line, services, console) reach a cluster only through this
+package, so they work on Apache Kafka as well: a contract of import-linter keeps `confluent_kafka`
+in here (decision 39). `Producer` and `Consumer` (and their asyncio variants) move records, `Admin`
+administers; `wire` makes the requests that librdkafka lacks with our own codecs. Refusals and
+failures are raised as `ClientError`, one sentence each. Services that decide themselves what is
+committed take `intake`, `transaction_writer` and `admin.requests`, and act on `faults`; these are
+not for programs of users. `__all__` lists the public names; each is loaded when it is first used.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ if TYPE_CHECKING:
     from headrace.client.share.share_consumer import ShareConsumer as ShareConsumer
     from headrace.client.share.share_session import RefusedAcknowledgement as RefusedAcknowledgement
 
-# Which module a public name lives in.
+# The module of each public name.
 PUBLIC = {
     **dict.fromkeys(("Acl", "AclFilter"), "admin.acls"),
     "Admin": "admin.admin",

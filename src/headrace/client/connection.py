@@ -2,8 +2,8 @@
 
 Strongest first: `-X key=value`, `--bootstrap` or HEADRACE_BOOTSTRAP, the client-config file,
 localhost:9092. The file has one `key=value` per line, `#` begins a comment.
-The Java client's names for stores and logins are understood too (`java_names.py`); what librdkafka
-does not know it refuses. For programs HEADRACE_CLIENT_CONFIG names the file.
+The Java client's names for stores and logins are understood too (`java_names.py`); librdkafka
+refuses settings that it does not know. For programs HEADRACE_CLIENT_CONFIG names the file.
 """
 
 from __future__ import annotations
@@ -38,40 +38,41 @@ _Client = TypeVar("_Client", AdminClient, Producer, Consumer)
 DEFAULT_BOOTSTRAP = "localhost:9092"
 DEFAULT_PORT = 9092
 
-# librdkafka writes its troubles to standard error on its own; we say them once, as a sentence.
-# `-X debug=...` or `-X log_level=...` brings its log back.
+# librdkafka writes its problems to standard error by itself; we report them once, as a sentence.
+# `-X debug=...` or `-X log_level=...` turns its log on again.
 QUIET = "0"
 
-# Where librdkafka's own log goes for programs: they decide what becomes of it.
+# For programs librdkafka's log goes to this logger, which they configure.
 LOG = logging.getLogger("headrace.client.librdkafka")
-# While no broker answers it says so several times a second: the same again is said this seldom.
+# While no broker answers, librdkafka logs it several times a second: the same line is repeated this
+# seldom.
 REPEATED_AFTER_S = 30.0
 MOST_LINES = 100
-# It asks on the connection to an address that it was given, and closes that one when it knows the
-# broker's name: nothing is wrong, and it asks again by itself.
+# librdkafka asks on the connection to an address that it was given, and closes that one when it
+# knows the broker's name: this is not an error, and it asks again by itself.
 OF_NO_CONCERN = "Local: Broker handle destroyed without termination: retrying"
 
-# Of commands: librdkafka writes fatal errors to standard error whatever its level.
+# For commands: librdkafka writes fatal errors to standard error at any log level.
 NOWHERE = logging.getLogger("headrace.client.nowhere")
 NOWHERE.addHandler(logging.NullHandler())
 NOWHERE.propagate = False
 
-# Where a program's clients look if it does not say where.
+# The bootstrap servers of a program's clients, if the program names none.
 BOOTSTRAP_VARIABLE = "HEADRACE_BOOTSTRAP"
-# And a file with the settings of a secured cluster: certificates, user and password.
+# A file with the settings of a secured cluster: certificates, user and password.
 CLIENT_CONFIG_VARIABLE = "HEADRACE_CLIENT_CONFIG"
 
-# The one setting that confluent_kafka reads itself, and refuses as a text.
+# The one setting that confluent_kafka reads itself; it refuses a text.
 ONLY_ERRORS = "delivery.report.only.error"
 # The types of librdkafka's settings; functions are callbacks such as `stats_cb` and `oauth_cb`.
 Setting = str | int | float | bool | Callable[..., Any]
 
-# How long a refused connection is tried again before we believe it: a node may just be starting.
+# How long a refused connection is retried before we report it: a node may just be starting.
 PATIENCE_WHEN_REFUSED_S = 1.0
 
 
 class _WorthALine(logging.Filter):
-    """Keeps back what was said lately (what it took in ms does not count) or concerns nobody."""
+    """Drops lines that were logged lately (the "after ... ms" does not count) or need no action."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +97,7 @@ LOG.addFilter(_WorthALine())
 class ClientSettings:
     """Settings for librdkafka, `bootstrap.servers` among them, and how long to wait for answers.
 
-    It is no connection: each client that is made of it connects by itself.
+    It is not a connection: each client that is made from it connects by itself.
     """
 
     settings: dict[str, str] = field(
@@ -105,7 +106,7 @@ class ClientSettings:
     )
     timeout_s: float = 10.0
     callbacks: dict[str, Callable[..., Any]] = field(default_factory=dict)  # librdkafka's, by name
-    quiet: bool = False  # for commands: librdkafka's log goes nowhere until `-X debug=...` asks
+    quiet: bool = False  # for commands: librdkafka's log is dropped unless `-X debug=...` is given
     # Brokers that have not answered, though their cluster names them: others are asked first.
     silent: set[tuple[str, int]] = field(default_factory=set, repr=False, compare=False)
 
@@ -115,11 +116,11 @@ class ClientSettings:
 
     @property
     def is_secured(self) -> bool:
-        """Whether it encrypts or logs in; then rights may hide what is there."""
+        """Whether the connection encrypts or logs in; then missing rights may hide resources."""
         return self.settings.get("security.protocol", "plaintext").lower() != "plaintext"
 
     def with_settings(self, **more: str | int | float | bool) -> dict[str, Any]:
-        """The settings for one client; what the person set wins over `more` (`_` means `.`)."""
+        """The settings for one client; the user's settings win over `more` (`_` stands for `.`)."""
         merged: dict[str, Any] = {"client.id": "headrace"}
         if "debug" not in self.settings:
             merged["log_level"] = QUIET
@@ -144,7 +145,8 @@ Connection = ClientSettings  # the older name, which programs of users import
 def connected(
     given: str | ClientSettings | None, settings: Mapping[str, Setting] | None
 ) -> ClientSettings:
-    """Where a program's client connects: an address or settings, and settings that win."""
+    """The cluster of a program's client: an address or settings, and settings that win over
+    them."""
     if isinstance(given, ClientSettings):
         at = replace(given, settings=dict(given.settings), callbacks=dict(given.callbacks))
     else:
@@ -184,7 +186,7 @@ class _AsksForMetadata(Protocol):
 
 
 def made(make: Callable[[], _Client]) -> _Client:
-    """A client of librdkafka, or a sentence about the setting that it refuses."""
+    """A client of librdkafka; raises a sentence about the setting that it refuses."""
     try:
         return make()
     except KafkaException as failure:
@@ -228,10 +230,10 @@ def read_config_file(path: Path) -> dict[str, str]:
 def reach(
     client: _AsksForMetadata, at: ClientSettings, *, topic: str | None = None
 ) -> ClusterMetadata:
-    """The cluster's metadata: proof that somebody answers. `topic` limits it to that topic.
+    """The cluster's metadata, which proves that a broker answers. `topic` limits it to that topic.
 
-    librdkafka tries a refused address again until the time is over; a person who forgot to start
-    the broker should hear so at once, so a refusal that lasts ends the wait early.
+    librdkafka retries a refused address until the time is over; a person who forgot to start the
+    broker should know at once, so a refusal that lasts ends the wait early.
     """
     started = time.monotonic()
     while True:
@@ -246,7 +248,7 @@ def reach(
             if error.code() not in NOBODY_ANSWERS:
                 raise explain(error, at.bootstrap, topic=topic) from failure
             if at.is_secured:
-                _require_entrance(at)  # librdkafka tries for ever and does not say why
+                _require_entrance(at)  # librdkafka would retry for ever without a reason
             if _all_refuse(at.bootstrap):
                 raise unreachable(at.bootstrap, command=at.quiet) from failure
             if left <= PATIENCE_WHEN_REFUSED_S:
@@ -254,7 +256,7 @@ def reach(
 
 
 def _require_entrance(at: ClientSettings) -> None:
-    """Raises what a broker that can be reached says against our certificate or password."""
+    """Raise the refusal of our certificate or password by a broker that can be reached."""
     from headrace.client.wire import Wire  # it makes use of this module
 
     for address in addresses(at.bootstrap):
@@ -279,7 +281,7 @@ def addresses(bootstrap: str) -> list[tuple[str, int]]:
 
 
 def _all_refuse(bootstrap: str) -> bool:
-    """Whether no address even takes a connection."""
+    """Whether no address even accepts a connection."""
     for address in addresses(bootstrap):
         try:
             socket.create_connection(address, timeout=1).close()
@@ -292,10 +294,11 @@ def _all_refuse(bootstrap: str) -> bool:
 def wait_for_topic(
     client: _AsksForMetadata, at: ClientSettings, topic: str, *, unknown_s: float = 1.0
 ) -> int:
-    """How many partitions a topic has, once it has leaders.
+    """The number of partitions of a topic, once it has leaders.
 
-    Asking as a producer creates the topic where the cluster does that; Apache Kafka answers
-    "unknown" to the very request that creates it, so an unknown topic is asked for once more.
+    The request is a producer's, which creates the topic where the cluster does that; Apache Kafka
+    answers "unknown" to the very request that creates it, so an unknown topic is asked for once
+    more.
     """
     not_yet = {KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART}
     started = time.monotonic()

@@ -1,8 +1,8 @@
-"""The errors between a client and a cluster, as sentences for the user.
+"""The errors of a client, as sentences for the user.
 
-One family: whatever the client raises is a `ClientError`; its kinds are for programs that act on
+Every error that the client raises is a `ClientError`; its subclasses are for programs that act on
 them. Errors of librdkafka carry names such as `_TRANSPORT` and half a log line; `explain` turns the
-ones that people meet into a sentence that says what to do. The rest keep the broker's own words.
+common ones into a sentence that says what to do. The rest keep the broker's own words.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class BufferFull(ClientError):
 
 
 class DeliveryFailed(ClientError):
-    """A record was not written. With DELIVERY_TIMED_OUT the outcome is unknown."""
+    """A record was not written. With DELIVERY_TIMED_OUT it is unknown whether it was."""
 
 
 class Fenced(ClientError):
@@ -81,7 +81,7 @@ class NoShareGroups(ClientError):
 class PoisonRecord(ClientError):
     """A record whose key or value cannot be deserialized; `record` has it as bytes.
 
-    The consumer stays before it: `consumer.skip(poison)` goes on after it.
+    The consumer stays before it: `consumer.skip(poison)` continues after it.
     """
 
     def __init__(self, part: str, record: Record[bytes, bytes], cause: Exception) -> None:
@@ -102,7 +102,7 @@ NOBODY_ANSWERS = frozenset(
     }
 )
 
-# The errors of a broker for a partition that it is about to lead, or no longer leads.
+# The errors of a broker for a partition that it does not lead yet, or no longer leads.
 NOT_LED_YET = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -144,7 +144,7 @@ NO_LONGER_OURS = frozenset(
 
 
 def unreachable(bootstrap: str, *, command: bool = False) -> Unreachable:
-    """`command`: for a person at the command line, not for a program."""
+    """The error for a cluster that does not answer. `command`: for a person at the command line."""
     return Unreachable(
         f"No Kafka broker answers at {bootstrap}. Start one with `headrace start`, "
         + ("or name yours with --bootstrap." if command else "or give the client another address.")
@@ -159,14 +159,15 @@ def silent(bootstrap: str) -> Unreachable:
 
 
 def explain(error: KafkaError, bootstrap: str, *, topic: str | None = None) -> ClientError:
-    """The error of librdkafka, or of the broker behind it, as one of ours."""
+    """An error of librdkafka, or of the broker behind it, as one of ours."""
     said = _explained(error, bootstrap, topic)
     said.code, said.retriable = error.name(), is_retriable(error)
     return said
 
 
 def is_retriable(error: KafkaError) -> bool:
-    """librdkafka says it of transactions only; of a broker's refusals Kafka's own table says it."""
+    """Whether a retry may succeed. librdkafka's flag covers transactions only; for a broker's
+    refusals Kafka's own table decides."""
     from headrace.wire.protocol.errors import ErrorCode
 
     known = ErrorCode._value2member_map_.get(error.code())

@@ -23,14 +23,14 @@ PATIENCE_S = 10.0
 
 class Left(Protocol):
     def left_open(self) -> None:
-        """The program ends: close; nobody is left to hear of errors."""
+        """Close at the end of the program, when no caller is left to get errors."""
 
 
 _open: weakref.WeakSet[Left] = weakref.WeakSet()
 
 
 def watch(client: Left) -> None:
-    """Close `client` when the program ends, unless it was."""
+    """Close `client` when the program ends, unless it is closed already."""
     _open.add(client)
 
 

@@ -1,9 +1,9 @@
-"""A `Fault` is an error of librdkafka, or of the broker behind it, read once.
+"""A `Fault` is an error of librdkafka, or of the broker behind it, with its flags.
 
 Services act on faults: they call again, abort a transaction, give a client up. librdkafka's error
-flags are read here, so that no other package knows its classes. `ClientError.retriable` is for
-people and programs that may try later; `Fault.may_call_again` is librdkafka's own flag: the very
-same call goes on where it was. `codes` checks the names of error codes when a module is loaded.
+flags are read only here, so that no other package knows its classes. `ClientError.retriable` is for
+people and programs that may try later; `Fault.may_call_again` is librdkafka's own flag: the same
+call continues where it was. `codes` checks the names of error codes when a module is loaded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def codes(*names: str) -> frozenset[str]:
     return frozenset(names)
 
 
-# A record that was dropped here before it was sent, or before it was acknowledged.
+# A record that librdkafka dropped before it was sent, or before it was acknowledged.
 PURGED = codes("_PURGE_QUEUE", "_PURGE_INFLIGHT")
 PURGED_UNSENT = "_PURGE_QUEUE"
 NOT_AUTHORIZED = "TOPIC_AUTHORIZATION_FAILED"
@@ -49,15 +49,15 @@ class Fault(ClientError):
         self.retriable = is_retriable(error)
         self.may_call_again: bool = error.retriable()
         self.must_abort: bool = error.txn_requires_abort()
-        # The client is of no use any more. A message between records says so by its code alone.
+        # The client cannot be used any more. For a message between records only its code says so.
         self.is_fatal: bool = error.fatal() or error.code() == KafkaError._FATAL
-        # librdkafka itself says it, not a broker.
+        # The error is librdkafka's own, not a broker's.
         self.is_local: bool = error.code() < 0
         self._error = error
 
     @property
     def is_passing(self) -> bool:
-        """Whether a reader may go on: librdkafka cures it by itself."""
+        """Whether a reader may continue: librdkafka recovers by itself."""
         return self.may_call_again or self.code == "_TRANSPORT"
 
     @property
@@ -65,11 +65,11 @@ class Fault(ClientError):
         return f"{self.code}: {self}"
 
     def explained(self, bootstrap: str, *, topic: str | None = None) -> ClientError:
-        """As a sentence that says what to do, of the kind that programs catch."""
+        """The error as a sentence that says what to do, of the class that programs catch."""
         return explain(self._error, bootstrap, topic=topic)
 
     def delivery_explained(self, bootstrap: str, topic: str) -> ClientError:
-        """Why a record was not written, as a sentence."""
+        """The reason why a record was not written, as a sentence."""
         return explain_delivery(self._error, bootstrap, topic)
 
 
@@ -80,7 +80,7 @@ def fault_of(error: Any) -> Fault:
 
 
 def not_authorized() -> Fault:
-    """A right is missing, as a broker would say it."""
+    """The fault for a missing right, as a broker would report it."""
     return Fault(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
 
 
@@ -93,7 +93,8 @@ class NotSendable(Fault):
 
 @contextmanager
 def faults() -> Iterator[None]:
-    """Raises what librdkafka raises inside as a Fault. Costs 1 us: not for each record."""
+    """Turns exceptions of librdkafka inside the block into a Fault. Costs 1 us: do not use it per
+    record."""
     try:
         yield
     except KafkaException as failure:

@@ -19,14 +19,15 @@ MADE_BEFORE_THE_FORK = (
 
 class Forked(Protocol):
     def forked(self) -> object:
-        """We are in the child: refuse every call; gives librdkafka's object, to be kept."""
+        """Called in the child: refuse every call; returns librdkafka's object, which must be
+        kept."""
 
 
 _clients: weakref.WeakSet[Forked] = weakref.WeakSet()
 
 
 def watch(client: Forked) -> None:
-    """Tell `client` when it finds itself in a child process."""
+    """Call `client.forked` when the process is a forked child."""
     _clients.add(client)
 
 
@@ -34,7 +35,7 @@ def _in_child() -> None:
     import ctypes  # only here: it is slow to load
 
     for client in list(_clients):
-        # One reference that nobody gives back: freeing it would wait for threads that are not here.
+        # A reference that is never released: freeing it would wait for threads that are not here.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(client.forked()))
     _clients.clear()
 

@@ -4,11 +4,11 @@
     intake.assign({TopicPartition("orders", 0): BEGINNING})
     arrived = intake.read(wait_s=0.1, most=500)
 
-Programs of users take `Consumer`. A service takes this where it must decide itself what `Consumer`
-decides: which offsets are committed and when, what happens in a rebalance, whether the end of a
-partition was reached. Records come as librdkafka has them, in stretches of one partition: nothing
-is built or called for a record that the caller does not need. Belongs to one thread, which also
-runs the callbacks, inside `read` and `close`.
+Programs of users take `Consumer`. A service takes this to decide itself what `Consumer` decides:
+which offsets are committed and when, what happens in a rebalance, whether the end of a partition
+was reached. Records come as librdkafka has them, in stretches of one partition: nothing is built or
+called for a record that the caller does not need. Belongs to one thread, which also runs the
+callbacks, inside `read` and `close`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ GroupMember = NewType("GroupMember", object)
 
 
 class RawRecord(Protocol):
-    """A record as librdkafka has it: fields are calls, and are made when they are asked for."""
+    """A record as librdkafka has it: fields are methods, and are computed when they are called."""
 
     def topic(self) -> str | None: ...
     def partition(self) -> int | None: ...
@@ -59,9 +59,10 @@ class Arrived:
 
     def __init__(self) -> None:
         self.stretches: list[tuple[TopicPartition, list[RawRecord]]] = []
-        # Partitions whose end was reached, and the offset there. Records may follow it.
+        # Partitions whose end was reached, and the offset there. Records may follow later.
         self.ends: dict[TopicPartition, int] = {}
-        # What librdkafka says between records; the place is None if it concerns the client.
+        # librdkafka's events between records; the place is None if the event concerns the whole
+        # client.
         self.faults: list[tuple[TopicPartition | None, Fault]] = []
 
     def __bool__(self) -> bool:
@@ -121,8 +122,8 @@ class Intake:
     def follow(
         self, topics: Iterable[str], *, given: Rebalanced, taken: Rebalanced, lost: Rebalanced
     ) -> None:
-        """Be a member of the group. `given` has to `add` its partitions, or they are not read;
-        `taken` and `lost` have to `drop` theirs, or librdkafka does it after them."""
+        """Join the group. `given` must `add` its partitions, or they are not read; `taken` and
+        `lost` must `drop` theirs, or librdkafka does it after them."""
         self._native.subscribe(
             list(topics),
             on_assign=lambda _, places: given(self, _places(places)),
@@ -148,7 +149,7 @@ class Intake:
             self._native.incremental_unassign([NativePartition(*place) for place in places])
 
     def pause(self, places: Iterable[Place]) -> None:
-        """Raises Fault for a partition that is being taken away in this moment."""
+        """Pause partitions. Raises Fault for one that is being revoked at this moment."""
         with faults():
             self._native.pause([NativePartition(*place) for place in places])
 
@@ -159,7 +160,7 @@ class Intake:
     # ---- records
 
     def read(self, wait_s: float, most: int) -> Arrived:
-        """What has arrived; waits until there is something, not until there is much. librdkafka's
+        """Return the records that have arrived; waits for the first one only. librdkafka's
         `consume` alone would wait for `most` records or the whole time."""
         arrived = Arrived()
         first = self._poll(wait_s)
@@ -171,7 +172,8 @@ class Intake:
     # ---- offsets
 
     def commit(self, offsets: Iterable[GroupOffset]) -> dict[TopicPartition, Fault]:
-        """Commit and wait; the partitions whose offset was refused. Raises Fault if all were."""
+        """Commit and wait; returns the partitions whose offset was refused. Raises Fault if all
+        were."""
         with faults():
             answered: Any = self._native.commit(offsets=natives_of(offsets), asynchronous=False)
         return {
@@ -181,13 +183,13 @@ class Intake:
         }
 
     def commit_unawaited(self, offsets: Iterable[GroupOffset]) -> None:
-        """`commits_ended` hears of the answer, inside a later `read`."""
+        """Commit without waiting; `commits_ended` gets the answer, inside a later `read`."""
         with faults():
             self._native.commit(offsets=natives_of(offsets), asynchronous=True)
 
     def holds(self, offsets: Iterable[GroupOffset]) -> bool | None:
-        """Whether these partitions are still ours: asks the group, by a commit. None while it is
-        being rebalanced and does not say. An answer of another kind is not against it."""
+        """Whether these partitions are still ours: asks the group, by a commit. None during a
+        rebalance, when it is undecided. Other errors do not count as a loss."""
         try:
             refusals = {fault.code for fault in self.commit(offsets).values()}
         except Fault as fault:
@@ -199,7 +201,7 @@ class Intake:
     def committed(
         self, places: Iterable[TopicPartition], timeout_s: float
     ) -> dict[TopicPartition, tuple[int, str | None]]:
-        """The group's offset, below 0 if there is none, and its metadata."""
+        """The group's offset in each partition, below 0 if there is none, and its metadata."""
         wanted = [NativePartition(*place) for place in places]
         with faults():
             found: Any = self._native.committed(wanted, timeout_s)
@@ -209,7 +211,7 @@ class Intake:
         }
 
     def bounds(self, place: TopicPartition, timeout_s: float) -> tuple[int, int]:
-        """The first offset and the end, of committed records for a reader of those."""
+        """The first offset and the end; for a reader of committed records, the end of those."""
         with faults():
             return self._native.get_watermark_offsets(NativePartition(*place), timeout_s)
 
@@ -221,7 +223,7 @@ class Intake:
     # ---- the cluster and the group
 
     def partitions_of(self, topic: str, timeout_s: float) -> list[int]:
-        """Raises Fault if there is no such topic."""
+        """The partitions of the topic. Raises Fault if there is no such topic."""
         with faults():
             found = self._native.list_topics(topic, timeout_s).topics[topic]
         if found.error is not None:
@@ -229,14 +231,14 @@ class Intake:
         return list(found.partitions)
 
     def wait_for_topic(self, at: ClientSettings, topic: str) -> int:
-        """How many partitions it has, once it has leaders. Raises ClientError."""
+        """The number of partitions, once the topic has leaders. Raises ClientError."""
         return wait_for_topic(self._native, at, topic)
 
     def group_member(self) -> GroupMember:
         return GroupMember(self._native.consumer_group_metadata())
 
     def close(self) -> None:
-        """Leave the group, after `taken` for everything that is left."""
+        """Leave the group; first calls `taken` for the partitions that are left."""
         self._native.close()
 
     def _commit_ended(self, error: KafkaError | None, places: list[NativePartition]) -> None:

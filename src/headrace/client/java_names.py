@@ -1,4 +1,4 @@
-"""Settings by the Java client's names as librdkafka's, and back: one client file for both worlds.
+"""Translates settings from the Java client's names to librdkafka's and back, for one file for both.
 
 Settings with the same name in both pass unchanged. Stores must be PEM; Java's own formats are
 refused with a sentence, since librdkafka cannot read them.
@@ -25,7 +25,7 @@ _TYPES = ("ssl.truststore.type", "ssl.keystore.type")
 
 
 def as_librdkafka(settings: Mapping[str, str]) -> dict[str, str]:
-    """The same wishes; settings that are librdkafka's own win over what is translated."""
+    """The same settings for librdkafka; librdkafka's own names win over translated ones."""
     if not any(name in settings for name in (*_TYPES, "sasl.jaas.config")):
         return dict(settings)  # nothing here is Java's
     found: dict[str, str] = {}
@@ -62,8 +62,7 @@ def _login(line: str) -> dict[str, str]:
 
 
 def as_java(settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings that a Java client needs to connect where these settings of librdkafka do; no
-    more."""
+    """The settings with which a Java client connects to the same cluster; no others."""
     protocol = settings.get("security.protocol", "plaintext").upper()
     if protocol == "PLAINTEXT":
         return {}
@@ -91,7 +90,7 @@ def _store(store: str, what: str, value: str) -> dict[str, str]:
 
 
 def pem_text(settings: Mapping[str, str], name: str) -> str | None:
-    """PEM that stands in the settings or in a file that they name."""
+    """The PEM text of a setting, or of the file that a setting names."""
     if f"{name}.pem" in settings:
         return settings[f"{name}.pem"]
     if f"{name}.location" not in settings:

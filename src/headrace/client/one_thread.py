@@ -29,7 +29,7 @@ class OneThread:
     def __init__(self) -> None:
         self._in_use = threading.RLock()
         self._depth = 0  # how often the thread that is inside has entered
-        self.refusal: str | None = None  # why nobody enters any more
+        self.refusal: str | None = None  # why no call may enter any more
 
     def require_open(self) -> None:
         if self.refusal is not None:
@@ -37,7 +37,7 @@ class OneThread:
 
     @property
     def is_inside(self) -> bool:
-        """Whether somebody is in the middle of a call: this thread, unless it is misused."""
+        """Whether a call is in progress: on this thread, unless the object is misused."""
         return self._depth > 0
 
     def __enter__(self) -> None:
@@ -57,7 +57,7 @@ class OneThread:
 
     @contextlib.contextmanager
     def for_the_last_time(self) -> Iterator[None]:
-        """Nobody enters afterwards; waits a little for a call that another thread is in."""
+        """Let this call be the last one; waits a little for a call that another thread is in."""
         if not self._in_use.acquire(timeout=CLOSING_PATIENCE_S):
             raise Misuse(_TWO_THREADS)
         self._depth += 1
@@ -69,7 +69,7 @@ class OneThread:
             self._in_use.release()
 
     def require_outside(self) -> None:
-        """Raise if this very thread is in the middle of a call."""
+        """Raise if this very thread is inside a call."""
         if not self._in_use.acquire(blocking=False):
             return
         try:
@@ -82,6 +82,6 @@ class OneThread:
             self._in_use.release()
 
     def abandon(self, why: str) -> None:
-        """For a child process: whoever was inside is not here any more."""
+        """For a child process: the thread that was inside does not exist here."""
         self._in_use = threading.RLock()
         self.refusal = why

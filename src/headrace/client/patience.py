@@ -29,13 +29,13 @@ class Patience:
 
     @property
     def is_tried(self) -> bool:
-        """Whether a call goes on that somebody has ceased to wait for."""
+        """Whether a call is under way whose caller has stopped waiting."""
         return self._under_way is not None and not self._under_way.done()
 
     def run(self, call: Callable[[], T], timeout_s: float) -> T:
-        """The result or exception of the call; TimeoutError if it has not ended in time."""
+        """The result or exception of the call; raises TimeoutError if it has not ended in time."""
         if self._under_way is not None:
-            _wait(self._under_way, timeout_s)  # an older one: its outcome is nobody's any more
+            _wait(self._under_way, timeout_s)  # an older call: its outcome is not wanted any more
         ended: Future[T] = Future()
         with self._change:
             self._next, self._under_way = (call, ended), ended
@@ -51,7 +51,7 @@ class Patience:
             call, ended = given
             try:
                 ended.set_result(call())
-            except Exception as failure:  # noqa: BLE001 - whoever waits raises it
+            except Exception as failure:  # raised in the thread that waits
                 ended.set_exception(failure)
             del given, call, ended  # hold nothing while there is nothing to do
 
@@ -70,7 +70,7 @@ def _result(ended: Future[T], timeout_s: float) -> T:
 
 
 def _wait(ended: Future[Any], timeout_s: float) -> None:
-    """Raises TimeoutError if it has not ended in time."""
+    """Wait; raises TimeoutError if it has not ended in time."""
     deadline_s = monotonic() + timeout_s
     while not ended.done():
         left_s = deadline_s - monotonic()

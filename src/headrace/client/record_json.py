@@ -1,6 +1,6 @@
 """A record as an object of JSON: what `headrace consume --json` and the console's download write.
 
-Bytes that are no text stand under another name, as base64: `key_base64`, `value_base64`.
+Bytes that are not text are written as base64 under another name: `key_base64`, `value_base64`.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class Record(Generic[K, V]):
 
 
 def header_list(given: GivenHeaders | None) -> HeaderList:
-    """Headers as Kafka has them: a list of names, which may repeat, with bytes or nothing."""
+    """Headers as Kafka has them: a list of names, which may repeat, each with bytes or None."""
     if not given:
         return []
     pairs: Any = given.items() if isinstance(given, Mapping) else given
@@ -99,8 +99,8 @@ def header_list(given: GivenHeaders | None) -> HeaderList:
 
 
 def as_names(topics: Sequence[str]) -> list[str]:
-    """Names of topics that librdkafka may see: its bindings end the whole process for a text with
-    half of a surrogate pair, and a zero byte would make it another name."""
+    """Check names of topics for librdkafka: its bindings end the whole process for a text with half
+    of a surrogate pair, and a zero byte would make it another name."""
     if isinstance(topics, str):
         raise Misuse(f'Topics are a list: ["{topics}"].')
     for name in topics:
@@ -110,7 +110,7 @@ def as_names(topics: Sequence[str]) -> list[str]:
 
 
 def as_places(given: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """Plain pairs do as well; the mere name of a topic does not."""
+    """Check that these are partitions: plain pairs will do, the mere name of a topic will not."""
     for place in [given] if isinstance(given, str) else given:
         if isinstance(place, str):
             raise Misuse(

@@ -1,9 +1,9 @@
-"""Errors of brokers about our login or our certificate, noted in passing; and that no broker
-answers.
+"""Remembers errors of brokers about our login or certificate, and logs that no broker answers.
 
-librdkafka tries again for ever and tells only its error callback why. The last such error is kept
-here, so that a waiting caller gets it instead of a time-out; a program's own `error_cb` gets all.
-That no broker answers is logged, once in a while: a program that polls gets no other notice.
+librdkafka retries for ever and reports the reason only to its error callback. The last such error
+is kept here, so that a waiting caller gets it instead of a time-out; a program's own `error_cb`
+gets all. That no broker answers is logged, once in a while: a program that polls gets no other
+notice.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ log = logging.getLogger("headrace.client")
 
 LOGIN = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 
-# A broker that is stopped in the middle of a handshake looks like one that refuses, but only once.
+# A broker that is stopped in the middle of a handshake looks like a refusal, but only once.
 ENOUGH = 2
-# librdkafka tries each broker again after 10 seconds at most: what is older was cured.
+# librdkafka retries each broker after 10 seconds at most: an older error is over.
 RECENT_S = 30.0
 
 
@@ -56,16 +56,16 @@ class Refusals:
 
     @property
     def recent(self) -> KafkaError | None:
-        """The last word, if it may be why nothing moves now."""
+        """The last error, if it may be the reason why nothing happens now."""
         return self._last if time.monotonic() - self._heard_at < RECENT_S else None
 
     def taken(self) -> KafkaError | None:
-        """The last word, once, if it was said again and again."""
+        """The last error, once, if it was repeated."""
         if self._in_a_row < ENOUGH:
             return None
         self._in_a_row = 0
         return self._last
 
     def forget(self) -> None:
-        """We are in."""
+        """The login worked: forget the errors."""
         self._in_a_row = 0

@@ -1,9 +1,9 @@
-"""Turning keys and values into bytes and back: any function does, these are the usual ones.
+"""Serializers turn keys and values into bytes, deserializers turn them back; any function will do.
 
-A serializer takes a value and gives bytes; a deserializer takes bytes and gives a value. Neither
-sees None: a missing key stays missing, a null value stays a tombstone. Their exceptions become a
-`SerializationFailed` or a `PoisonRecord`, which name the place. A pydantic model fits as it is:
-`value_deserializer=Order.model_validate_json`.
+A serializer takes a value and returns bytes; a deserializer takes bytes and returns a value.
+Neither gets None: a missing key stays missing, a null value stays a tombstone. Their exceptions
+become a `SerializationFailed` or a `PoisonRecord`, which name the place. Methods of a pydantic
+model fit: `value_deserializer=Order.model_validate_json`.
 """
 
 from __future__ import annotations

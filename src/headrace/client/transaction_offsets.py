@@ -1,10 +1,11 @@
-"""Sends the offsets of a group with a transaction, within a limit that librdkafka does not keep.
+"""Sends the offsets of a group with a transaction, within a time limit that librdkafka does not
+keep.
 
 `send_offsets_to_transaction` of librdkafka 2.16 can wait for ever for a connection to a coordinator
-that it has dropped: the request keeps the old broker object, and its time-out is not looked at
+that it has dropped: the request keeps the old broker object, and its time-out is not checked
 (librdkafka's issues 5511 and 5456). `metadata.recovery.strategy=none` prevents it on one broker. In
 a cluster a broker that restarts is missing from the metadata for a moment and is dropped all the
-same: the delay service was seen to stand still for good (1 of 74 runs with three kills each).
+same: the delay service was seen to stop for good (1 of 74 runs with three kills each).
 
 So the call is made on a thread of its own, which costs 45 us for each transaction. If it does not
 return, the producer is lost: the error is fatal, and a new producer of the same transactional id
@@ -19,7 +20,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as NativePartition
 
-# Beyond its own time-out, for a machine that is busy.
+# Added to the call's own time-out, for a machine that is busy.
 GRACE_S = 5.0
 HANGS = "librdkafka hangs while it sends offsets: the producer must be made again"
 

@@ -1,9 +1,8 @@
 """Writing transactions for a service: one call of librdkafka each, with its outcome as a `Fault`.
 
-Programs of users take `Producer.transaction()`. A service takes this where it must decide itself
-what becomes of a transaction whose end is not certain. No policy: nothing is called again, aborted
-or closed by itself (`once/writer.py` does). Belongs to one thread, which also runs the
-callbacks.
+Programs of users take `Producer.transaction()`. A service takes this if it must decide itself what
+follows when the outcome of a transaction is uncertain. No policy: it never retries, aborts or
+closes by itself (`once/writer.py` does). Belongs to one thread, which also runs the callbacks.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ NOW = 0
 FULL_WAIT_S = 0.005
 
 Headers = list[tuple[str, bytes | None]]
-# Topic, key, value, headers, timestamp in ms, and what is the caller's own.
+# Topic, key, value, headers, timestamp in ms, and an object of the caller.
 KeyedRow = tuple[str, bytes | None, bytes | None, Any, int, object]
 
 
 class TransactionWriter:
     """One producer of one transactional id. `settings` are all settings of the client.
 
-    `refused` is called for each record that was not written, `failed` for what librdkafka says of
-    brokers and connections; both inside calls of this class.
+    `refused` is called for each record that was not written, `failed` for what librdkafka reports
+    about brokers and connections; both inside calls of this class.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class TransactionWriter:
         self._produce: Callable[..., None] = self._native.produce
 
     def take_over(self, timeout_s: float) -> None:
-        """Fence the writer that had the transactional id before; aborts its open transaction."""
+        """Fence the previous writer with this transactional id; aborts its open transaction."""
         with faults():
             self._native.init_transactions(timeout_s)
 
@@ -69,8 +68,8 @@ class TransactionWriter:
         headers: Any,
         timestamp_ms: int,
     ) -> None:
-        """Waits while the buffer is full. All arguments by their places (the fifth and sixth of
-        librdkafka's are callbacks): by their names a call takes 1.4 us, not 0.8."""
+        """Send a record; waits while the buffer is full. All arguments are positional (librdkafka's
+        fifth and sixth are callbacks): with names a call takes 1.4 us, not 0.8."""
         while True:
             try:
                 self._produce(topic, value, key, partition, None, None, timestamp_ms, headers)
@@ -81,8 +80,8 @@ class TransactionWriter:
                 raise Fault(kafka_error(failure)) from failure
 
     def send_all(self, rows: Iterable[KeyedRow]) -> None:
-        """As `send` of each, to the partition of its key: without its call, which is a tenth of
-        what a small record takes."""
+        """As `send` for each row, to the partition of its key. Without the call to `send`, which is
+        a tenth of the cost of a small record."""
         produce, poll = self._produce, self._native.poll
         try:
             for topic, key, value, headers, timestamp_ms, _ in rows:
@@ -129,9 +128,10 @@ class TransactionWriter:
     def send_offsets(
         self, offsets: Iterable[GroupOffset], member: GroupMember, timeout_s: float
     ) -> None:
-        """Commit offsets with the transaction; an older generation than the group's is refused.
+        """Commit offsets with the transaction; the broker refuses an older generation of the group.
 
-        A fatal Fault if librdkafka hangs; the outcome is that of a producer that died.
+        Raises a fatal Fault if librdkafka does not return; the outcome is the same as if the
+        producer had died.
         """
         with faults():
             send_offsets(self._native, natives_of(offsets), member, timeout_s)
@@ -145,12 +145,12 @@ class TransactionWriter:
             self._native.abort_transaction(timeout_s)
 
     def wait_for_topic(self, at: ClientSettings, topic: str, *, unknown_s: float = 1.0) -> int:
-        """How many partitions it has, once it has leaders; a cluster that creates topics creates
-        it. Raises ClientError."""
+        """Wait until the topic has leaders; returns its number of partitions. A cluster with
+        automatic topic creation creates it. Raises ClientError."""
         return wait_for_topic(self._native, at, topic, unknown_s=unknown_s)
 
     def close(self) -> None:
-        """Without a word to the cluster: no transaction is open, or it is lost."""
+        """Close without a request to the cluster: no transaction is open, or it is lost."""
         self._native.purge()
         del self._produce, self._native  # its threads end with it
 

@@ -1,4 +1,4 @@
-"""Kafka requests spoken with our own codecs, for the admin calls that librdkafka lacks.
+"""Kafka requests with our own codecs, for the admin calls that librdkafka lacks.
 
 One connection, one request at a time, in the newest version that both sides know. Plain and TLS
 listeners (`tls.py`), SASL PLAIN, SCRAM and OAUTHBEARER (`sasl.py`). Not done: other mechanisms,
@@ -23,14 +23,14 @@ from headrace.wire.protocol.errors import ErrorCode, MalformedMessage
 from headrace.wire.protocol.framing import decode_response, encode_request
 from headrace.wire.protocol.messages import api_versions, sasl_authenticate, sasl_handshake
 
-# More than any admin answer; a larger length means that this is no Kafka broker.
+# More than any admin answer; a larger length means that this is not a Kafka broker.
 LARGEST_ANSWER_BYTES = 100 << 20
 
-# Another broker is asked when one has not said a word for so long; it may be halted or cut off, and
-# its cluster may not know that yet.
+# Another broker is asked when one has been silent for so long; it may be halted or cut off, and its
+# cluster may not know that yet.
 PATIENCE_WITH_ONE_OF_SEVERAL_S = 2.0
 
-# Every broker answers it, and it tells which versions of everything else there are.
+# Every broker answers ApiVersions, with its versions of all APIs.
 FIRST_API_VERSIONS_VERSION = 0
 
 _length = Struct(">i")
@@ -69,18 +69,19 @@ class Wire:
         self._socket.close()
 
     def ask(self, messages: Any, request: Any, *, version: int | None = None) -> Any:
-        """The answer to one request; `messages` is its module in `headrace.wire.protocol.messages`.
-        `version` is for those who want an older one than both sides know."""
+        """Send a request and return the answer; `messages` is its module in
+        `headrace.wire.protocol.messages`. `version` is for callers that need an older version than
+        the newest common one."""
         return self._ask(messages, version or self.version_of(messages), request)
 
     def send(self, messages: Any, request: Any) -> None:
-        """The first half of `ask`, for callers that have several brokers to wait for."""
+        """Send without waiting, for callers that wait for several brokers at once."""
         version = self.version_of(messages)
         self._send(messages, version, request)
         self._asked = messages, version
 
     def receive(self) -> Any:
-        """The answer to what was sent; waits for it. `fileno` is readable when it has begun."""
+        """The answer to the last `send`; waits for it. `fileno` is readable when it has begun."""
         assert self._asked is not None, "nothing was sent"
         (messages, version), self._asked = self._asked, None
         return self._answer(messages, version)
@@ -90,17 +91,18 @@ class Wire:
 
     @property
     def has_bytes(self) -> bool:
-        """Whether TLS has decrypted bytes already, of which `select` knows nothing."""
+        """Whether TLS has decrypted bytes already, which `select` cannot see."""
         return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
 
     def wait_for(self, timeout_s: float) -> None:
-        """Answers from now on may take so long; raises if the broker says nothing at all."""
+        """Set how long answers may take from now on; raises if the broker does not answer at
+        all."""
         if self._versions is None:
             self._versions = self._ask_for_versions()
         self._socket.settimeout(timeout_s)
 
     def version_of(self, messages: Any) -> int:
-        """The newest version of an API that the broker and we both know."""
+        """The newest version of an API that both the broker and we know."""
         if self._versions is None:
             self._versions = self._ask_for_versions()
         theirs = self._versions.get(messages.API_KEY, range(0))
@@ -188,7 +190,7 @@ def _token(connection: ClientSettings) -> tuple[str, dict[str, str]]:
 
 
 def require_no_error(code: int, message: str | None = None) -> None:
-    """Raise what the broker says in an answer, if it is a refusal."""
+    """Raise if the error code of an answer is a refusal."""
     if code == ErrorCode.NONE:
         return
     known = _CODES.get(code)
@@ -203,7 +205,8 @@ _CODES = {int(code): code for code in ErrorCode}
 
 
 def wire_to_any(connection: ClientSettings, addresses: Sequence[tuple[str, int]]) -> Wire:
-    """A connection to the first of these brokers that answers; silent ones are asked last."""
+    """A connection to the first of these brokers that answers; brokers known to be silent are asked
+    last."""
     if len(addresses) > 1:
         for address in sorted(addresses, key=lambda address: address in connection.silent):
             try:
@@ -216,7 +219,7 @@ def wire_to_any(connection: ClientSettings, addresses: Sequence[tuple[str, int]]
 
 
 def wire_if_it_answers(connection: ClientSettings, address: tuple[str, int]) -> Wire:
-    """A connection to a broker that others could do without; it is not waited for as long."""
+    """A connection to a broker that the caller can do without; the wait for it is shorter."""
     patience_s = min(PATIENCE_WITH_ONE_OF_SEVERAL_S, connection.timeout_s)
     connection.silent.add(address)
     wire = Wire(connection, address, timeout_s=patience_s)

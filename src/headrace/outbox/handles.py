@@ -92,7 +92,8 @@ class DriverHandle:
 
 
 class DjangoHandle:
-    """Of a connection as Django wraps it: `django.db.connection`, `connections["other"]`."""
+    """A handle for a connection as Django wraps it: `django.db.connection`,
+    `connections["other"]`."""
 
     def __init__(self, connection: Any, *, in_transaction: bool = True) -> None:
         if in_transaction and not connection.in_atomic_block:
@@ -128,7 +129,8 @@ def handle_of(db: Any) -> Handle:
 
 
 def run_sync_of(db: Any) -> Callable[..., Any] | None:
-    """Of a connection or session for asyncio: how a plain function runs in its transaction."""
+    """The function that runs a plain function in the transaction of a connection or session for
+    asyncio; None for others."""
     if isinstance(db, async_scoped_session):
         db = db()
     if isinstance(db, AsyncConnection | AsyncSession):

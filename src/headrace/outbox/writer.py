@@ -168,7 +168,7 @@ class Outbox:
             raise OutboxError("To relay, an Outbox needs an engine.")
         engine = engine_for(self.engine.url.render_as_string(hide_password=False))
         relay = Relay(engine, connected(self.bootstrap, None), settings)
-        relay.store.sound()  # or the thread would be the one to learn that there are no tables
+        relay.store.sound()  # else only the relay's thread would find out that tables are missing
         gave_up: list[Exception] = []
 
         def run() -> None:

@@ -34,7 +34,7 @@ LOOK_EVERY_S = 0.002
 # The end of a partition is seen when a fetch comes back empty: soon.
 FETCH_WAIT_MS = 5
 READS_ALONG: dict[str, Setting] = {
-    "group.id": "headrace-testing",  # librdkafka wants one; nobody joins it
+    "group.id": "headrace-testing",  # librdkafka wants one; no member joins it
     "enable.auto.commit": False,
     "enable.partition.eof": True,
     "auto.offset.reset": "earliest",

@@ -59,7 +59,7 @@ class Broker:
         given = {name: str(value) for name, value in (settings or {}).items()}
         self._settings = ONE_COORDINATOR_PARTITION | given
         self._with_delay = delay
-        if delay:  # nobody else joins its group, so nobody is waited for
+        if delay:  # no other member joins its group, so none is waited for
             self._settings.setdefault("group.initial.rebalance.delay.ms", "0")
         self._delay: DelayOnThread | None = None
         self._server: Server | None = None

@@ -94,7 +94,7 @@ class Cluster:
         self._gone(node)
 
     def cut(self, node: int) -> None:
-        """It stands still: it neither answers nor closes a connection, until `restore`."""
+        """Pause the node: it neither answers nor closes a connection, until `restore`."""
         self._node(node).halt()
         self._cut.add(node)
 
@@ -126,7 +126,7 @@ class Cluster:
             for group in cluster.plan.stop_order():
                 running = [node for node in group if node in self._running]
                 for node in running:
-                    # The last one has nobody to whom it could hand anything over.
+                    # The last node has no other to hand its leaderships to.
                     self._running[node].ask_to_stop(at_once=len(self._running) == 1)
                 for node in running:
                     self._wait_until_gone(node)

@@ -1,8 +1,8 @@
 """The delay service in the test's own process, on the clock that the test moves.
 
-Nothing is imitated: it is the service that `headrace start` runs as a child, on a thread. Its wall
-clock is the broker's; its sessions, transactions and connections keep monotonic time, so nobody is
-thrown out when a test lets a year pass. Loaded only for `Broker(delay=True)`, because it needs the
+This is the service that `headrace start` runs as a child, not an imitation, on a thread. Its wall
+clock is the broker's; its sessions, transactions and connections keep monotonic time, so none
+expires when a test lets a year pass. Loaded only for `Broker(delay=True)`, because it needs the
 client and what `headrace[delay]` installs.
 """
 
@@ -43,7 +43,7 @@ class DelayOnThread:
     def _run(self) -> None:
         try:
             self.service.run()
-        except BaseException as failure:  # told by `stop`, on the test's own thread
+        except BaseException as failure:  # raised by `stop`, on the test's own thread
             self._failure = failure
             raise
 

@@ -68,7 +68,8 @@ class NodeThread:
         self._close()
 
     def ask_to_stop(self, *, at_once: bool = False) -> None:
-        """Asked twice, a server waits for nobody."""
+        """Ask the server to stop. With `at_once` it is asked twice, and then waits for no client or
+        node."""
         self._ours.sendall(b"ss" if at_once else b"s")
 
     def has_stopped(self, within_s: float) -> bool:

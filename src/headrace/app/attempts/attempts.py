@@ -133,8 +133,8 @@ class Attempts:
         async with self._once_attempt(name, record.written_at_ms) as attempt:
             if not attempt.duplicate:
                 results = await self._called(value, message, attempt.db)
-                # Before the message counts as handled: nobody would publish them afterwards. A
-                # crash in between publishes them again, under the same ids.
+                # Publish before the message counts as handled: afterwards nothing would publish
+                # them. A crash in between publishes them again, under the same ids.
                 await self._make_safe(self._published(results, message))
         if attempt.duplicate:
             raise Duplicate
@@ -174,8 +174,8 @@ class Attempts:
         return self.results_of(results, message)
 
     def confirmation(self, message: Message) -> Written:
-        """Written when the message has had its effect, also when it had it before: the outbox sends
-        again what it was not told of."""
+        """The confirmation, written when the message has had its effect, also if that was in an
+        earlier attempt: the outbox sends a message again until it gets its confirmation."""
         asks = message.header(CONFIRM) if self._confirms else None
         if asks is None:
             return []

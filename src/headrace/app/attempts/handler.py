@@ -68,7 +68,7 @@ class Plan:
 def plan(
     handler: Handler, *, batch: bool = False, local_names: dict[str, Any] | None = None
 ) -> Plan:
-    """Raises TypeError, in words for whoever wrote the handler."""
+    """Raises TypeError with a message for the author of the handler."""
     if not callable(handler):
         raise TypeError(f"A handler is a function, not {handler!r}.")
     name = handler_name(handler)

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Interruption:
-    """Of one thread, which makes it; another calls `look`."""
+    """Interrupts one thread, which makes the object; another thread calls `look`."""
 
     def __init__(self) -> None:
         self._thread = threading.get_ident()

@@ -38,7 +38,7 @@ NOTHING: Written = []  # of a handler without a result
 
 
 class Handling:
-    """Of one subscription; its two kinds say how to wait."""
+    """Runs the handler of one subscription; its two subclasses say how to wait."""
 
     def __init__(self, runner: SubscriptionRunner, *, write: Any) -> None:
         self.runner = runner
@@ -216,7 +216,7 @@ class Handling:
         return True
 
     def _reraise_ours(self, error: BaseException) -> None:
-        """Being stopped ourselves is no failure of the handler."""
+        """Raise if this worker is being stopped: that is not a failure of the handler."""
         if self.stopped and isinstance(error, asyncio.CancelledError | GeneratorExit):
             raise error
 
@@ -357,7 +357,7 @@ class Handling:
         places = range(len(whole.records))
         failed = set(places)
         errors: dict[int, BaseException] = {}
-        # One that names a place outside the batch means a record that nobody can tell: all failed.
+        # An index outside the batch cannot be matched to a record: then all records have failed.
         if isinstance(error, PartialFailure) and all(at in places for at in error.failed):
             failed = {at for at in places if at in error.failed} or failed
             errors = error.errors

@@ -38,7 +38,8 @@ class AskedTopicIds(Protocol):
 class Arrivals:
     def __init__(self, ids: AskedTopicIds) -> None:
         self._ids = ids
-        # Of each partition, in order: the number of the question that is due, and the records.
+        # For each partition, in order: the number of the question that must be answered first, and
+        # the records.
         self._waiting: dict[OwnedPartition, deque[tuple[int, Sequence[FetchedRecord]]]] = {}
 
     def __bool__(self) -> bool:

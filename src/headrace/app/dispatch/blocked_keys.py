@@ -27,7 +27,7 @@ class Copy(Protocol):
     def origin_offset(self) -> int: ...
     @property
     def offset(self) -> int:
-        """Of the copy itself, in the retry partition."""
+        """The offset of the copy itself, in the retry partition."""
         ...
 
     @property

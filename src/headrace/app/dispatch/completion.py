@@ -70,8 +70,8 @@ class Completion:
         return True
 
     def starts_beyond(self, offset: int) -> bool:
-        """Whether the very first record lies before the start: the log does not reach as far as the
-        committed offset, so it is read from its beginning, as any consumer does."""
+        """Whether the very first record is before the start: the committed offset is beyond the end
+        of the log, so the log is read from its beginning, as any consumer does."""
         return offset < self._next == self._start
 
     def finish(self, offset: int) -> None:
@@ -124,7 +124,8 @@ class Completion:
 def _ranges(begun: Iterable[int], finished: set[int]) -> Iterator[tuple[int, int]]:
     """Ranges of finished records; a hole in the offsets does not end one.
 
-    Most that is finished lies in front, so it ends with the last of it, not with the last begun.
+    Most finished records are at the front, so the search ends with the last of them, not with the
+    last begun.
     """
     first = after = -1
     left = len(finished)
@@ -147,7 +148,7 @@ def _joined(
     ours: Iterable[tuple[int, int]], known: Iterable[tuple[int, int]], position: int
 ) -> Iterator[tuple[int, int]]:
     last: tuple[int, int] | None = None
-    for first, after in (*ours, *known):  # what is known from before lies behind what has come
+    for first, after in (*ours, *known):  # records known from before follow those that have come
         if after <= position:
             continue
         first = max(first, position)
@@ -195,7 +196,7 @@ def decode(position: int, metadata: str | None) -> Ranges:
 
 
 def topic_id_in(metadata: str | None) -> str | None:
-    """Of the topic that the commit was made for, if it says so."""
+    """The id of the topic that the commit was made for, if the metadata holds one."""
     parts = (metadata or "").split(":")
     well_formed = len(parts) == 3 and f"{parts[0]}:" == PREFIX_WITH_ID
     return parts[1] if well_formed and len(parts[1]) == ID_LENGTH else None

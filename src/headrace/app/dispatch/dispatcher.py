@@ -71,7 +71,7 @@ class Dispatcher:
         self._most_in_memory = most_in_memory
         self.stats = subscription.stats
         self.delayed = False  # whether long waits go through the delay service
-        # Of a queue: the broker gives a record up after so many deliveries. None: it may.
+        # For a queue: the broker gives a record up after so many deliveries. None: it may.
         self.delivery_limit: int | None = MOST_DELIVERIES
         self.lanes: Lanes[RecordInHand] = Lanes(subscription.order_by)
         self.now_ms = 0  # the time of the last tick; a retry may begin a little later than its time

@@ -68,7 +68,7 @@ class Stream:
 
     @property
     def topic_id(self) -> str | None:
-        """Of a source; retries carry the id of the topic that they came from."""
+        """The topic id of a source; retries carry the id of the topic that they came from."""
         return None if self.retry else self.owned.topic_id
 
 
@@ -111,8 +111,8 @@ class OwnedPartition:
         self.running = 0  # records in runs that are out, or whose copies are being written
         self.moves: list[Move] = []
         self.moving: list[Move] = []  # in a transaction whose end is not known
-        # Of a queue: records that are done or go back, for the polling thread to acknowledge. None:
-        # a group's offset says what is done.
+        # For a queue: records that are done or go back, which the polling thread acknowledges.
+        # None: not a queue; a group's offset says what is done.
         self.acknowledgements: list[tuple[FetchedRecord, Acknowledgement]] | None = None
         self.paused = False  # the polling thread's
         self.arriving = 0  # the polling thread's: read and not begun, see `arrivals.py`
@@ -135,7 +135,8 @@ class OwnedPartition:
         return self.outstanding > limit or self.source.completion.full or self.blocked.full
 
     def acknowledge(self, record: RecordInHand, how: Acknowledgement) -> None:
-        """Of a queue: the polling thread tells the broker, unless the record is another's now."""
+        """For a queue: let the polling thread acknowledge the record, unless another consumer has
+        it now."""
         if self.acknowledgements is not None and not self.gone:
             self.acknowledgements.append((record.native, how))
 

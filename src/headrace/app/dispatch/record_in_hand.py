@@ -114,7 +114,7 @@ class RecordInHand:
         if given is not None:
             return given
         topic, partition, offset = carried.origin or (*self.stream.place, self.offset)
-        # A record of the retry topic without an id came from elsewhere; nobody knows its topic.
+        # A record of the retry topic without an id came from elsewhere; its topic is unknown.
         return place_id(f"{topic}/{partition}/{offset}", self.stream.topic_id)
 
     @property
@@ -160,7 +160,7 @@ def lane_of_key(owned: OwnedPartition, native: FetchedRecord, unkeyed: int) -> H
 
 
 def lane_alone(record: RecordInHand) -> Hashable:
-    """Of a record without order: it waits in the retry partition by itself."""
+    """The lane of a record without order: it waits in the retry partition by itself."""
     return record.owned, record.offset if record.stream.retry else -1 - record.offset
 
 

@@ -39,7 +39,7 @@ class _Period:
 
 
 class BoundedLog:
-    """Of one subscription; may be called on any thread."""
+    """The failure log of one subscription; may be called on any thread."""
 
     def __init__(
         self, *, clock: WallClock, after: Callable[[int, Callable[[], None]], None]

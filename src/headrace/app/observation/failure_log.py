@@ -31,7 +31,7 @@ NOT_THE_HANDLERS = (
 
 
 class FailureLog:
-    """Of one subscription."""
+    """The failure log of one subscription."""
 
     def __init__(self, bounded: BoundedLog, *, name: str, attempts: int) -> None:
         self._bounded = bounded

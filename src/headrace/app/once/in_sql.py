@@ -4,12 +4,12 @@ Each message leaves a row in `headrace_once`, written in the same transaction as
 work: both are there or neither, whatever dies in between. That is strong enough for money, as long
 as the handler's whole effect goes through the `db` it is given.
 
-A second attempt at the same message, also one that runs at the same moment, finds the row (or
-waits for the transaction that writes it, but no longer than `lock_wait`). A worker that hangs
-inside its transaction is ended by the database after `longest_pause` (PostgreSQL, MariaDB): until
-then its message, and with `order_by="key"` its key, waits. An error of the database before the
-handler has begun is not a failure of the message: `TryLater`; the same holds for a connection that
-is lost inside. Rows older than `keep` are removed now and then.
+A second attempt at the same message, also one that runs at the same moment, finds the row (or waits
+for the transaction that writes it, but no longer than `lock_wait`). The database ends the
+connection of a worker that is stuck inside its transaction after `longest_pause` (PostgreSQL,
+MariaDB): until then its message, and with `order_by="key"` its key, waits. An error of the database
+before the handler has begun does not count as a failure of the message: `TryLater`; the same holds
+for a connection that is lost inside. Rows older than `keep` are removed now and then.
 
 Takes a SQLAlchemy `Engine` or `AsyncEngine`; tried on PostgreSQL, MariaDB and SQLite.
 """
@@ -58,7 +58,7 @@ from headrace.app.retry import Duration, TryLater, milliseconds
 LONGEST_GROUP = 255
 LONGEST_MESSAGE_ID = 512
 CLEAN_EVERY_MS = 600_000
-# Of PostgreSQL: connection failures, and a server that shuts down or starts up, a pause too long.
+# PostgreSQL's states: connection failures, a server that shuts down or starts up, a pause too long.
 AWAY_STATES = ("08", "57P", "25P03")
 MYSQL = ("mysql", "mariadb")
 # The id of the row, one per group, with the time since which ids hold the topic (`message_ids.py`).
@@ -287,7 +287,8 @@ class Sql:
                     self._topic_ids_since_ms[group] = since_ms
 
     def _begin_group(self, connection: Connection, group: str) -> int:
-        """Since when the group's ids hold topic ids: since now, if nobody has written it down."""
+        """The time since which the group's ids hold topic ids; writes down the present time if no
+        worker has written one."""
         now_ms = self._now_ms()
         row = {"group_id": group, "message_id": TOPIC_IDS_SINCE, "handled_at": now_ms}
         since_ms = self._handled_at(connection, group, TOPIC_IDS_SINCE)
@@ -315,7 +316,7 @@ class Sql:
 
 
 def _exact(length: int) -> String:
-    """Text that is equal only to itself: MySQL compares without case unless it is told to."""
+    """Text that is equal only to itself: MySQL compares without case by default."""
     binary = mysql.VARCHAR(length, charset="utf8mb4", collation="utf8mb4_bin")
     return String(length).with_variant(binary, *MYSQL)
 

@@ -2,8 +2,8 @@
 
 The worker opens an attempt for each message, around the handler. An implementation of `Once`
 decides how strong the memory is: in the handler's own database transaction (`Sql`) or beside it
-(`Redis`). When the store is away it raises `TryLater`: that is no failure of the message, and not
-counted.
+(`Redis`). When the store is away it raises `TryLater`: that does not count as a failure of the
+message.
 """
 
 from __future__ import annotations

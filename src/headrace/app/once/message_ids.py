@@ -79,7 +79,7 @@ def may_be_known_formerly(written_at_ms: int | None, topic_ids_since_ms: int) ->
 
 
 def was_this(written_at_ms: int | None, handled_at_ms: int) -> bool:
-    """Whether what was handled then, under the older id, can have been this record: a record of a
-    topic made anew was written later.
+    """Whether the message that was handled then, under the older id, can be this record: a record
+    of a topic that was created again was written later.
     """
     return written_at_ms is None or written_at_ms <= handled_at_ms + CLOCKS_DIFFER_MS

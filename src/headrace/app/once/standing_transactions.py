@@ -32,7 +32,7 @@ WHERE held.relation = to_regclass(:table) AND held.mode = 'RowExclusiveLock' AND
 
 
 def sqlstate(failure: Exception) -> str:
-    """Of a refusal by the database; empty for any other failure."""
+    """The SQLSTATE of a refusal by the database; empty for any other failure."""
     if not isinstance(failure, DBAPIError):
         return ""
     found = getattr(failure.orig, "sqlstate", None) or getattr(failure.orig, "pgcode", None)

@@ -1,7 +1,7 @@
 """The dead letter of a record: the whole record, with the error, its place and the attempts.
 
-The record lies in `<topic>.<group>.dead` with its own key, value and headers; `headrace-dead-`
-headers tell the story. A stack has at most 4 KiB: the end of it, where the error was raised.
+The record is in `<topic>.<group>.dead` with its own key, value and headers; `headrace-dead-`
+headers describe the failure. A stack has at most 4 KiB: the end of it, where the error was raised.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class Delaying:
         return bool(DelayInstances(self._connection).all())
 
     def _watch(self) -> None:
-        """Start the service when nobody has served for a while, and again when ours has ended."""
+        """Start the service when none has served for a while, and again when ours has ended."""
         alone_since: float | None = time.monotonic()
         while not self._stopping.wait(LOOK_EVERY_S if alone_since is not None else CALM_S):
             if self._child is not None and self._child.poll() is not None:
@@ -102,8 +102,8 @@ class Delaying:
         ]
         settings = dict(self._connection.settings)
         del settings["bootstrap.servers"]
-        # Its standard input is a pipe that nobody writes to: it is closed when we end.
-        # Settings are in its environment: everybody on the machine can read a command line.
+        # Nothing is written to the pipe that is its standard input: it is closed when we end.
+        # Settings are in its environment: all users of the machine can read a command line.
         self._child = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

@@ -68,7 +68,7 @@ class Verdict:
 
 def verdict_on(error: BaseException, *, made_before: int, retry: Retry, chance: float) -> Verdict:
     """`chance` in [0, 1] places the wait in its spread."""
-    if isinstance(error, TryLater):  # nobody's failure: it does not count
+    if isinstance(error, TryLater):  # not a failure of the message: it does not count
         return Verdict(made_before, error.after_ms, counts=False)
     made = made_before + 1
     if isinstance(error, Undecodable) or not retry.again(error, made):

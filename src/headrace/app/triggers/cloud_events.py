@@ -55,7 +55,7 @@ class Request:
 
 
 def binary(event: Event) -> Request:
-    """The body is the record's value as it is; the rest stands in `ce-` headers."""
+    """The body is the record's value as it is; the rest is in `ce-` headers."""
     attributes = {
         "ce-specversion": "1.0",
         "ce-id": event.id,

@@ -70,7 +70,7 @@ def facts_of(record: Record | Message) -> dict[str, Any]:
 
 
 def _decoded(value: bytes | None) -> Any:
-    """The JSON document, else the text; bytes that are no text are None, as if absent."""
+    """The JSON document, else the text; None, as if absent, if the bytes are not text."""
     if value is None:
         return None
     try:
@@ -99,7 +99,7 @@ def _parse(expression: str) -> Term:
         raise FilterRefused(f"cannot read the filter {expression!r}: {problem}") from None
     try:
         return _term(tree.body, depth=0)
-    except RecursionError:  # what is not part of the language may nest deeper than it can be told
+    except RecursionError:  # a tree may also be too deep to be refused node by node
         raise FilterRefused(f"a filter is nested at most {DEEPEST_EXPRESSION} deep") from None
 
 

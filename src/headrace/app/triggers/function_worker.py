@@ -33,7 +33,7 @@ def main() -> None:
     _end_with(door)
     try:
         function = _load(sys.argv[3])
-    except Exception as problem:  # noqa: BLE001  whatever the user's module raises is told
+    except Exception as problem:  # any failure of the user's module is reported
         _send(door, f"{type(problem).__name__}: {problem}")
         return
     _send(door, None)
@@ -42,7 +42,8 @@ def main() -> None:
 
 
 def _end_with(door: socket.socket) -> None:
-    """The parent may die while the function runs: then nobody wants the answer."""
+    """End this process when the parent dies, also while the function runs: its answer is not
+    wanted."""
 
     def watch() -> None:
         poll = select.poll()

@@ -1,4 +1,4 @@
-"""A function of the app's own program as a target of `@app.trigger`.
+"""A target of `@app.trigger`: a function of the app's own program.
 
 It takes a list of events and returns nothing, or the ids of those that failed; an exception fails
 the call. Coroutines run on the app's loop, plain functions on a thread.

@@ -2,9 +2,9 @@
 
 Offsets of a source partition and of its retry partition are committed in one request: a key that
 was unblocked by the one may have gone on in the other. Moves are written in a transaction that
-commits the offsets of what they replace (KIP-447): a worker that has lost its partitions cannot
-move anything. All calls come from the polling thread, because librdkafka's group metadata hangs
-otherwise.
+commits the offsets of the records that they replace (KIP-447): a worker that has lost its
+partitions cannot move anything. All calls come from the polling thread, because otherwise
+librdkafka's call for group metadata does not return.
 
 One commit at a time. librdkafka sends a commit that was refused with a temporary error (the
 coordinator has moved, its disk is full) again after a while, and does not hold back later commits:
@@ -55,14 +55,14 @@ class GroupCommits:
         self._connection = connection
         self._writer: FencedWriter | None = None
         self._one_by_one = False  # until a transaction is committed, each record is a batch alone
-        self.unanswered = 0  # commits that nobody waited for; whoever hears of one counts it down
+        self.unanswered = 0  # commits not waited for; the callback of each counts it down
 
     # ---- offsets
 
     def commit(self, owned: Iterable[OwnedPartition], *, wait: bool) -> None:
-        """Commit what has changed, unless the commit before is unanswered; with `wait` anyway, and
-        what was sent and not answered once more. Raises NotOurs if told so, which only happens
-        with `wait`.
+        """Commit what has changed, unless the commit before is unanswered. With `wait` commit
+        anyway, and include what was sent and not answered. Raises NotOurs if the group refuses this
+        member, which only happens with `wait`.
         """
         if self.unanswered and not wait:
             return
@@ -74,7 +74,7 @@ class GroupCommits:
         try:
             if wait:
                 refused = self._member.commit(offsets)
-            else:  # the intake is told of failures
+            else:  # failures come to the intake
                 self._member.commit_unawaited(offsets)
                 self.unanswered += 1
                 refused = {}

@@ -88,7 +88,7 @@ class WorkerIntake:
         self._arrivals = Arrivals(self._ids)
         self.owned: dict[Place, OwnedPartition] = {}
         self._by_retry: dict[Place, OwnedPartition] = {}
-        self._in_doubt: list[OwnedPartition] = []  # nobody knows how their transaction ended
+        self._in_doubt: list[OwnedPartition] = []  # the outcome of their transaction is unknown
         self.assigned_once = False
         self.stopping = False
         self.failure: BaseException | None = None
@@ -154,7 +154,7 @@ class WorkerIntake:
                 owned.source.read_to = end
 
     def _told(self, refused: dict[TopicPartition, Fault]) -> None:
-        """How a commit ended that nobody waited for; what failed is committed again."""
+        """Takes the result of a commit that was not waited for; what failed is committed again."""
         self.commits.unanswered = max(0, self.commits.unanswered - 1)
         for place, fault in refused.items():
             log.info("an offset of %s was not committed: %s", place, fault.named)
@@ -289,8 +289,9 @@ class WorkerIntake:
         self._begin(given, anew=False)
 
     def _begin(self, places: Iterable[Place], *, anew: bool) -> None:
-        """Read these partitions: from where the group stands, or a topic made anew from its
-        beginning, because the group's offset may be one of the topic before it.
+        """Read these partitions from the group's committed offsets. With `anew` the topic was
+        created again, and is read from its beginning: the group's offset may belong to the earlier
+        topic.
         """
         new = []
         for topic, partition in places:

@@ -13,7 +13,7 @@ from headrace.client.connection import ClientSettings, program_settings
 from headrace.client.producer.no_loss import NO_REBOOTSTRAP
 
 SESSION_TIMEOUT_MS = 10_000
-# Nothing here waits for a handler, so a polling thread that is silent for so long hangs. Kafka's
+# The polling thread never waits for a handler, so if it is silent for so long it is stuck. Kafka's
 # own limit of five minutes is also how long a rebalance of all others would wait for it.
 LONGEST_SILENCE_MS = 120_000
 OF_THE_CLASSIC_PROTOCOL = (
@@ -46,7 +46,7 @@ class Membership:
                 "fetch.wait.max.ms": fetch_wait_ms,
                 # With a full local queue the next fetch waits; a second, its default, starves us.
                 "fetch.queue.backoff.ms": 20,
-                # With its default librdkafka may forget the only broker when that one starts anew.
+                # With its default librdkafka may forget the only broker when that one restarts.
                 "metadata.recovery.strategy": NO_REBOOTSTRAP,
             },
         )

@@ -46,8 +46,8 @@ class ResumeOffsets:
         self._stopping = stopping
 
     def find(self, streams: list[Stream], *, anew: bool, start_from: str) -> None:
-        """Where each stream goes on, and what of it a former owner has finished. `anew`: their
-        topics were made anew, so that the group's offsets in them mean nothing.
+        """Set where each stream goes on, and which of its records a former owner has finished. With
+        `anew` their topics were created again, so the group's offsets in them mean nothing.
         """
         found = self.committed(stream.place for stream in streams)
         earliest, latest = list[Stream](), list[Stream]()
@@ -107,8 +107,8 @@ class ResumeOffsets:
                 time.sleep(LOOK_AGAIN_S)
 
     def _look_at_the_cluster(self) -> None:
-        """A broker that started anew has new epochs, and librdkafka's admin client, which hears of
-        them by itself after five minutes, asks with the old ones until then.
+        """Refresh the metadata. A broker that restarted has new epochs; librdkafka's admin client
+        learns them by itself only after five minutes, and asks with the old ones until then.
         """
         with suppress(Fault):
             self._requests.partition_counts(QUESTION_S)

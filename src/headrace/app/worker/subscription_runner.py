@@ -54,7 +54,8 @@ class Outlet(Protocol):
     """The interface of a worker for its runners."""
 
     def write(self, record: Outgoing[Any, Any], ended: Ended) -> None:
-        """Send a record; `ended` is told, on any thread, that it is safe or why not."""
+        """Send a record; `ended` is called, on any thread, when it is written or with the reason
+        why not."""
         ...
 
     def after(self, due_ms: int, do: Callable[[], None]) -> None:

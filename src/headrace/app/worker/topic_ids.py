@@ -1,9 +1,9 @@
 """The topic id of a name: a topic that is deleted and created again gets another id.
 
-Neither librdkafka nor the classic group protocol tells a member of that: it would go on at its old
-offset in the new topic and leave out what lies before. So the ids of all topics in hand are asked
-when partitions come, and again every few seconds, without waiting for the answer; those of topics
-whose records wait for it (`arrivals.py`) at once.
+Neither librdkafka nor the classic group protocol reports this to a member: it would go on at its
+old offset in the new topic and skip the records before it. So the ids of all assigned topics are
+asked for when partitions come, and again every few seconds, without waiting for the answer; the ids
+of topics whose records wait for the answer (`arrivals.py`) are asked for at once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Answers = dict[str, Pending[TopicIdentity]]
 
 
 class TopicIds:
-    """Of the topics whose partitions a worker has. Called on the polling thread only."""
+    """The ids of the topics whose partitions a worker has. Called on the polling thread only."""
 
     def __init__(
         self, requests: Requests, *, monotonic: Callable[[], float] = time.monotonic

@@ -1,8 +1,7 @@
 """Access control entries of a cluster: list, add, remove.
 
-Calls wait until the cluster has answered; what it refuses is raised as `ClientError`. Spoken with
-our own codecs: librdkafka does not know all types of resources. Words are Kafka's, in small
-letters.
+Calls wait until the cluster has answered; a refusal is raised as `ClientError`. Sent with our own
+codecs: librdkafka does not know all types of resources. Words are Kafka's, in small letters.
 """
 
 from __future__ import annotations
@@ -76,7 +75,8 @@ class Acls:
         )
 
     def add(self, entries: Sequence[Acl]) -> None:
-        """Entries that are there already stay as they are. All or, if one is refused, some."""
+        """Add entries; existing ones stay as they are. If one is refused, the others may have been
+        added."""
         with self._wire() as wire:
             for first in range(0, len(entries), MOST_AT_ONCE):
                 some = entries[first : first + MOST_AT_ONCE]
@@ -85,7 +85,7 @@ class Acls:
                     require_no_error(result.error_code, result.error_message)
 
     def remove(self, filters: Iterable[AclFilter]) -> list[Acl]:
-        """The entries that were found and removed."""
+        """Remove entries; returns those that were found and removed."""
         wanted = [delete_acls.DeleteAclsFilter(*_numbers(one)) for one in filters]
         with self._wire() as wire:
             answer = wire.ask(delete_acls, delete_acls.DeleteAclsRequest(wanted))
@@ -141,7 +141,7 @@ def _creation(entry: Acl) -> create_acls.AclCreation:
 
 
 def _numbers(wanted: AclFilter) -> tuple[int, str | None, int, str | None, str | None, int, int]:
-    """In the order in which both requests have them."""
+    """The fields in the order in which both requests have them."""
     return (
         number(ResourceType, wanted.resource_type or "any"),
         wanted.resource,

@@ -1,6 +1,6 @@
-"""Administering a cluster: one door to topics, groups, brokers, transactions, moves and rights.
+"""Administering a cluster: one object for topics, groups, brokers, transactions, moves and rights.
 
-Calls wait until the cluster has answered and raise `ClientError` for what it refuses. Requests that
+Calls wait until the cluster has answered and raise `ClientError` for a refusal. Requests that
 librdkafka supports go through it; the rest (data folders, quorum, transactions, moves, rights,
 limits) uses our own codecs with the same security settings. Parts connect when they are first used.
 """
@@ -50,12 +50,12 @@ class Admin:
 
     @property
     def topics(self) -> Topics:
-        """Made anew for each use, because it remembers which topics there are."""
+        """A new object for each use, because it remembers which topics there are."""
         return Topics(self.connection)
 
     @property
     def groups(self) -> Groups:
-        """Made anew for each use, because it remembers which topics there are."""
+        """A new object for each use, because it remembers which topics there are."""
         return Groups(self.connection)
 
     @cached_property
@@ -69,7 +69,7 @@ class Admin:
 
     @property
     def transactions(self) -> TransactionalIds:
-        """Made anew for each use, because it remembers who leads what."""
+        """A new object for each use, because it remembers the leaders of partitions."""
         return TransactionalIds(self.connection)
 
     @cached_property
@@ -83,7 +83,7 @@ class Admin:
 
     @property
     def quotas(self) -> Quotas:
-        """Limits of users, clients and addresses; made anew for each use, as above."""
+        """Limits of users, clients and addresses; a new object for each use, as above."""
         return Quotas(self.connection)
 
     @property
@@ -96,7 +96,8 @@ class Admin:
         return active_producers(self.connection, place)
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Delete the records before these offsets; returns where each partition then begins."""
+        """Delete the records before these offsets; returns the new log start offset of each
+        partition."""
         asked = self._admin.delete_records(
             [NativePartition(*place, offset) for place, offset in before.items()],
             request_timeout=self.connection.timeout_s,
@@ -129,6 +130,6 @@ class Admin:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Only `delayed.cancel` keeps clients open, from one call to the next."""
+        """Close clients: only `delayed.cancel` keeps some open, from one call to the next."""
         if "delayed" in self.__dict__:
             self.delayed.close()

@@ -70,7 +70,8 @@ class LogFolder:
 
     @property
     def is_full(self) -> bool:
-        """Its disk has no room; a broker of Headrace says so too if the disk refuses appends."""
+        """Whether the disk has no room; a broker of Headrace reports that too if the disk refuses
+        appends."""
         usable = self.usable_bytes
         return self.failure is None and usable is not None and usable < FULL_BELOW_BYTES
 
@@ -116,7 +117,7 @@ class Cluster:
         )
 
     def anybody(self) -> Wire:
-        """Any broker: it hands requests for the controller on."""
+        """A connection to any broker: it passes requests for the controller on."""
         return wire_to_any(self.connection, [broker.address for broker in self.describe().brokers])
 
     def rights(self) -> set[str]:
@@ -163,7 +164,7 @@ class Cluster:
     # ---- what librdkafka lacks
 
     def _change_settings_of_all(self, to: Mapping[str, str], remove: Iterable[str]) -> None:
-        """In the protocol all brokers are the one without a name, which librdkafka refuses."""
+        """In the protocol an empty name means all brokers; librdkafka refuses it."""
         configs = [alter.AlterableConfig(name, SET, value) for name, value in to.items()]
         configs += [alter.AlterableConfig(name, DELETE, None) for name in remove]
         resource = alter.AlterConfigsResource(ResourceType.BROKER.value, "", configs)
@@ -185,7 +186,7 @@ class Cluster:
         return found
 
     def folders_with(self, asked: Mapping[int, Iterable[TopicPartition]]) -> list[LogFolder]:
-        """All data folders, with sizes and lags of the replicas that are `asked` about, by broker.
+        """All data folders, with sizes and lags of the replicas in `asked` (partitions by broker).
         A broker that does not answer is left out."""
         found = []
         for broker in self.describe().brokers:
@@ -204,7 +205,7 @@ class Cluster:
         return found
 
     def quorum(self) -> Quorum:
-        """The leader of the cluster's metadata, and the progress of the others."""
+        """The leader of the metadata quorum, and the progress of the other members."""
         partition = describe_quorum.RequestPartitionData(0)
         request = describe_quorum.DescribeQuorumRequest(
             [describe_quorum.RequestTopicData(METADATA_TOPIC, [partition])]

@@ -24,26 +24,26 @@ from headrace.client.wire import require_no_error
 from headrace.wire.protocol.messages import describe_cluster
 
 CONFIGS_AT_ONCE = 500
-# A controller fetches at least every half second; one that is no broker is never fenced.
+# A controller fetches at least every half second; one that is not a broker is never fenced.
 SILENT_AFTER_MS = 10_000
 
 
 @dataclass(slots=True)
 class NodeStatus:
     id: int
-    address: str | None  # None: a controller that is no broker
+    address: str | None  # None: a controller that is not a broker
     rack: str | None
     roles: list[str]
     fenced: bool
     leads: int = 0
     replicas: int = 0
-    metadata_lag: int | None = None  # records of the metadata log; None: not told
-    silent: bool = False  # a controller that is no broker, and that the leader does not hear
+    metadata_lag: int | None = None  # records of the metadata log; None: unknown
+    silent: bool = False  # a controller, not a broker, that the leader does not hear
 
 
 @dataclass(slots=True)
 class ReplicaOutOfSync:
-    """A replica that is not in the ISR, and the reason as far as the cluster tells it."""
+    """A replica that is not in the ISR, and the reason as far as the cluster reports it."""
 
     place: TopicPartition
     broker: int
@@ -69,7 +69,7 @@ class ClusterStatus:
     offline_folders: list[LogFolder] = field(default_factory=list)
     full_folders: list[LogFolder] = field(default_factory=list)
     out_of_sync: list[ReplicaOutOfSync] = field(default_factory=list)
-    # Why no controller answers: then everything else is what the brokers knew last.
+    # Why no controller answers: then everything else is the brokers' last knowledge.
     no_controller: str | None = None
 
     @property
@@ -97,7 +97,7 @@ def read_status(connection: ClientSettings) -> ClusterStatus:
     partitions = Replicas(connection).all()
     minimums = _minimums(connection, {each.place.topic for each in partitions})
     moving: list[TopicPartition] = []
-    if no_controller is None:  # else it would be waited for once more
+    if no_controller is None:  # else it would be waited for again
         moving = [each.place for each in Reassignments(connection).all()]
     status = judge(described.id, brokers, quorum, partitions, minimums, moving)
     folders = cluster.folders_with(_missing_by_broker(partitions))
@@ -116,7 +116,7 @@ def judge(
     minimums: Mapping[str, int],
     moving: Sequence[TopicPartition] = (),
 ) -> ClusterStatus:
-    """Pure. `minimums` are the topics' min.insync.replicas."""
+    """Find the problems. Pure. `minimums` are the topics' min.insync.replicas."""
     status = ClusterStatus(
         cluster_id,
         _nodes(brokers, quorum, partitions),
@@ -149,7 +149,7 @@ def explain_missing(
     nodes: Iterable[NodeStatus],
     folders: Sequence[LogFolder],
 ) -> list[ReplicaOutOfSync]:
-    """Why replicas are not in the ISR. Pure. `folders`: those of the brokers that answered."""
+    """Why replicas are not in the ISR. Pure. `folders` has only brokers that answered."""
     alive = {node.id for node in nodes if "broker" in node.roles and not node.fenced}
     by_broker: dict[int, list[LogFolder]] = {}
     for folder in folders:
@@ -220,7 +220,7 @@ def _nodes(
         # Voters last: a folder that was lost may still be listed as an observer with their id.
         for member in (*quorum.observers, *quorum.voters):
             node = nodes.setdefault(member.id, NodeStatus(member.id, None, None, [], fenced=False))
-            if member.log_end_offset >= 0:  # else the leader has not heard of it
+            if member.log_end_offset >= 0:  # else the leader has heard nothing from it
                 node.metadata_lag = max(0, end - member.log_end_offset)
         for voter in quorum.voters:
             nodes[voter.id].roles.append("controller")
@@ -229,7 +229,8 @@ def _nodes(
 
 
 def _is_silent(voter: QuorumReplica, quorum: Quorum) -> bool:
-    """By the times of the leader, which tells its own too (Apache Kafka since 3.3)."""
+    """Whether the voter is silent, by the leader's times, which include its own (Apache Kafka since
+    3.3)."""
     now_ms = next((each.fetched_at_ms for each in quorum.voters if each.id == quorum.leader), None)
     if voter.id == quorum.leader or now_ms is None:
         return False
@@ -237,7 +238,7 @@ def _is_silent(voter: QuorumReplica, quorum: Quorum) -> bool:
 
 
 def _brokers(cluster: Cluster) -> list[describe_cluster.DescribeClusterBroker]:
-    """With those that are fenced, where the cluster tells of them (since Apache Kafka 4.0)."""
+    """All brokers, with fenced ones if the cluster lists them (Apache Kafka since 4.0)."""
     request = describe_cluster.DescribeClusterRequest()
     with cluster.anybody() as wire:
         request.include_fenced_brokers = wire.version_of(describe_cluster) >= 2
@@ -247,7 +248,8 @@ def _brokers(cluster: Cluster) -> list[describe_cluster.DescribeClusterBroker]:
 
 
 def _quorum(cluster: Cluster) -> tuple[Quorum | None, str | None]:
-    """None where nobody may ask, or the cluster has no quorum; or why no controller answers."""
+    """The quorum, and why no controller answers. The quorum is None too if this user may not
+    describe it or the cluster has none."""
     try:
         return cluster.quorum(), None
     except ClientError as refusal:

@@ -1,7 +1,7 @@
-"""Feature levels of a cluster: which are finalized, which it understands, and changing them.
+"""Feature levels of a cluster: which are finalized, which are supported, and how to change them.
 
-Asked with our own codecs: librdkafka does not. Any broker answers; it passes a change on to the
-controller.
+Uses our own codecs: librdkafka lacks these requests. Any broker answers; it passes a change on to
+the controller.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headrace.wire.protocol.messages import (
 )
 
 UPGRADE, SAFE_DOWNGRADE = 1, 2
-# A feature says to clients that something is served; these are the APIs by which it would be.
+# A finalized feature promises clients some APIs; these are the APIs of each feature.
 SHARE_VERSION = "share.version"
 SERVED_BY = {
     SHARE_VERSION: share_fetch.API_KEY,
@@ -32,10 +32,10 @@ SERVED_BY = {
 @dataclass(slots=True)
 class Feature:
     name: str
-    level: int  # finalized; 0: it is not there
-    lowest: int  # that the broker understands
+    level: int  # finalized; 0: not finalized
+    lowest: int  # the lowest that the broker supports
     highest: int
-    served: bool = True  # False: the level promises what no API of the broker keeps
+    served: bool = True  # False: the broker lacks the APIs that this level promises
 
 
 class Features:
@@ -63,7 +63,8 @@ class Features:
         ]
 
     def _require_no_share_groups(self) -> None:
-        """Their members would be refused; the controller does not know of groups."""
+        """Raise if share groups exist. Their members would be refused; the controller does not know
+        of groups."""
         found = sorted(ShareGroups(self.connection, self._addresses).states())
         if found:
             raise ClientError(
@@ -72,7 +73,7 @@ class Features:
             )
 
     def change(self, levels: Mapping[str, int]) -> None:
-        """All or none of them."""
+        """Change all of these levels or none."""
         now = {one.name: one.level for one in self.all()}
         for name in levels:
             if name not in now:

@@ -1,10 +1,9 @@
 """How far many groups are behind, in few requests: for lists, and for samples taken all day.
 
-`Groups.describe` asks several questions about each group. Here one FindCoordinator, one OffsetFetch
-for each coordinator and a few requests for each leader (`unread.py`) answer for hundreds of groups,
-spoken with our own codecs. A group that cannot be asked about (no right to, its coordinator is
-away) is left out, and so is a partition whose leader does not answer; callers say how many are
-missing.
+`Groups.describe` sends several requests for each group. Here one FindCoordinator, one OffsetFetch
+for each coordinator and a few requests for each leader (`unread.py`) serve hundreds of groups, with
+our own codecs. A group that cannot be asked for (a missing right, its coordinator is away) is left
+out, and so is a partition whose leader does not answer; callers report how many are missing.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Item = TypeVar("Item")
 GROUP_KEY = 0  # FindCoordinator's type
 # OffsetFetch since version 8 and FindCoordinator since version 4 take many groups at once.
 FIRST_FETCH_OF_MANY, FIRST_FIND_OF_MANY = 8, 4
-# From version 10 on topics are named by id, which we have no need of.
+# From version 10 on topics are named by id, which we do not need.
 LAST_FETCH_BY_NAME = 9
 GROUPS_AT_ONCE = 250
 
@@ -39,7 +38,7 @@ class TopicLag:
     """One topic of a group, summed over the partitions where it has committed."""
 
     lag: int = 0  # records that the group can still get
-    committed: int = 0  # offsets, summed: what two samples differ by was read in between
+    committed: int = 0  # sum of offsets: the difference of two samples was read in between
     end: int = 0
     partitions_without_commit: int = 0  # they hold records, so the lag there is unknown
 
@@ -47,7 +46,7 @@ class TopicLag:
 @dataclass(slots=True)
 class GroupLag:
     topics: dict[str, TopicLag] = field(default_factory=dict)
-    partitions_unknown: int = 0  # no leader says where they end
+    partitions_unknown: int = 0  # no leader answers with their end offsets
 
     @property
     def lag(self) -> int:
@@ -55,13 +54,13 @@ class GroupLag:
 
     @property
     def is_known(self) -> bool:
-        """Whether `lag` is all of it. If not, it is at least so much."""
+        """Whether `lag` counts all partitions. If not, the lag is at least that."""
         without = any(topic.partitions_without_commit for topic in self.topics.values())
         return not without and not self.partitions_unknown
 
 
 class GroupLags:
-    """One look at the cluster; use it in a `with` statement."""
+    """One sample of the cluster; use it in a `with` statement."""
 
     def __init__(self, connection: ClientSettings) -> None:
         self._connection = connection
@@ -75,8 +74,8 @@ class GroupLags:
         self._wires.close()
 
     def of(self, names: Iterable[str], *, topic: str | None = None) -> dict[str, GroupLag]:
-        """By group; one that has committed nothing is there, without topics. With a `topic` only
-        that one is asked about: the answers are small, however much the groups read."""
+        """The lags by group; a group that has committed nothing has an entry without topics. With a
+        `topic` only that one is asked for: the answers are small, however much the groups read."""
         committed = self.committed(names, topic=topic)
         read = {group: self._read(places) for group, places in committed.items()}
         readers: dict[Place, set[int | None]] = defaultdict(set)
@@ -88,7 +87,7 @@ class GroupLags:
         return {group: _summed(committed[group], read[group], unread) for group in committed}
 
     def _read(self, committed: Iterable[Place]) -> dict[str, list[Place]]:
-        """Every partition of every topic that a group has committed in."""
+        """The lag in every partition of every topic that a group has committed in."""
         found: dict[str, list[Place]] = defaultdict(list)
         for topic, partition in committed:
             found[topic].append((topic, partition))
@@ -101,7 +100,7 @@ class GroupLags:
     def committed(
         self, names: Iterable[str], *, topic: str | None = None
     ) -> dict[str, dict[Place, int]]:
-        """The offsets of each group; groups that cannot be asked about are left out."""
+        """The offsets of each group; groups that cannot be asked for are left out."""
         wanted = None if topic is None else self._partitions_of(topic)
         committed: dict[str, dict[Place, int]] = {}
         for address, groups in self._coordinators(list(dict.fromkeys(names))).items():

@@ -38,7 +38,7 @@ def delete_offsets(
 
 def _coordinator_of(connection: ClientSettings, group: str) -> tuple[str, int]:
     admin = connection.admin()
-    reach(admin, connection)  # who is not there is told of at once
+    reach(admin, connection)  # fail at once if the cluster is away
     asked = admin.describe_consumer_groups([group], request_timeout=connection.timeout_s)
     try:
         node = asked[group].result(timeout=connection.timeout_s + 5).coordinator

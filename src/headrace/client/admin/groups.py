@@ -1,9 +1,9 @@
 """Consumer groups of a cluster: members, lag, and resets of offsets.
 
-Calls wait until the cluster has answered; what it refuses is raised as `ClientError`. A reset is
-first planned (`plan`), which changes nothing, and then carried out (`move`), which the cluster
-refuses while the group has members. librdkafka does the asking; only states that it has no name for
-(those of the newer protocol) are asked for with our own codecs.
+Calls wait until the cluster has answered; a refusal is raised as `ClientError`. A reset is first
+planned (`plan`), which changes nothing, and then carried out (`move`), which the cluster refuses
+while the group has members. The requests go through librdkafka; only states for which it has no
+name (those of the newer protocol) are asked for with our own codecs.
 """
 
 from __future__ import annotations
@@ -38,11 +38,13 @@ from headrace.wire.protocol.messages import list_groups
 
 Place = tuple[str, int]  # topic, partition
 
-# Nobody is in it, so its place may be changed from outside. A group that is not there is Dead.
+# States without active members: the committed offsets may be changed from outside. Dead means that
+# the group does not exist.
 IDLE, DEAD = ("Empty", "Dead"), "Dead"
 UNKNOWN = "Unknown"
 
-# A coordinator that was just made or has just moved; it is asked again after a moment.
+# The answers of a coordinator that was just made or has just moved; it is asked again after a
+# moment.
 NOT_YET = frozenset(
     {
         KafkaError.NOT_COORDINATOR,
@@ -61,7 +63,7 @@ class NoSuchGroup(ClientError):
 
 
 class NoCoordinator(ClientError):
-    """The broker that looks after the group is not ready for it."""
+    """The coordinator of the group is not ready."""
 
 
 class GroupIsActive(ClientError):
@@ -100,7 +102,8 @@ class GroupProgress:
 
     @property
     def lag(self) -> int | None:
-        """None: unknown. Without a commit that is so unless there is nothing to read."""
+        """Records that the group can still get; None: unknown. Without a commit it is unknown too,
+        unless there is nothing to read."""
         return self.unread if self.committed is not None or self.unread == 0 else None
 
 
@@ -116,7 +119,7 @@ class GroupDescription:
 
     @property
     def lag(self) -> int:
-        """Where it is known; `unknown` has the other partitions."""
+        """The sum over the partitions with a known lag; `unknown` has the other partitions."""
         return sum(one.lag or 0 for one in self.progress)
 
     @property
@@ -126,8 +129,8 @@ class GroupDescription:
 
 @dataclass(slots=True)
 class Move:
-    """From where to where a group goes in one partition; `target` is `wanted`, or the edge of what
-    the partition holds.
+    """A group's move in one partition, from an offset to another. `target` is `wanted`, or the
+    nearest offset that the partition holds.
     """
 
     topic: str
@@ -148,14 +151,16 @@ class Groups:
         self._share = ShareGroups(connection, brokers)
 
     def all(self) -> list[GroupSummary]:
-        """Of every broker; a list that lacks the groups of one would mislead."""
+        """The groups of all brokers. Raises if one broker fails: a list without its groups would
+        mislead."""
         groups, failure = self.of_those_who_answer()
         if failure is not None:
             raise failure
         return groups
 
     def of_those_who_answer(self) -> tuple[list[GroupSummary], ClientError | None]:
-        """Also what a broker says that does not tell its groups; they are missing then."""
+        """The groups, and the refusals of brokers that do not list theirs; those groups are
+        missing."""
         asked = self._admin.list_consumer_groups(request_timeout=self.connection.timeout_s)
         found = self._answer(asked)
         failure = None
@@ -175,7 +180,7 @@ class Groups:
         return sorted(groups, key=lambda group: group.group), failure
 
     def _states(self) -> dict[str, str]:
-        """Of all groups, in the cluster's own words."""
+        """The state of each group, in the cluster's own words."""
         states = {}
         for broker in self.cluster.brokers.values():
             try:
@@ -237,7 +242,7 @@ class Groups:
         return _share_members(share)
 
     def members_of(self, names: Iterable[str]) -> dict[str, list[Member]]:
-        """Of many groups, asked for side by side; those that do not answer are left out."""
+        """The members of many groups, asked in parallel; groups that do not answer are left out."""
         if not (names := list(dict.fromkeys(names))):
             return {}
         asked = self._admin.describe_consumer_groups(
@@ -272,7 +277,8 @@ class Groups:
         return self._look_at(name)[1] != DEAD or self._share.describe(name) is not None
 
     def _progress(self, name: str, members: list[Member]) -> list[GroupProgress]:
-        """Every partition of every topic that the group has committed in or reads now."""
+        """The group's progress in every partition of every topic that it has committed in or reads
+        now."""
         committed = self.committed(name)
         owner = {place: member.id for member in members for place in member.assigned}
         places = {*committed, *owner}
@@ -291,14 +297,15 @@ class Groups:
         ]
 
     def unread(self, offsets: Mapping[Place, int | None]) -> Unread:
-        """What readers at these offsets can still get; None is one without a commit."""
+        """The records that readers at these offsets can still get; None means a reader without a
+        commit."""
         readers = {place: (offset,) for place, offset in offsets.items()}
         return unread(self.connection, self.cluster, readers)
 
     def committed(self, name: str) -> dict[Place, int]:
         """The offsets of a group; of a share group its start offsets."""
-        # The coordinator is waited for: librdkafka 2.16 crashes, and the program with it, when it
-        # asks for offsets and hears NOT_COORDINATOR (its issue 5040; seen on a new Apache Kafka).
+        # Wait for the coordinator first: librdkafka 2.16 crashes, and the program with it, when it
+        # asks for offsets and gets NOT_COORDINATOR (its issue 5040; seen on a new Apache Kafka).
         if self._look_at(name)[1] == DEAD and (shared := self._share.offsets(name)):
             return {
                 place: each.start_offset
@@ -323,8 +330,8 @@ class Groups:
         return [(topic, index) for index in sorted(found.partitions)]
 
     def places_in(self, topics: Iterable[tuple[str, Sequence[int]]]) -> list[Place]:
-        """The partitions of these topics, each once; all of a topic that names none. Refuses what
-        is not there."""
+        """The partitions of these topics, each once; all partitions of a topic that is given with
+        none. Raises if one does not exist."""
         places: dict[Place, None] = {}
         for name, partitions in topics:
             everything = self.partitions_of(name)
@@ -342,7 +349,8 @@ class Groups:
                 )
 
     def offsets(self, places: Iterable[Place], which: OffsetSpec) -> dict[Place, int]:
-        """-1 where there is no such offset; left out where nobody can be asked."""
+        """The offset of each partition: -1 if there is no such offset; partitions without a leader
+        are left out."""
         wanted = {TopicPartition(*place): which for place in places if self._is_led(place)}
         if not wanted:
             return {}
@@ -357,7 +365,7 @@ class Groups:
         found = None if topic is None else topic.partitions.get(place[1])
         return found is not None and found.leader in self.cluster.brokers
 
-    # --- putting a group elsewhere
+    # --- resetting offsets
 
     def beginnings(self, places: Iterable[Place]) -> dict[Place, int]:
         return self._asked(places, _EARLIEST)
@@ -366,15 +374,17 @@ class Groups:
         return self._asked(places, _LATEST)
 
     def at_time(self, places: Iterable[Place], time_ms: int) -> dict[Place, int]:
-        """The first record of that time or later; the end where there is none."""
+        """The offset of the first record of that time or later; the end where there is none."""
         places = list(places)
-        # Before 1970 there is nothing, and -1 and its like have meanings of their own.
+        # There are no records from before 1970, and -1 and other negative times have special
+        # meanings.
         spec: OffsetSpec = OffsetSpec.for_timestamp(max(time_ms, 0))
         found, ends = self._asked(places, spec), self.ends(places)
         return {place: ends[place] if offset < 0 else offset for place, offset in found.items()}
 
     def _asked(self, places: Iterable[Place], which: OffsetSpec) -> dict[Place, int]:
-        """Of all these places: one that is left out would be left where it is."""
+        """As `offsets`, but raises if a partition is missing: it would silently keep its committed
+        offset."""
         places = list(places)
         found = self.offsets(places, which)
         for topic, partition in places:
@@ -383,7 +393,8 @@ class Groups:
         return found
 
     def plan(self, name: str, targets: Mapping[Place, int]) -> list[Move]:
-        """Within what the partitions hold: an offset before or behind is moved to the edge."""
+        """The moves to these offsets; an offset outside of the partition's log becomes its nearest
+        edge."""
         self.require_partitions(targets)
         first, last = self.beginnings(targets), self.ends(targets)
         committed = self.committed(name)
@@ -441,10 +452,11 @@ class Groups:
                 f"No broker is ready to look after group {group}; try again. If that lasts, the "
                 "broker's log says why."
             )
-        # We are no member: to a stranger the last of these say that the group has some.
+        # We are not a member: for a caller that is not one, the codes of NO_LONGER_OURS mean that
+        # the group has members.
         if group is not None and error.code() in {KafkaError.NON_EMPTY_GROUP, *NO_LONGER_OURS}:
             return _is_active(f"{group} has active members")
-        if error.str().rstrip().endswith(":"):  # the name of a request, and no words of the broker
+        if error.str().rstrip().endswith(":"):  # the name of a request without a text of the broker
             error = KafkaError(error.code())
         return explain(error, self.connection.bootstrap, topic=topic)
 
@@ -481,7 +493,7 @@ def _is_active(who_and_how: str) -> GroupIsActive:
 
 @functools.cache  # a cluster may have ten thousand groups, and there are eight states
 def _state(given: ConsumerGroupState) -> str:
-    """As Kafka itself writes it: PREPARING_REBALANCING is PreparingRebalance."""
+    """The name that Kafka itself writes: PREPARING_REBALANCING is PreparingRebalance."""
     words = given.name.replace("REBALANCING", "REBALANCE").split("_")
     return "".join(word.capitalize() for word in words)
 

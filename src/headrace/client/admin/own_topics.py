@@ -1,8 +1,9 @@
-"""Topics that Headrace keeps for itself: created right, repaired where possible, else refused.
+"""Topics that Headrace keeps for itself: created as they must be, repaired where possible, else
+refused.
 
-A cluster that creates topics by being asked, or a person, may have made such a topic first, with
-other partitions or with records that are deleted after a week. Every service calls `ensure_own`
-before it uses a topic of its own.
+A cluster with automatic topic creation, or a person, may have created such a topic first, with
+another number of partitions or with records that are deleted after a week. Every service calls
+`ensure_own` before it uses a topic of its own.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ LOOK_AGAIN_S = 0.05
 
 
 class OwnTopic(NamedTuple):
-    """A topic of a service as it must be."""
+    """The settings that a service's own topic must have."""
 
     name: str
     partitions: int
     settings: Mapping[str, str]
-    # A record is looked for in a partition that is computed with this number; all others are wrong.
+    # The partition of a record is computed from this number; with another number records are not
+    # found.
     is_exact: bool = False
 
 
@@ -37,9 +39,10 @@ class WrongTopic(ClientError):
 
 
 def ensure_own(topics: Topics, own: OwnTopic) -> None:
-    """The topic is there, and as it must be. Raises WrongTopic if it has too many partitions.
+    """Make sure that the topic exists with the right settings. Raises WrongTopic if it has too many
+    partitions.
 
-    A user without the right to see settings, or to change them, leaves them as they are.
+    If the user may not see settings, or not change them, they stay as they are.
     """
     topics.ensure(own.name, partitions=own.partitions, settings=own.settings)
     deadline = time.monotonic() + topics.connection.timeout_s
@@ -63,7 +66,7 @@ def ensure_own(topics: Topics, own: OwnTopic) -> None:
 
 
 def _require_partitions(topics: Topics, own: OwnTopic) -> None:
-    """Nothing was written to it with another number, so more partitions lose nothing."""
+    """Add partitions. No records were written with the smaller number, so none are lost."""
     found = {each.name: each.partitions for each in topics.all()}
     count = found.get(own.name, own.partitions)
     if count > own.partitions:
@@ -82,7 +85,8 @@ def _require_partitions(topics: Topics, own: OwnTopic) -> None:
 
 
 def _policy_of(topics: Topics, name: str, deadline: float) -> str:
-    """A broker may not know yet what another program has just created at the controller."""
+    """The topic's cleanup policy. Asks until `deadline`: a broker may not know yet what another
+    program has just created."""
     while True:
         try:
             return topics.settings_of(name)[POLICY].value

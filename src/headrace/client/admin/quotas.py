@@ -1,7 +1,8 @@
 """Limits of users, clients and addresses: list, set and remove (KIP-546).
 
-Spoken with our own codecs, since librdkafka has none of it. A name of None means all that have no
-limit of their own. Which limits there are is the cluster's to say: it refuses those it lacks.
+Sent with our own codecs, since librdkafka lacks these requests. A name of None means all entities
+without a limit of their own. The cluster decides which limits exist: it refuses those that it
+lacks.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Quotas:
         )
 
     def alter(self, entity: Entity, limits: Mapping[str, float | None]) -> None:
-        """A limit of None is removed."""
+        """Set limits; a limit of None is removed."""
         ops = [
             alter_client_quotas.OpData(key, 0.0 if value is None else value, value is None)
             for key, value in limits.items()

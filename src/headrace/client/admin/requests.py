@@ -44,7 +44,7 @@ _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
 class Pending(Generic[T]):
-    """An answer that is under way. It ends with the `Requests` it came from."""
+    """An answer that is under way. It cannot come any more once its `Requests` is gone."""
 
     __slots__ = ("_future", "_read")
 
@@ -78,7 +78,8 @@ class Requests:
         self._native = at.admin()
 
     def partition_counts(self, timeout_s: float) -> dict[str, int]:
-        """By topic; without topics of which the cluster cannot say it now."""
+        """The number of partitions by topic; without topics for which the cluster cannot say it
+        now."""
         with faults():
             found = self._native.list_topics(timeout=timeout_s).topics
         return {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
@@ -88,13 +89,13 @@ class Requests:
     def identities(
         self, topics: Iterable[str], timeout_s: float
     ) -> dict[str, Pending[TopicIdentity]]:
-        """By name. A topic that is deleted and created again gets another id."""
+        """The topic ids by name. A topic that is deleted and created again gets another id."""
         names = TopicCollection(list(topics))
         asked = self._native.describe_topics(names, request_timeout=timeout_s)
         return {name: Pending(future, _identity) for name, future in asked.items()}
 
     def may_write(self, topic: str, timeout_s: float) -> bool:
-        """Whether this user may; True without an authorizer."""
+        """Whether this user may write to the topic; True without an authorizer."""
         asked = self._native.describe_topics(
             TopicCollection([topic]), include_authorized_operations=True, request_timeout=timeout_s
         )
@@ -127,7 +128,8 @@ class Requests:
     def end_offsets(
         self, places: Iterable[TopicPartition], timeout_s: float, *, committed: bool = False
     ) -> dict[TopicPartition, int]:
-        """Open transactions included, unless only what is `committed` counts."""
+        """The end offset of each partition, after open transactions; with `committed` the last
+        stable offset."""
         return self._offsets(places, _LATEST, timeout_s, committed)
 
     def delete_records(
@@ -156,7 +158,7 @@ class Requests:
     # ---- groups
 
     def assignment(self, group: str, timeout_s: float) -> Pending[set[TopicPartition] | None]:
-        """The partitions that members have; None while the group is not stable."""
+        """The partitions of each member; None while the group is not stable."""
         asked = self._native.describe_consumer_groups([group], request_timeout=timeout_s)
         return Pending(asked[group], _assigned)
 

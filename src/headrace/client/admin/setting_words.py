@@ -1,6 +1,6 @@
 """The cluster's documentation of topic settings (DescribeConfigs, KIP-569).
 
-confluent-kafka does not ask for the documentation, so this is spoken with our own codecs.
+confluent-kafka does not ask for the documentation, so this uses our own codecs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TOPIC = 2  # a kind of resource
 def words_of_topic_settings(
     connection: ClientSettings, address: tuple[str, int], topic: str
 ) -> dict[str, str]:
-    """By name; a setting without a documentation is left out."""
+    """The documentation by name; a setting without one is left out."""
     asked = messages.DescribeConfigsResource(TOPIC, topic, None)
     with Wire(connection, address) as wire:
         answer = wire.ask(messages, messages.DescribeConfigsRequest([asked], False, True))

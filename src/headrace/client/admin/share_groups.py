@@ -1,9 +1,9 @@
 """Share groups of a cluster (KIP-932): members, start offsets and lag, with our own codecs.
 
-librdkafka's admin client neither lists nor describes them. `Groups` asks here for what it does not
-find among consumer groups. A share group has no committed offset: its start offset is the first
-record of a partition that is not done, and records after it may be done already, which `lag` leaves
-out. Which records are locked, and how often they were delivered, the protocol does not tell.
+librdkafka's admin client neither lists nor describes them. `Groups` asks here for groups that it
+does not find among consumer groups. A share group has no committed offset: its start offset is the
+first record of a partition that is not done, and records after it may be done already, which `lag`
+leaves out. The protocol does not say which records are locked, nor how often they were delivered.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ShareGroupMember:
 
 @dataclass(slots=True)
 class SharedPartition:
-    """None: the group has not read it yet, or the cluster does not say."""
+    """A field is None if the group has not read the partition yet, or the cluster does not say."""
 
     start_offset: int | None
     lag: int | None
@@ -63,14 +63,14 @@ class ShareGroupDescription:
 
 
 class ShareGroups:
-    """`brokers` are the addresses of the cluster's brokers."""
+    """Lists and describes share groups. `brokers` are the addresses of the cluster's brokers."""
 
     def __init__(self, connection: ClientSettings, brokers: Sequence[Address]) -> None:
         self._connection = connection
         self._brokers = brokers
 
     def states(self) -> dict[str, str]:
-        """Of all share groups, by name; without those of brokers that do not answer."""
+        """The state of each share group, by name; without those of brokers that do not answer."""
         found: dict[str, str] = {}
         for address in self._brokers:
             try:
@@ -80,7 +80,7 @@ class ShareGroups:
                     request = list_groups.ListGroupsRequest(types_filter=[SHARE])
                     answer = wire.ask(list_groups, request)
                 require_no_error(answer.error_code)
-            except ClientError:  # the list of the others says that groups of a broker are missing
+            except ClientError:  # the list of all groups reports the broker's refusal
                 continue
             # A broker may ignore the filter.
             found.update(
@@ -103,7 +103,8 @@ class ShareGroups:
         )
 
     def offsets(self, name: str) -> dict[Place, SharedPartition]:
-        """Of every partition that the group knows; empty if there is no such share group."""
+        """Start offset and lag of every partition that the group knows; empty if there is no such
+        share group."""
         with self._at_coordinator(name) as (wire, _):
             if wire is None:
                 return {}
@@ -125,8 +126,8 @@ class ShareGroups:
         }
 
     def move(self, name: str, targets: Iterable[tuple[Place, int]]) -> None:
-        """Set start offsets: what lies before them is done, what lies after them is delivered
-        again, with no attempt counted. The cluster refuses while the group has members."""
+        """Set start offsets: records before them are done, records after them are delivered again
+        with delivery count 0. The cluster refuses while the group has members."""
         topics: dict[str, list[alter_share_group_offsets.AlterShareGroupOffsetsRequestPartition]]
         topics = defaultdict(list)
         for (topic, partition), offset in targets:
@@ -160,7 +161,7 @@ class ShareGroups:
             yield wire, node
 
     def _coordinator(self, name: str) -> tuple[Address | None, int]:
-        """Waits for one that was just made or has just moved."""
+        """The coordinator; waits for one that was just made or has just moved."""
         deadline = time.monotonic() + self._connection.timeout_s
         with wire_to_any(self._connection, self._brokers) as wire:
             if not _knows_them(wire):

@@ -62,7 +62,7 @@ class TopicDescription:
         return max((len(p.replicas) for p in self.partitions), default=0)
 
     def setting(self, name: str, default: str) -> str:
-        """A setting's value; `default` where the cluster did not tell."""
+        """A setting's value; `default` if the cluster did not return it."""
         found = self.settings.get(name)
         return default if found is None else found.value
 
@@ -102,7 +102,7 @@ class Topics:
         self.connection = connection
         self._admin = connection.admin()
         self.cluster = reach(self._admin, connection)
-        self._is_fresh = True  # what we know of the cluster was not used yet
+        self._is_fresh = True  # the metadata was not used yet
 
     def all(self) -> list[TopicSummary]:
         if not self._is_fresh:
@@ -163,7 +163,8 @@ class Topics:
                 setattr(partition, name, offsets[partition.partition])
 
     def _offset(self, future: Future[Any], topic: str) -> int | None:
-        """None while a partition has no leader that knows of it: a new topic, or a move."""
+        """The offset; None while a partition has no leader that knows of it: a new topic, or a
+        move."""
         failure = future.exception(timeout=self.connection.timeout_s + 5)
         if isinstance(failure, KafkaException) and kafka_error(failure).code() in NOT_LED_YET:
             return None
@@ -171,7 +172,7 @@ class Topics:
         return offset
 
     def spans(self, names: Iterable[str]) -> dict[str, dict[int, tuple[int, int]]]:
-        """First and end offset of each partition, by topic, in two questions for all of them; a
+        """First and end offset of each partition, by topic, in two requests for all of them; a
         partition whose leader does not answer is left out."""
         places = self._led(names)
         firsts, ends = self._offsets(places, _EARLIEST), self._offsets(places, _LATEST)
@@ -182,7 +183,7 @@ class Topics:
         return spans
 
     def written(self, names: Iterable[str]) -> dict[str, int]:
-        """The end offsets of each topic's partitions, summed: what two samples differ by was
+        """The sum of the end offsets of each topic's partitions: the difference of two samples was
         written in between."""
         summed = dict.fromkeys(names, 0)
         for place, end in self._offsets(self._led(summed), _LATEST).items():
@@ -190,7 +191,7 @@ class Topics:
         return summed
 
     def _led(self, names: Iterable[str]) -> list[TopicPartition]:
-        """Partitions that have a leader, as far as we know the cluster."""
+        """Partitions that have a leader, according to the metadata that we have."""
         known = self.cluster.topics
         return [
             TopicPartition(name, index)
@@ -211,7 +212,7 @@ class Topics:
         return {place: offset for place, offset in found.items() if offset is not None}
 
     def ids(self, names: Iterable[str]) -> dict[str, str]:
-        """By name. A topic that is deleted and created again gets another id."""
+        """The topic ids by name. A topic that is deleted and created again gets another id."""
         if not (names := list(names)):
             return {}
         asked = self._admin.describe_topics(
@@ -224,7 +225,8 @@ class Topics:
         return self._allowing(MAY_READ, names)
 
     def may_see_settings(self, name: str) -> bool:
-        """Asks for the user's rights, so that a missing one leaves no refusal in an audit log."""
+        """Whether this user may see them. Asks for the user's rights, so that a missing one leaves
+        no refusal in an audit log."""
         return bool(self._allowing(MAY_SEE_SETTINGS, [name]))
 
     def _allowing(self, operations: frozenset[AclOperation], names: Iterable[str]) -> set[str]:
@@ -284,7 +286,7 @@ class Topics:
         self._answer(asked[name], name)
 
     def ensure(self, name: str, *, partitions: int, settings: Mapping[str, str]) -> None:
-        """Create a topic where it is missing; several programs may do it at once."""
+        """Create a topic if it is missing; several programs may do it at once."""
         try:
             if name not in self.cluster.topics:
                 self.create(name, partitions=partitions, settings=settings)
@@ -312,7 +314,7 @@ class Topics:
         self._answer(asked[resource], name)
 
     def delete(self, name: str) -> list[str]:
-        """Its companions that are left: they keep the delayed messages of the deleted topic."""
+        """Delete a topic. Returns its companions that are left: they keep its delayed messages."""
         left = [each for each in companions_of(name) if each in self.cluster.topics]
         self._is_fresh = False
         asked = self._admin.delete_topics([name], request_timeout=self.connection.timeout_s)
@@ -320,8 +322,8 @@ class Topics:
         return left
 
     def empty(self, name: str) -> int:
-        """Delete all records that are there now; how many offsets that were. All or nothing: a
-        partition that nobody leads is told of before anything is deleted."""
+        """Delete all records that are there now, and return how many offsets that were. All or
+        nothing: it raises before anything is deleted if a partition has no leader."""
         known = self.cluster.topics.get(name)
         if known is None:
             raise NoSuchTopic(f"There is no topic {name}.")

@@ -1,9 +1,9 @@
 """The transactions of a cluster: list, describe, and end a hanging one.
 
-Spoken with our own codecs, since librdkafka has none of it (KIP-664). A transaction whose producer
-is gone is ended as a new producer would: by asking for its id, which fences the old one. One that
-its coordinator has forgotten (it is known by the partition alone, see `once/hanging.py`) is
-ended by a marker written to that partition.
+Sent with our own codecs, since librdkafka lacks these requests (KIP-664). If the producer of a
+transaction is gone, we end it as a new producer would: by asking for its id, which fences the old
+one. If its coordinator has forgotten it (only the partition knows it, see `once/hanging.py`), we
+write a marker to that partition.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ Found = TypeVar("Found")
 TRANSACTION_KEY = 1  # FindCoordinator's type
 FIRST_FIND_WITH_MANY = 4
 FIRST_LIST_BY_DURATION = 1
-# The shortest that a coordinator takes: nobody will use this identity.
+# The shortest time-out that a coordinator accepts: this producer id will never be used.
 TIMEOUT_MS = 1
-# How long to wait before a coordinator that is busy is asked again; markers are written meanwhile.
+# How long to wait before a busy coordinator is asked again; markers are written meanwhile.
 PAUSE_S = 0.05
-# So that no single question about many partitions is a large one.
+# Limits the size of one request about many partitions.
 PARTITIONS_AT_ONCE = 500
 
 NOT_ALLOWED = frozenset(
@@ -76,7 +76,7 @@ class TransactionDescription:
 
 @dataclass(slots=True)
 class OpenTransaction:
-    """As a partition knows it."""
+    """An open transaction as a partition knows it."""
 
     producer_id: int
     producer_epoch: int
@@ -104,7 +104,8 @@ class TransactionalIds:
         longer_than_ms: int | None = None,
         producer_ids: Iterable[int] = (),
     ) -> list[TransactionSummary]:
-        """Of every coordinator; those open for longer than that, if it is said."""
+        """The transactions of every coordinator; with `longer_than_ms` only those that are open for
+        longer."""
         request = list_transactions.ListTransactionsRequest(
             list(states), list(producer_ids), -1 if longer_than_ms is None else longer_than_ms
         )
@@ -158,7 +159,7 @@ class TransactionalIds:
         return [found for _, found in self.open_at([(topic, partition)])]
 
     def open_at(self, places: Iterable[Place]) -> list[tuple[Place, OpenTransaction]]:
-        """The same of many partitions, by place and then oldest first."""
+        """The open transactions of many partitions, by place and then oldest first."""
         by_leader: dict[Address, list[Place]] = defaultdict(list)
         for place in places:
             by_leader[self._leader_of(*place)].append(place)
@@ -170,7 +171,7 @@ class TransactionalIds:
         return sorted(found, key=lambda each: (each[0], each[1].start_offset))
 
     def led_partitions(self, topic: str | None = None) -> list[Place]:
-        """All of the cluster or of a topic that have a leader now."""
+        """All partitions of the cluster, or of a topic, that have a leader now."""
         if topic is not None and topic not in self._cluster.topics:
             raise NoSuchTopic(f"There is no topic {topic}.")
         return [
@@ -184,7 +185,8 @@ class TransactionalIds:
     # --- the end of one
 
     def abort(self, transactional_id: str) -> None:
-        """As a new producer of this id would: the old one is fenced, its transaction aborted."""
+        """Abort as a new producer of this id would: the old one is fenced, its transaction
+        aborted."""
         address = self._coordinator_of(transactional_id)
         request = init_producer_id.InitProducerIdRequest(transactional_id, TIMEOUT_MS)
         with Wire(self.connection, address) as wire:
@@ -196,11 +198,13 @@ class TransactionalIds:
         _require(code, f"{transactional_id} cannot be aborted")
 
     def abort_in(self, topic: str, partition: int, hanging: OpenTransaction) -> None:
-        """A marker in this partition; for a transaction that no coordinator knows any more."""
+        """Write an abort marker in this partition, for a transaction that no coordinator knows any
+        more."""
         self.end_in(topic, partition, hanging, commit=False)
 
     def end_in(self, topic: str, partition: int, hanging: OpenTransaction, *, commit: bool) -> None:
-        """The marker that is missing there, by somebody who knows what was decided."""
+        """Write the missing marker there; the caller knows whether the transaction was
+        committed."""
         marker = write_txn_markers.WritableTxnMarker(
             hanging.producer_id,
             hanging.producer_epoch,
@@ -215,7 +219,8 @@ class TransactionalIds:
         _require(code, f"The transaction in {topic}-{partition} cannot be ended")
 
     def end_open_in(self, topic: str, partition: int, of: OpenTransaction, *, commit: bool) -> int:
-        """The same for what the producer of `of` has open in another partition; how many."""
+        """Do the same for the open transactions of the producer of `of` in another partition;
+        returns how many."""
         identity = of.producer_id, of.producer_epoch
         found = [
             each
@@ -226,7 +231,7 @@ class TransactionalIds:
             self.end_in(topic, partition, each, commit=commit)
         return len(found)
 
-    # --- who to ask
+    # --- finding coordinators
 
     def _coordinator_of(self, transactional_id: str) -> Address:
         request = find_coordinator.FindCoordinatorRequest(
@@ -245,7 +250,7 @@ class TransactionalIds:
         return address
 
     def _patiently(self, ask: Callable[[], tuple[int, Found]]) -> tuple[int, Found]:
-        """Again while a coordinator is loading, busy or not made yet, within the time limit."""
+        """Ask again while a coordinator is loading, busy or not made yet, within the time limit."""
         deadline = time.monotonic() + self.connection.timeout_s
         while True:
             code, found = ask()

@@ -1,17 +1,17 @@
 """Lag: counts the records that a reader at an offset can still get.
 
-The distance to the end of a partition is not that number. The end also counts markers of
-transactions, so a group that has read everything would stay one behind for ever; records of aborted
-transactions are never delivered; and what lies before the log start offset is deleted. So where a
-reader is close to the end, the headers of the batches behind its offset are fetched and looked at
-(public protocol only: ListOffsets, Fetch). Records of a transaction that is still open count: they
-are in the log, and most of them will be delivered.
+The distance to the end of a partition is not that number. The end also counts transaction markers,
+so a group that has read everything would stay one behind for ever; records of aborted transactions
+are never delivered; and records before the log start offset are deleted. So where a reader is close
+to the end, the headers of the batches after its offset are fetched and examined (public protocol
+only: ListOffsets, Fetch). Records of a transaction that is still open count: they are in the log,
+and most of them will be delivered.
 
 Rules: one ListOffsets for each leader and thousand partitions, a second one for the log start
-offsets of those with a distance, and at most `ROUNDS` times as many fetches of a few bytes for each
-partition. Further from the end than `CLOSE` a reader has real records before it, and the distance
-is the answer. So it is where a fetch is refused (describing a topic is not reading it), and where
-more than `MOST_FETCHED` partitions would have to be looked at.
+offsets of the partitions with a distance, and at most `ROUNDS` times as many fetches of a few bytes
+for each partition. A reader that is further from the end than `CLOSE` has real records before it,
+and the distance is the answer. The distance is also the answer where a fetch is refused (describing
+a topic is not reading it), and where more than `MOST_FETCHED` partitions would have to be fetched.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 PARTITIONS_AT_ONCE = 1_000
 # A transaction of one record takes two offsets, so this is a tail of fifty small ones.
 CLOSE = 100
-# 26 markers, or the header of the first batch; a batch that is cut off shows its header too.
+# 26 markers, or the header of the first batch; a batch that is cut off has its header too.
 FETCHED_BYTES = 2_048
-# The first batch of an answer comes whole, however large it is; the others need room as well.
+# The first batch of an answer comes whole, however large it is; the others need room too.
 SPARE_BYTES = 16 << 20
 ROUNDS = 4
 MOST_FETCHED = 5_000
-# Later versions name topics by id, which a reader of librdkafka's metadata does not have.
+# Later versions name topics by id, which librdkafka's metadata does not have.
 LAST_FETCH_BY_NAME = 12
 
 
 @dataclass(slots=True)
 class Unread:
-    """Partitions as they were when they were asked; those without a leader are missing."""
+    """The partitions at the time of the request; those without a leader are missing."""
 
     starts: dict[Place, int] = field(default_factory=dict)  # only where something may be unread
     ends: dict[Place, int] = field(default_factory=dict)
@@ -58,11 +58,12 @@ class Unread:
     hollow: dict[tuple[Place, int], int] = field(default_factory=dict)
 
     def first(self, place: Place, offset: int | None) -> int:
-        """Where a reader at this offset goes on: not before the log start offset."""
+        """The next offset of a reader at this offset: not before the log start offset."""
         return max(self.starts.get(place, 0), offset or 0)
 
     def after(self, place: Place, offset: int | None) -> int | None:
-        """Records from this offset on; from the first one if it is None. None: no leader."""
+        """The number of records from this offset on, or from the first one if it is None. Returns
+        None if there is no leader."""
         end = self.ends.get(place)
         if end is None:
             return None
@@ -79,7 +80,8 @@ class UnreadCounter:
         self._wire_to = wire_to
 
     def look(self, readers: Mapping[Place, Iterable[int | None]]) -> Unread:
-        """At these partitions, for readers at these offsets; None is one without a commit."""
+        """Count for readers at these offsets of these partitions; None is a reader without a
+        commit."""
         found = Unread(ends=self._offsets(readers, LATEST))
         unsure = {
             place: offsets
@@ -136,7 +138,7 @@ class UnreadCounter:
                     yield (topic.topic, each.partition_index), each
 
     def _offsets(self, places: Iterable[Place], which: int) -> dict[Place, int]:
-        """LATEST is the high watermark, as Kafka's own tools count it."""
+        """End offsets (LATEST) are high watermarks, as Kafka's own tools count them."""
         found: dict[Place, int] = {}
         for address, led in self._by_leader(places).items():
             for some in _slices(led, PARTITIONS_AT_ONCE):
@@ -180,22 +182,22 @@ class _Tail:
         self.place, self.offset, self.end = place, offset, end
         self.next = offset
         self.hollow = 0
-        self.goes_on = False  # nothing to read so far, and the end is not reached
+        self.goes_on = False  # only offsets without records so far, and the end is not reached
 
     def take(self, answer: fetch.PartitionData) -> None:
-        """A fetch with READ_COMMITTED from `next` on. Batches of before magic 2, which Apache Kafka
-        up to 3 may hold, are not looked into."""
+        """Add a fetch with READ_COMMITTED from `next` on. Batches older than magic 2, which Apache
+        Kafka up to 3 may hold, are not unpacked."""
         before, readable = self.next, 0
         aborted = _Aborted(answer.aborted_transactions or ())
         with suppress(MalformedMessage):
             for header in headers_of(answer.records or b""):
-                is_hidden = aborted.hide(header)  # also of batches that are passed over
+                is_hidden = aborted.hide(header)  # also for skipped batches
                 first = max(header.base_offset, self.next)
                 after = min(header.last_offset + 1, self.end)
                 if after <= first:
                     continue
                 records = 0 if is_hidden else min(header.record_count, after - first)
-                self.hollow += after - self.next - records  # also what was compacted away
+                self.hollow += after - self.next - records  # also offsets removed by compaction
                 readable += records
                 self.next = after
         self.goes_on = before < self.next < self.end and not readable
@@ -210,7 +212,7 @@ class _Aborted:
             self._begin[each.producer_id].append(each.first_offset)
 
     def hide(self, header: BatchHeader) -> bool:
-        """Whether a reader of committed records does not get this batch."""
+        """Whether this batch is hidden from a reader of committed records."""
         begin = self._begin.get(header.producer_id)
         if not begin or begin[0] > header.base_offset or not header.is_transactional:
             return header.is_control
@@ -220,7 +222,7 @@ class _Aborted:
 
 
 def headers_of(batches: bytes | memoryview) -> Iterator[BatchHeader]:
-    """The header of each batch, and of a last one that is cut off behind its header."""
+    """The header of each batch, also of a last one that is cut off after its header."""
     pos = 0
     while len(batches) - pos >= HEADER_SIZE:
         header = read_header(batches, pos)
@@ -255,7 +257,7 @@ class Wires:
 def unread(
     connection: ClientSettings, cluster: Any, readers: Mapping[Place, Iterable[int | None]]
 ) -> Unread:
-    """One look, with connections of its own."""
+    """Count once, with connections of its own."""
     with Wires(connection) as wires:
         return UnreadCounter(cluster, wires.to).look(readers)
 

@@ -1,8 +1,8 @@
 """Users of a cluster who log in by SCRAM: list, set a password, remove (KIP-554).
 
-The password itself never leaves this process: the cluster gets a salted hash of it, and keeps keys
-that follow from that. Users are listed with our own codecs: librdkafka 2.16 crashes when that is
-refused.
+The password itself never leaves this process: the cluster gets a salted hash of it, and stores keys
+that are derived from that. Users are listed with our own codecs: librdkafka 2.16 crashes when the
+cluster refuses the listing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DEFAULT_ITERATIONS = 4096
 @dataclass(slots=True)
 class User:
     name: str
-    mechanisms: dict[str, int] = field(default_factory=dict)  # to the number of iterations
+    mechanisms: dict[str, int] = field(default_factory=dict)  # number of iterations by mechanism
 
 
 class Users:
@@ -44,7 +44,7 @@ class Users:
     def __init__(self, connection: ClientSettings) -> None:
         self.connection = connection
         self._admin = connection.admin()
-        # Somebody who is not there is told of at once.
+        # Fails at once if the cluster does not answer.
         brokers = reach(self._admin, connection).brokers.values()
         self._address = next((str(broker.host), broker.port) for broker in brokers)
 
@@ -71,7 +71,7 @@ class Users:
         self._alter([UserScramCredentialUpsertion(name, info, password.encode())])
 
     def remove(self, name: str) -> list[str]:
-        """Every password that the user has; the mechanisms that there were."""
+        """Remove every password of the user; returns the mechanisms that they were for."""
         known = {user.name: user for user in self.all()}
         if name not in known:
             raise ClientError(f"There is no user {name}.")

@@ -1,7 +1,8 @@
 """The partitions that a group assigns and revokes, reported to the program.
 
-librdkafka calls in here inside a poll. A seek or pause of the program in `on_assigned` is applied
-with the assignment itself: a partition can be neither sought nor paused before it is assigned.
+librdkafka calls these methods inside a poll. A seek or pause of the program in `on_assigned` is
+applied with the assignment itself: a partition can be neither sought nor paused before it is
+assigned.
 """
 
 from __future__ import annotations
@@ -35,19 +36,22 @@ class Rebalancing:
         self._on_lost = on_lost or on_revoked  # as in Java
         self._forget = forget
         self._cooperative = cooperative
-        # While `on_assigned` runs: what is being assigned, where it begins, what begins paused.
+        # While `on_assigned` runs: the partitions being assigned, their start offsets, and which
+        # begin paused.
         self.coming: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
 
     def took_seek(self, place: TopicPartition, offset: int) -> bool:
-        """Whether this partition is being assigned right now, and will begin at this offset."""
+        """Take a seek inside `on_assigned`; False if this partition is not being assigned right
+        now."""
         if place not in self.coming:
             return False
         self.coming[place] = offset
         return True
 
     def took_pause(self, place: TopicPartition) -> bool:
-        """Whether this partition is being assigned right now, and will begin paused."""
+        """Take a pause inside `on_assigned`; False if this partition is not being assigned right
+        now."""
         if place not in self.coming:
             return False
         self._paused.add(place)
@@ -67,7 +71,7 @@ class Rebalancing:
         try:
             self._on_assigned(given)
         except BaseException:
-            self._forget(given)  # librdkafka assigns them as if nothing had been said
+            self._forget(given)  # librdkafka assigns them without the callback's seeks and pauses
             raise
         finally:
             self.coming = {}
@@ -86,11 +90,13 @@ class Rebalancing:
         halted: set[TopicPartition],
         known: Mapping[TopicPartition, int],
     ) -> None:
-        """Assign a partition anew that librdkafka has stopped: such a one cannot be sought.
+        """Assign a partition again that librdkafka has stopped, because a stopped partition cannot
+        be sought.
 
-        Others that it has stopped are left out until they are sought too: it would look for their
-        offsets again, and say once more, perhaps after that, that there are none. `known` is where
-        the program is in those of which librdkafka has given out nothing since they were sought.
+        Other stopped partitions are left out until they are sought too: otherwise librdkafka would
+        look for their offsets again, and report once more, perhaps after the seek, that there are
+        none. `known` holds the program's position in partitions of which librdkafka has delivered
+        nothing since a seek.
         """
         start = NativePartition(*place, offset)
         if self._cooperative:
@@ -112,9 +118,10 @@ class Rebalancing:
         self._gone(places, self._on_lost)
 
     def leave(self, native: Consumer) -> None:
-        """Close without waiting, where nobody answers: librdkafka would wait for the last commit.
+        """Close without waiting, for a cluster that does not answer: librdkafka would wait for the
+        last commit.
 
-        It is given up in the background, and the program is told of nothing any more.
+        The commit is given up in the background, and the program gets no more callbacks.
         """
         self._on_revoked = self._on_lost = None
         self._forget = _nothing
@@ -131,7 +138,7 @@ class Rebalancing:
 
 
 def _nothing(gone: list[TopicPartition]) -> None:
-    """For a consumer that is gone."""
+    """The callback of a consumer that is closed."""
 
 
 def _ours(places: list[NativePartition]) -> list[TopicPartition]:
@@ -139,6 +146,7 @@ def _ours(places: list[NativePartition]) -> list[TopicPartition]:
 
 
 def cooperative(conf: Mapping[str, Any]) -> bool:
-    """Whether partitions come and go one by one, or all at once."""
+    """Whether the group's protocol is cooperative: partitions come and go one by one, not all at
+    once."""
     strategy = str(conf.get("partition.assignment.strategy", ""))
     return "cooperative" in strategy or conf.get("group.protocol") == "consumer"

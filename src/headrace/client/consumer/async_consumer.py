@@ -1,8 +1,8 @@
-"""The consumer for asyncio: the same, with all waiting done on one thread of its own.
+"""The consumer for asyncio: the same methods, with all waiting on one thread of its own.
 
-Records come over in bundles of at most 500 and are given out on the event loop, without a change of
-thread; no more are fetched before those are taken. So a call that is cancelled takes no record with
-it, and deserializers and `on_poison` run on the loop: they should be quick. Rebalance callbacks run
+Records come to the event loop in bundles of at most 500 and are returned there without a change of
+thread; the next bundle is fetched when these are taken. So a call that is cancelled loses no
+record. Deserializers and `on_poison` run on the loop: they should be quick. Rebalance callbacks run
 on the consumer's thread and may use `consumer.sync`, the consumer underneath; no other code should.
 """
 
@@ -42,7 +42,7 @@ async def uninterrupted(work: Awaitable[T]) -> T:
     except asyncio.CancelledError:
         await asyncio.wait([task])
         if not task.cancelled():
-            task.exception()  # it is heard; what we raise is that we were cancelled
+            task.exception()  # retrieve its exception; we raise our cancellation
         raise
 
 
@@ -83,7 +83,7 @@ class AsyncConsumer(Generic[K, V]):
         )
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="headrace-consumer")
         self._closed = False
-        self._jobs = 0  # handed to the thread and not finished
+        self._jobs = 0  # given to the thread and not finished
         self._counting = threading.Lock()
 
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -117,7 +117,7 @@ class AsyncConsumer(Generic[K, V]):
         return await self._batch(self.sync.give, max_records, timeout_s)
 
     async def batch_messages(self, max_records: int, timeout_s: float) -> list[Message]:
-        """As `batch`, the records as `Consumer.give_messages` gives them."""
+        """As `batch`; the records are those of `Consumer.give_messages`."""
         return await self._batch(self.sync.give_messages, max_records, timeout_s)
 
     async def _batch(
@@ -139,7 +139,8 @@ class AsyncConsumer(Generic[K, V]):
         return []
 
     async def _idle(self) -> None:
-        """Until the thread does nothing: a fetch whose caller was cancelled may be under way."""
+        """Wait until the thread does nothing: a fetch whose caller was cancelled may be under
+        way."""
         while self._jobs or self.sync.is_due:
             await self.run(self.sync.catch_up if self.sync.is_due else _nothing)
 
@@ -272,4 +273,4 @@ class AsyncConsumer(Generic[K, V]):
 
 
 def _nothing() -> None:
-    """A marker to wait for: it shows that the thread has come so far."""
+    """A call to wait for: when it has run, the earlier calls have ended."""

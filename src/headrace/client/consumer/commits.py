@@ -1,14 +1,15 @@
 """Offset commits of a consumer: at once, in the background, or automatically.
 
-The committed offset is the one after the last record that the program got. It counts when the
-cluster has confirmed it, and not before: until then `commit` commits it again.
+The committed offset is the one after the last record that the program got. A commit counts only
+when the cluster has confirmed it: until then `commit` commits it again.
 
-librdkafka sends a commit that was refused with a temporary error again after a while, behind later
-ones, and the last one that arrives counts. So one commit is in the background at a time; what is
-asked for meanwhile waits, and of each partition only the newest place is sent. A commit with a
-waiting caller does not wait for that one: its offsets are sent once more when that one has ended.
-The time that librdkafka waits for a coordinator is unknown (session.timeout.ms, 45 s), and it does
-not react to Ctrl-C meanwhile: so a thread waits for it (`patience.py`), and we wait for the thread.
+librdkafka sends a commit that was refused with a temporary error again after a while, after later
+ones, and the last one that arrives counts. So one commit is in the background at a time; commits
+requested meanwhile wait, and only the newest offset of each partition is sent. A commit with a
+waiting caller does not wait for the one in the background: its offsets are sent once more when that
+one has ended. The time that librdkafka waits for a coordinator is unknown (session.timeout.ms, 45
+s), and it does not react to Ctrl-C meanwhile: so a thread waits for it (`patience.py`), and we wait
+for the thread.
 """
 
 from __future__ import annotations
@@ -27,8 +28,7 @@ from headrace.client.patience import Patience
 from headrace.client.records import Record, TopicPartition
 
 OnCommit = Callable[[Offsets, ClientError | None], None]
-# The commit to make: offsets, everything up to a record and with it, or everything that was given
-# out.
+# What to commit: offsets, everything up to and including a record, or everything that was returned.
 UpTo = Offsets | Record[Any, Any] | None
 Errors = Mapping[TopicPartition, KafkaError]
 
@@ -46,15 +46,16 @@ class Committing:
         self._on_commit = on_commit
         self._patience = Patience()
         self._background: Offsets | None = None  # sent, and not answered yet
-        self._waiting: dict[TopicPartition, int] = {}  # for that answer
-        self._overtook: dict[TopicPartition, int] = {}  # committed meanwhile, by who waited
+        self._waiting: dict[TopicPartition, int] = {}  # to send after that answer
+        self._overtook: dict[TopicPartition, int] = {}  # committed meanwhile by a waiting caller
         self._stored: dict[TopicPartition, int] = {}  # for auto-commit
         self._is_closing = False
 
-    # ---- with somebody who waits
+    # ---- with a waiting caller
 
     def now(self, up_to: UpTo, timeout_s: float, *, here: bool) -> dict[TopicPartition, int]:
-        """Commit and wait; `here`: inside a call of librdkafka, which serves no other thread."""
+        """Commit and wait. `here`: inside a callback of librdkafka, when it serves no other
+        thread."""
         chosen = self._chosen(up_to)
         waited, self._waiting = self._waiting, {}
         if offsets := waited | chosen:
@@ -72,7 +73,7 @@ class Committing:
         return chosen
 
     def forget(self, gone: Iterable[TopicPartition]) -> None:
-        """These partitions go to others now: what waits of them is sent, or never."""
+        """These partitions go to other members now: send their waiting offsets now or never."""
         gone = set(gone)
         for known in (self._overtook, self._stored):
             for place in gone & known.keys():
@@ -83,7 +84,7 @@ class Committing:
             self._tell(late, self._explained(late, errors))
 
     def finish(self, within_s: float, *, auto_commit: bool) -> bool:
-        """At the end: whether nothing is left to commit, or on its way."""
+        """At the end: returns whether all is committed and answered."""
         deadline = time.monotonic() + within_s
         if auto_commit:
             self.store()
@@ -95,7 +96,8 @@ class Committing:
         return self._background is None and not self._patience.is_tried
 
     def _said_against(self, offsets: Offsets, timeout_s: float | None) -> Errors:
-        """Commit these; without a timeout librdkafka's own counts."""
+        """Commit these and return the refusal, if any; without a timeout librdkafka's own
+        counts."""
         asked = _native(offsets)
 
         def commit() -> list[NativePartition]:
@@ -118,12 +120,12 @@ class Committing:
     # ---- in the background
 
     def soon(self, up_to: UpTo) -> None:
-        """Commit without waiting; `heard` tells of it."""
+        """Commit without waiting; `heard` gets the result."""
         self._waiting |= self._chosen(up_to)
         self.go_on()
 
     def go_on(self) -> None:
-        """Send what waits, unless something is under way."""
+        """Send the waiting offsets, unless a commit is under way."""
         under_way = self._background is not None or self._patience.is_tried
         if (self._waiting or self._overtook) and not under_way and not self._is_closing:
             offsets = self._overtook | self._waiting
@@ -131,7 +133,7 @@ class Committing:
             self._background, self._waiting, self._overtook = offsets, {}, {}
 
     def heard(self, error: KafkaError | None, places: list[NativePartition]) -> None:
-        """librdkafka's report of a commit in the background, or of an auto-commit."""
+        """Takes librdkafka's report of a commit in the background, or of an auto-commit."""
         if error is not None and error.code() == KafkaError._NO_OFFSET:
             return  # there was nothing to commit
         offsets = _ours(places)
@@ -145,14 +147,14 @@ class Committing:
             self.go_on()
 
     def store(self) -> None:
-        """For auto-commit: what was given before now counts as done."""
+        """For auto-commit: store what was returned before now as done."""
         if done := self._positions.uncommitted():
             self._positions.committed(done)
             self._stored |= done
             with contextlib.suppress(KafkaException):  # a partition that has just been taken away
                 self.native.store_offsets(offsets=_native(done))
 
-    # ---- what became of it
+    # ---- results
 
     def _chosen(self, up_to: UpTo) -> dict[TopicPartition, int]:
         if up_to is None:

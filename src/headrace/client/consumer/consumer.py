@@ -1,10 +1,10 @@
 """Reading records, alone or in a group, one by one or in batches.
 
-Nothing is committed unless you say so: `commit()` commits the place after the last record that you
-were given. `auto_commit=True` commits in the background what was given *before* the record in hand,
-so a crash repeats records and never skips one. A consumer belongs to one thread at a time; only
-`stop` may be called from another. An exception of a callback comes out of the call that ran it.
-Group protocol and assignors: by librdkafka's settings.
+Nothing is committed unless you ask for it: `commit()` commits the offset after the last record that
+you were given. `auto_commit=True` commits in the background the records given *before* the record
+in hand, so a crash repeats records and never skips one. A consumer belongs to one thread at a time;
+only `stop` may be called from another. An exception of a callback is raised by the call that ran
+it. librdkafka's settings choose the group protocol and the assignor.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Consumer(Generic[K, V]):
         self._on_poison = on_poison
         self._fetched = Fetched()
         self._positions = Positions()
-        self._halted: set[TopicPartition] = set()  # librdkafka knows no offset and has stopped
+        self._halted: set[TopicPartition] = set()  # librdkafka has no offset and has stopped
         self._alone = OneThread()
         self._committing = Committing(self._positions, self.connection.bootstrap, on_commit)
         if auto_commit:
@@ -116,7 +116,7 @@ class Consumer(Generic[K, V]):
     def assign(self, partitions: Partitions | Offsets) -> None:
         """Read these partitions from the given offsets, without the group's assignment.
 
-        Without offsets: from the group's committed ones, or where `auto_offset_reset` says.
+        Without offsets: from the group's committed offsets, or by `auto_offset_reset`.
         """
         given = dict(partitions) if isinstance(partitions, Mapping) else {}
         chosen = as_places(partitions)
@@ -176,26 +176,26 @@ class Consumer(Generic[K, V]):
         return []
 
     def verify(self) -> None:
-        """After an empty poll: whether there is something to read at all. Part of `poll`."""
+        """After an empty poll: raise if there is nothing that could be read. Part of `poll`."""
         if not self._reads:
             raise Misuse("Nothing to read: give topics= and group=, or call subscribe or assign.")
         self._call(self._asking.verify)
 
     def fill(self, wanted: int) -> None:
-        """Fetch what has come already, until `give` has so many. Part of `batch`.
+        """Fetch what has come already, until `give` has `wanted` records. Part of `batch`.
 
-        All of it before the first is given out: a fetch may take partitions away, and records in
-        the hands of nobody yet would then count as read.
+        All are fetched before the first is given out: a fetch may take partitions away, and records
+        that the program does not have yet would then count as read.
         """
         while len(self._fetched.ready) < wanted and self.fetch(0):
             pass
 
     def give_messages(self, most: int) -> list[Message]:
-        """As `give`, as librdkafka has them (`fetched.py`); deserializers are not asked."""
+        """As `give`, as librdkafka's messages (`fetched.py`), without deserializers."""
         return self._fetched.given(most, self._said, self._positions.gave)
 
     def give(self, most: int) -> list[Record[K, V]]:
-        """At most so many records that were fetched already. Part of `batch`."""
+        """At most `most` records that were fetched already. Part of `batch`."""
         records: list[Record[K, V]] = []
         try:
             while len(records) < most:
@@ -206,7 +206,7 @@ class Consumer(Generic[K, V]):
         except Exception:
             if not records:
                 raise
-            # The next call comes upon it again, when these are in the program's hands.
+            # The next call raises it again, when the program has these.
         return records
 
     def __iter__(self) -> Iterator[Record[K, V]]:
@@ -224,7 +224,7 @@ class Consumer(Generic[K, V]):
         self.stopped = True
 
     def fetch(self, timeout_s: float) -> bool:
-        """Wait for records and keep them for `take`; whether some came. Part of `poll`."""
+        """Wait for records and keep them for `take`; returns whether some came. Part of `poll`."""
         came = bool(self._call(lambda: self._fetched.fetch(self._native, timeout_s)))
         self._call(self._committing.go_on)
         if came:
@@ -235,11 +235,12 @@ class Consumer(Generic[K, V]):
 
     @property
     def is_due(self) -> bool:
-        """Whether `catch_up` comes before the next record."""
+        """Whether `catch_up` must run before the next record."""
         return self.must_rewind or self._fetched.is_silent
 
     def catch_up(self) -> None:
-        """Go back if a transaction was aborted, and show librdkafka that the program lives."""
+        """Go back if a transaction was aborted, and poll librdkafka so that the member stays in the
+        group."""
         if self.must_rewind:
             self.rewind()
         self._call(lambda: self._fetched.show_life(self._native))
@@ -299,14 +300,14 @@ class Consumer(Generic[K, V]):
         if isinstance(said, NoOffset):
             place = place_of(message)
             if place in self._halted:
-                return None  # it was said, and nobody has sought it yet
+                return None  # it was raised before, and the partition was not sought since
             self._halted.add(place)
         return said
 
     # ---- where we are
 
     def positions(self) -> dict[TopicPartition, int]:
-        """The next offset of each partition that a record was given of, or that was sought."""
+        """The next offset of each partition of which a record was returned, or that was sought."""
         return dict(self._positions.next)
 
     def position(self, place: TopicPartition) -> int | None:
@@ -338,7 +339,7 @@ class Consumer(Generic[K, V]):
     def seek(self, place: TopicPartition, offset: int) -> None:
         """Continue at this offset; also allowed inside `on_assigned`."""
         if not self._rebalancing.took_seek(place, offset):
-            if self.must_rewind:  # before, not after
+            if self.must_rewind:  # first, because it would undo the seek
                 self.rewind()
             self._go_to(place, offset)
 
@@ -365,7 +366,7 @@ class Consumer(Generic[K, V]):
             self.seek(place, self._ends(place)[0])
 
     def seek_to_end(self, partitions: Partitions | None = None) -> None:
-        """Continue after the records that are there now."""
+        """Continue after the last record that is there now."""
         for place in self._chosen(partitions):
             self.seek(place, self._ends(place)[1])
 
@@ -379,7 +380,7 @@ class Consumer(Generic[K, V]):
     def seek_to_time(self, when: datetime | int, partitions: Partitions | None = None) -> None:
         """Go to the first record not older than a moment (milliseconds since 1970, or a datetime).
 
-        A partition with none so late goes to its end.
+        A partition without such a record continues at its end.
         """
         wall_ms = int(when.timestamp() * 1000) if isinstance(when, datetime) else when
         places = self._chosen(partitions)
@@ -389,7 +390,7 @@ class Consumer(Generic[K, V]):
     def rewind(self) -> None:
         """Go back to the committed offsets, or to the start positions if there are none.
 
-        If that cannot be asked for now, the next poll asks before it gives a record.
+        If the cluster does not answer now, the next poll asks again before it returns a record.
         """
         self.must_rewind = True
         places = list(self._positions.next)
@@ -401,7 +402,7 @@ class Consumer(Generic[K, V]):
     def pause(self, partitions: Partitions | None = None) -> None:
         """Return no records of these partitions until `resume`; the member stays in the group.
 
-        Also inside `on_assigned`. A partition that goes to another member is paused no more.
+        Also inside `on_assigned`. The pause ends when the partition goes to another member.
         """
         places = self._chosen(partitions)
         self._require_assigned(places)
@@ -438,7 +439,8 @@ class Consumer(Generic[K, V]):
     def commit_async(self, up_to: UpTo = None) -> None:
         """Commit without waiting; `on_commit` is called during a later poll or commit.
 
-        While one is under way, the next waits for it, and only its newest places are sent.
+        One commit is sent at a time; the next waits for its answer, and only its newest offsets are
+        sent.
         """
         self._require_group()
         self._call(lambda: self._committing.soon(up_to))
@@ -469,7 +471,7 @@ class Consumer(Generic[K, V]):
         if self._alone.refusal is not None:
             return
         self._alone.require_outside()
-        self.stopped = True  # what polls on another thread ends now
+        self.stopped = True  # a poll on another thread ends now
         with self._alone.for_the_last_time():
             patience_s = self.connection.timeout_s
             if self._committing.finish(patience_s, auto_commit=self.auto_commit):

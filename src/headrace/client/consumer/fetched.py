@@ -1,8 +1,8 @@
 """Records that librdkafka has handed over and the program has not seen yet, in order.
 
-Taking many at once and giving them out one by one is what makes iteration quick; it also means that
-the place of the *program* must be kept here, because librdkafka thinks that all of these are read.
-Paused partitions are set aside, those that are gone or sought elsewhere are forgotten.
+Fetching many at once and returning them one by one makes iteration quick; it also means that the
+position of the *program* must be kept here, because for librdkafka all of these are read. Records
+of paused partitions are set aside; those of revoked or sought partitions are dropped.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from headrace.client.serializers import Deserializer
 from headrace.wire.contract.headers import UNREADABLE
 
 RECORDS_PER_FETCH = 500
-# For those who pass records on as librdkafka has them.
+# For programs that pass records on as librdkafka has them.
 NativeMessage = Message
 
-# So often librdkafka hears of us while there is something left to give; a group gives up a member
-# that is silent for max.poll.interval.ms, five minutes unless set.
+# How often librdkafka is polled while records are left to return; a group removes a member that
+# does not poll for max.poll.interval.ms, five minutes unless set.
 SIGN_OF_LIFE_S = 0.2
 
 
@@ -42,7 +42,7 @@ class Fetched:
         self._silent_from = 0.0
 
     def fetch(self, native: Consumer, timeout_s: float) -> bool:
-        """Wait for records; whether some came."""
+        """Wait for records; returns whether some came."""
         first = native.poll(timeout_s)
         self._silent_from = time.monotonic() + SIGN_OF_LIFE_S
         if first is None:
@@ -54,16 +54,17 @@ class Fetched:
 
     @property
     def can_give(self) -> bool:
-        """Whether there is something to give, and no sign of life due before."""
+        """Whether there is a record to return, and no poll is due before."""
         return bool(self.ready) and time.monotonic() < self._silent_from
 
     @property
     def is_silent(self) -> bool:
-        """Whether there is something to give, and a sign of life due before."""
+        """Whether there is a record to return, but a poll is due before."""
         return bool(self.ready) and time.monotonic() >= self._silent_from
 
     def show_life(self, native: Consumer) -> None:
-        """Fetches one at most, so that what is kept does not grow while the program is slow."""
+        """Poll for one record at most, so that what is kept does not grow while the program is
+        slow."""
         one = native.poll(0)
         self._silent_from = time.monotonic() + SIGN_OF_LIFE_S
         if one is not None:
@@ -75,15 +76,15 @@ class Fetched:
         said: Callable[[Message], ClientError | None],
         gave: Callable[[str, int, int], None],
     ) -> list[Message]:
-        """Up to so many as they are, for a program that only passes them on: that saves half of
-        what a small record costs. An error between them is raised when it comes first."""
+        """Up to `most` messages as they are, for a program that only passes them on: that saves
+        half of the cost of a small record. An error between them is raised when it comes first."""
         messages: list[Message] = []
         while self.ready and len(messages) < most:
             if self.ready[0].error() is None:
                 messages.append(self.ready.popleft())
                 continue
             if messages:
-                break  # the next call comes upon it
+                break  # the next call raises it
             if (failure := said(self.ready.popleft())) is not None:
                 raise failure
         for message in ends_of_rows(messages):
@@ -99,9 +100,9 @@ class Fetched:
             (self.ready if held is None or message.error() else held).append(message)
 
     def forget(self, places: Collection[TopicPartition], *, errors: bool = False) -> None:
-        """These partitions are gone or will be read from elsewhere; a pause goes on.
+        """Drop the records of partitions that are revoked or sought; a pause stays.
 
-        Events about them between the records stay, unless they are over too.
+        Events about them between the records stay, unless `errors` is set.
         """
         for place in places:
             if place in self._held:
@@ -122,12 +123,12 @@ class Fetched:
             self.ready.extend(self._held.pop(place, ()))
 
     def has(self, place: TopicPartition) -> bool:
-        """Whether records of it lie here that nobody has taken yet."""
+        """Whether fetched records of the partition wait here to be taken."""
         here = any(place_of(m) == place and not m.error() for m in self.ready)
         return here or bool(self._held.get(place))
 
     def places(self) -> set[TopicPartition]:
-        """The places of all records here."""
+        """The partitions of all records here."""
         return {place_of(each) for each in self.ready if not each.error()} | self.held
 
     @property
@@ -140,7 +141,7 @@ def place_of(message: Message) -> TopicPartition:
 
 
 def ends_of_rows(messages: Sequence[Message]) -> list[Message]:
-    """The last message of each row of messages of the same partition."""
+    """The last message of each run of messages of the same partition."""
     ends: list[Message] = []
     topic = partition = None
     for message in reversed(messages):
@@ -159,7 +160,7 @@ def said_between(message: Message, bootstrap: str, group: str | None) -> ClientE
     if code == KafkaError._PARTITION_EOF or (code in NOBODY_ANSWERS and not error.fatal()):
         return None
     if code == KafkaError.GROUP_AUTHORIZATION_FAILED and not group:
-        return None  # of the name that librdkafka wants in any case: nobody needs that right
+        return None  # about the group name that librdkafka insists on: that right is not needed
     said = explain(error, bootstrap, topic=message.topic())
     if isinstance(said, NoSuchTopic):
         said.args = (f"{said} Create it, and poll again.",)
@@ -183,7 +184,7 @@ def deserialized(
 
 
 def is_of(message: Message, record: Record[Any, Any]) -> bool:
-    """Whether this message lies where that record does."""
+    """Whether this message has the topic, partition and offset of that record."""
     return place_of(message) == record.place and message.offset() == record.offset
 
 
@@ -192,10 +193,11 @@ _native_headers = methodcaller("headers")
 
 
 def headers_of(message: Message) -> HeaderList:
-    """Anybody may write any bytes: a name that is no UTF-8 must not end whoever reads it.
+    """The headers. Replaced by a substitute if a header's name is not UTF-8: any client may write
+    any bytes, and reading them must not end the program.
 
-    confluent-kafka 2.16 raises SystemError for it and keeps a half-made list: asked a second time
-    it hands that out, and the process ends with a segmentation fault. So it is replaced.
+    confluent-kafka 2.16 raises SystemError for such a name and keeps a half-made list: a second
+    call returns that list, and the process ends with a segmentation fault.
     """
     try:
         headers: Any = _native_headers(message)

@@ -19,39 +19,41 @@ from headrace.client.errors import (
 )
 from headrace.client.records import TopicPartition
 
-# Beside a poll that came back empty.
+# For a question after a poll without records.
 BRIEFLY_S = 0.2
-# A topic that was just made is known to all brokers by then.
+# By then all brokers know a topic that was just created.
 SHOWN_WITHIN_S = 1.0
 NOT_YET = NOBODY_ANSWERS | {KafkaError.LEADER_NOT_AVAILABLE}
 
 
 class Asking:
-    """Answers wait for `connection.timeout_s`; librdkafka's own exceptions come through."""
+    """Asks for offsets. Waits `connection.timeout_s` for answers; raises librdkafka's own
+    exceptions."""
 
     def __init__(self, native: Consumer, connection: ClientSettings) -> None:
         self._native = native
         self._connection = connection
-        self._by_hand: list[TopicPartition] = []  # assigned so, and not looked after yet
+        self._by_hand: list[TopicPartition] = []  # assigned by hand, and not verified yet
         self._assigned_at = 0.0
 
     def assigned(self, places: list[TopicPartition]) -> None:
-        """By hand: librdkafka waits for such a partition without a word, though it is not there."""
+        """Note partitions assigned by hand: librdkafka waits silently for one that does not
+        exist."""
         self._by_hand, self._assigned_at = places, time.monotonic()
 
     def verify(self) -> None:
-        """Raise, once, what is against reading what was assigned by hand."""
+        """Raise, once, if partitions that were assigned by hand cannot be read."""
         if self._by_hand and time.monotonic() - self._assigned_at > SHOWN_WITHIN_S:
             asked, self._by_hand = self._by_hand, []
             if not self._are_there(asked):
                 self._by_hand = asked
 
     def partitions_of(self, topic: str) -> int:
-        """How many it has."""
+        """The number of partitions of the topic."""
         return wait_for_topic(self._native, self._connection, topic)
 
     def ends(self, place: TopicPartition) -> tuple[int, int]:
-        """The first offset, and the one after the last."""
+        """The first offset and the end offset."""
         asked = NativePartition(*place)
         return self._native.get_watermark_offsets(asked, self._connection.timeout_s)
 
@@ -66,7 +68,7 @@ class Asking:
         return {place: count or 0 for place, count in counts.items()}
 
     def committed(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """The group's offsets; None where it has none."""
+        """The group's committed offsets; None where it has none."""
         asked = [NativePartition(*place) for place in places]
         found = self._native.committed(asked, self._connection.timeout_s)
         require_no_error(found, self._connection.bootstrap)
@@ -75,7 +77,7 @@ class Asking:
         }
 
     def at_time(self, places: Iterable[TopicPartition], wall_ms: int) -> dict[TopicPartition, int]:
-        """The first record that is not older; the end where there is none."""
+        """The offset of the first record that is not older; the end where there is none."""
         asked = [NativePartition(*place, wall_ms) for place in places]
         found = self._native.offsets_for_times(asked, self._connection.timeout_s)
         require_no_error(found, self._connection.bootstrap)
@@ -86,7 +88,7 @@ class Asking:
         }
 
     def _are_there(self, places: Iterable[TopicPartition]) -> bool:
-        """Raise what is against reading these; False if that cannot be known yet."""
+        """Raise if these cannot be read; False if that cannot be known yet."""
         wanted: dict[str, list[int]] = {}
         for place in places:
             wanted.setdefault(place.topic, []).append(place.partition)
@@ -108,7 +110,7 @@ class Asking:
         return True
 
     def sought(self, place: TopicPartition, offset: int) -> KafkaError | None:
-        """Go there, or say why not."""
+        """Seek to this offset; returns the error if librdkafka refuses."""
         try:
             self._native.seek(NativePartition(*place, offset))
         except KafkaException as failure:

@@ -14,7 +14,7 @@ from headrace.client.errors import Misuse
 
 OffsetReset = Literal["earliest", "latest", "none"]
 
-# librdkafka wants a name even where no group is meant; nothing is ever committed under it.
+# librdkafka needs a name even without a group; nothing is ever committed under it.
 NO_GROUP = "headrace-without-group"
 
 _LIBRDKAFKA = {"earliest": "earliest", "latest": "latest", "none": "error"}
@@ -34,7 +34,7 @@ def consumer_defaults(
 
 
 def start_offset(group: str | None, reset: OffsetReset) -> int:
-    """Of a partition that is assigned by hand."""
+    """The start offset of a partition that is assigned by hand."""
     if group:
         return OFFSET_STORED
     if reset == "none":

@@ -1,7 +1,7 @@
 """The position of the program in each partition, and the part that is not committed yet.
 
-An offset here is that of the next record to give out. It moves when a record is given to the
-program, not when it is fetched, so a commit never covers a record that the program has not seen.
+An offset here is that of the next record to return. It moves when a record is given to the program,
+not when it is fetched, so a commit never covers a record that the program has not seen.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class Positions:
-    """Records come in runs of one partition: a run's place is entered when it ends or is asked for,
-    so most records cost two comparisons here and no dictionary.
+    """Records come in runs of one partition: the position is stored when a run ends or is asked
+    for, so most records cost two comparisons here and no access to a dictionary.
     """
 
     def __init__(self) -> None:
         self._next: dict[TopicPartition, int] = {}
-        self._began: dict[TopicPartition, int] = {}  # the first offset given out, or sought
+        self._began: dict[TopicPartition, int] = {}  # the first offset returned, or sought
         self._uncommitted: set[TopicPartition] = set()
         self._run: TopicPartition | None = None
         self._run_next = 0
@@ -69,12 +69,12 @@ class Positions:
                 self._uncommitted.discard(place)
 
     def give_up(self) -> None:
-        """Offsets that are not committed now must not be committed later."""
+        """Forget offsets that are not committed now, so that they are not committed later."""
         self._enter_run()
         self._uncommitted.clear()
 
     def before(self, committed: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, int]:
-        """Where to go back to: what is committed, else where we began."""
+        """The offsets to go back to: committed ones, else where we began."""
         back = {}
         for place, offset in self.next.items():
             saved = committed.get(place)

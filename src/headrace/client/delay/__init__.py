@@ -1,1 +1,2 @@
-"""Delayed messages as a client sees them: when, which topics, who serves them, a change of mind."""
+"""Delayed messages as a client sees them: schedules, topics, the service's instances,
+cancellation."""

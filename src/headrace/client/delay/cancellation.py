@@ -1,9 +1,9 @@
 """Cancels a delayed message and waits for the outcome.
 
-The outcome is decided and written by the delay service in the transaction that decides it:
-"cancelled" means that the message is never visible to read_committed consumers, "too-late" that it
-was delivered, "unknown" that nothing of that id waits in the partition. It is awaited in the topic
-of outcomes, so this works wherever the service runs.
+The delay service decides the outcome and writes it in the same transaction: "cancelled" means that
+the message is never visible to read_committed consumers, "too-late" that it was delivered,
+"unknown" that no message with that id waits in the partition. We wait for it in the topic of
+outcomes, so this works wherever the service runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LONGEST_POLL_S = 0.5
 
 
 class NoOutcome(ClientError):
-    """The cancel is written, and no delay service decided it in time."""
+    """The cancel is written, but no delay service decided it in time."""
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Cancelled:
     id: str
     outcome: str
     partition: int
-    offset: int  # of the wish, in the companion
+    offset: int  # of the cancel record, in the companion
 
     @property
     def in_time(self) -> bool:
@@ -45,11 +45,12 @@ class Cancelled:
 
 
 class Cancelling:
-    """Cancels by clients of its own, which stay open: to open them takes longer than to cancel."""
+    """Cancels with clients of its own, which stay open: opening them takes longer than
+    cancelling."""
 
     def __init__(self, connection: ClientSettings) -> None:
         self._connection = connection
-        self._lock = threading.Lock()  # one wish at a time: the consumer reads for one
+        self._lock = threading.Lock()  # one cancel at a time: the consumer reads for one
         self._producer: Producer[Any, Any] | None = None
         self._outcomes: Consumer[Any, Any] | None = None
         self._groups: Groups | None = None
@@ -73,12 +74,12 @@ class Cancelling:
         partition: int | None = None,
         timeout_s: float = 10.0,
     ) -> Cancelled:
-        """Send the wish, then read outcomes from where they ended before it."""
+        """Send the cancel, then read outcomes from the end offsets before it."""
         with self._lock:
             try:
                 return self._cancel(topic, id, key, partition, timeout_s)
             except BaseException:
-                self._close()  # whatever it was, the next call begins with clients of its own
+                self._close()  # after any failure the next call begins with new clients
                 raise
 
     def _cancel(
@@ -112,6 +113,6 @@ class Cancelling:
 
 
 def is_about(record: Record, wish: Sent) -> bool:
-    """Whether an outcome answers this wish."""
+    """Whether an outcome answers this cancel."""
     asked = f"{wish.topic}/{wish.partition}/{wish.offset}"
     return record.header(headers.SOURCE) == asked.encode()

@@ -1,8 +1,9 @@
-"""Which topics take delayed messages: enable one, disable it, list them, cancel with an answer.
+"""Which topics take delayed messages: enable, disable and list them, cancel and wait for the
+outcome.
 
-To enable `orders` is to make its companion `orders.delay` and the topics beside it, and to write
+To enable `orders` is to create its companion `orders.delay` and the topics beside it, and to write
 the pair into the registry, a compacted topic that the delay service follows. Every step may be
-repeated: what is there stays, what is missing is made. To disable is to take the pair out of the
+repeated: existing topics stay, missing ones are created. To disable is to remove the pair from the
 registry; nothing is deleted, and enabling again continues with the pending messages.
 """
 
@@ -25,8 +26,8 @@ from headrace.client.producer.record_writer import RecordWriter
 from headrace.wire.contract import delay_topics
 from headrace.wire.contract.delay_topics import Registration
 
-# Pending records are the state: neither age nor size may delete them. Their time counts from when
-# the broker appended them, so that a producer's wrong clock delays nothing.
+# Pending records are the state: neither age nor size may delete them. Their time is the broker's
+# append time, so that a producer's wrong clock delays nothing.
 COMPANION_SETTINGS = {
     "cleanup.policy": "delete",
     "message.timestamp.type": "LogAppendTime",
@@ -63,7 +64,7 @@ class DelayedTopics:
         raise not_delayed(topic)
 
     def enable(self, topic: str, *, is_new: bool = False) -> Registration:
-        """From now on `topic` takes delayed messages; well if it does already.
+        """Let `topic` take delayed messages from now on; does nothing if it does already.
 
         `is_new`: the caller has just created the topic, so its brokers may not show it yet.
         """
@@ -78,7 +79,7 @@ class DelayedTopics:
             raise no_topic_to_delay(topic, self.connection)
         [target] = topics.describe([topic])
         self._make_companion(topics, target)
-        # A rejected record is what came and a reason.
+        # A rejected record is the original with a reason.
         largest = max(int(target.setting("max.message.bytes", "0")), DEFAULT_LARGEST_BYTES)
         stamped = delay_topics.STAMPED_BY_THE_BROKER
         room = {"max.message.bytes": str(min(2 * largest, 2**31 - 1)), **stamped}
@@ -95,7 +96,7 @@ class DelayedTopics:
         return new
 
     def disable(self, topic: str) -> Registration:
-        """Deliver nothing of `topic` any more; what is pending stays where it is."""
+        """Stop delivery to `topic`; pending messages stay in the companion."""
         pair = self.require(topic)
         self._register(pair.key, None)
         return pair
@@ -109,14 +110,14 @@ class DelayedTopics:
         partition: int | None = None,
         timeout_s: float | None = None,
     ) -> Cancelled:
-        """Call off a delayed message, and wait for the outcome."""
+        """Cancel a delayed message, and wait for the outcome."""
         patience_s = self.connection.timeout_s if timeout_s is None else timeout_s
         return self._cancelling.cancel_and_wait(
             topic, id, key=key, partition=partition, timeout_s=patience_s
         )
 
     def close(self) -> None:
-        """Close the clients that `cancel` keeps open; a later cancel opens them anew."""
+        """Close the clients that `cancel` keeps open; a later cancel opens new ones."""
         self._cancelling.close()
 
     @property
@@ -125,7 +126,7 @@ class DelayedTopics:
         return DelayInstances(self.connection)
 
     def _wait_for(self, name: str) -> None:
-        """Apache Kafka's brokers learn of a new topic a moment after it was made."""
+        """Wait for a new topic: Apache Kafka's brokers know it a moment after it was made."""
         deadline = time.monotonic() + self.connection.timeout_s
         while name not in Topics(self.connection).cluster.topics:
             if time.monotonic() > deadline:
@@ -141,7 +142,8 @@ class DelayedTopics:
             return
         [companion] = topics.describe([name])
         if any(companion.setting(key, "") != value for key, value in settings.items()):
-            # Somebody made it by hand, or by sending to it. Only that takes the right to alter it.
+            # It was created by hand, or by sending to it. Only then the right to alter it is
+            # needed.
             topics.change_settings(name, to=settings)
         has = len(companion.partitions)
         if has > wanted:
@@ -154,8 +156,8 @@ class DelayedTopics:
             topics.grow(name, partitions=wanted)
 
     def _register(self, key: bytes, value: bytes | None) -> None:
-        # A record that a retry writes twice says the same twice; an idempotent producer would first
-        # ask for an identity, which takes librdkafka up to a second and a half.
+        # A record that a retry writes twice has the same meaning; an idempotent producer would
+        # first ask for a producer id, which takes librdkafka up to a second and a half.
         at = connected(self.connection, {"enable.idempotence": False})
         with RecordWriter(at, delay_topics.REGISTRY) as registry:
             registry.write(value, key=key)
@@ -169,7 +171,7 @@ def _make(
     *,
     partitions: int | None = None,
 ) -> bool:
-    """Whether it was made; False if it was there."""
+    """Create the topic; returns False if it existed."""
     try:
         topics.create(
             name,

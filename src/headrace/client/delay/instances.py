@@ -1,9 +1,9 @@
 """The running instances of the delay service: found through their group, asked over HTTP.
 
-Each instance tells its address in its client id (`headrace-delay@127.0.0.1:9095`) and owns some
-partitions. A question goes to all of them, and their answers are put together: what is pending, by
-due time; how they fare. The window listens on loopback, so questions are asked on the machine where
-an instance runs. Nothing is changed here.
+Each instance has its address in its client id (`headrace-delay@127.0.0.1:9095`) and owns some
+partitions. A question goes to all of them, and their answers are merged: pending messages by due
+time, and reports. The HTTP endpoint listens on loopback, so questions must be asked on the machine
+where an instance runs. Nothing is changed here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from headrace.client.errors import ClientError
 from headrace.wire.contract.delay_topics import GROUP
 
 LARGEST_ANSWER_BYTES = 256 << 20
-# From the first delayed topic of a node until its service is in its group: a process starts, joins.
+# From a node's first delayed topic until its service has joined its group: a process must start and
+# join.
 JUST_STARTING_S = 4.0
 LOOK_AGAIN_S = 0.2
 # Several questions in a row go to the same instances.
@@ -33,23 +34,23 @@ CLIENT_ID_PREFIX = f"{GROUP}@"
 
 
 class NoDelayService(ClientError):
-    """No instance runs, or none can be asked from here."""
+    """No instance runs, or none can be reached from here."""
 
 
 class NotAnswering(NoDelayService):
-    """An instance is in its group and does not answer."""
+    """An instance is in its group, but does not answer."""
 
 
 @dataclass(slots=True)
 class Instance:
     name: str
-    machine: str  # where it is connected from, as the broker sees it
-    address: str | None  # of its window; None if it has none
+    machine: str  # the address that it connects from, as the broker sees it
+    address: str | None  # of its HTTP endpoint; None if it has none
 
 
 @dataclass(slots=True)
 class Page:
-    """Pending messages by due time, as JSON objects; `next` goes on after them."""
+    """Pending messages by due time, as JSON objects; `next` is the position of the next page."""
 
     rows: list[dict[str, Any]]
     next: str | None
@@ -74,7 +75,7 @@ class DelayInstances:
         return sorted((_instance(member) for member in members), key=lambda one: one.name)
 
     def require(self, wait_s: float = JUST_STARTING_S) -> list[Instance]:
-        """All of them, at least one; a service that is just starting is waited for."""
+        """All instances, at least one; waits for a service that is just starting."""
         if self._running and time.monotonic() - self._found_s < BELIEVED_S:
             return self._running
         deadline = time.monotonic() + min(wait_s, self.connection.timeout_s)
@@ -107,13 +108,14 @@ class DelayInstances:
             time.sleep(LOOK_AGAIN_S)
 
     def _partitions(self, topic: str | None) -> int:
-        """How many partitions of companions there are in all."""
+        """The number of partitions of all companions, or of one topic's."""
         topics = reach(self.connection.admin(), self.connection).topics
         pairs = [pair for pair in registrations(self.connection) if topic in (None, pair.target)]
         return sum(len(topics[p.companion].partitions) for p in pairs if p.companion in topics)
 
     def _ask_all(self, path: str) -> list[tuple[Instance, dict[str, Any]]]:
-        """All instances, or none: one that was restarted is back in a moment, perhaps elsewhere."""
+        """Ask all instances, again while one does not answer: a restarted one is back in a moment,
+        perhaps elsewhere."""
         deadline = time.monotonic() + min(JUST_STARTING_S, self.connection.timeout_s)
         while True:
             try:
@@ -155,7 +157,7 @@ def _instance(member: Member) -> Instance:
 def _get(
     address: str, path: str, token: str | None, timeout_s: float
 ) -> tuple[int, dict[str, Any]]:
-    """Directly: no proxy of the environment stands between us and loopback."""
+    """Ask without a proxy: a proxy of the environment must not get requests to loopback."""
     asked = http.client.HTTPConnection(address, timeout=timeout_s)
     try:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -176,10 +178,10 @@ PagePosition = tuple[int, str, int, int]  # due_ms, topic, partition, offset
 
 
 def together(pages: Sequence[Mapping[str, Any]], limit: int, expected: int) -> Page:
-    """Pages of several instances as one, in order, without a gap.
+    """Merge pages of several instances into one, in order, without a gap.
 
-    An instance that has more was seen only as far as its `next`; what others have behind that comes
-    with the next page.
+    An instance that has more was read only as far as its `next`; messages of others beyond that
+    come with the next page.
     """
     ends = [_position_in(page["next"]) for page in pages if page["next"] is not None]
     rows = sorted((row for page in pages for row in page["rows"]), key=_position_of)
@@ -194,7 +196,7 @@ def together(pages: Sequence[Mapping[str, Any]], limit: int, expected: int) -> P
 
 
 def first_of(page: Page, limit: int) -> Page:
-    """The beginning of a page, as if no more had been asked for."""
+    """The first `limit` messages of a page, as if no more had been asked for."""
     if len(page.rows) <= limit:
         return Page(list(page.rows), page.next, page.now_ms, page.missing)
     following = _text(_position_of(page.rows[limit - 1]))

@@ -1,8 +1,8 @@
-"""A pending message as an instance of the delay service tells it: its bytes, and a new time for it.
+"""A pending message as an instance of the delay service returns it; and how to give it a new time.
 
-A row is an object of JSON. Bytes that are no text come in base64, under a name with `_base64`. To
-reschedule a message is to send it again under its id with another time: the service then drops the
-one that waits.
+A row is an object of JSON. Bytes that are not text are written as base64, under a name with
+`_base64`. To reschedule a message is to send it again under its id with another time: the service
+then drops the waiting one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headrace.wire.contract import headers
 
 
 def field_bytes(row: Mapping[str, Any], name: str) -> bytes | None:
-    """A key or value of an answer in JSON, as the bytes that it is."""
+    """The bytes of a key or value in a JSON answer."""
     packed = row.get(f"{name}_base64")
     if packed is not None:
         return base64.b64decode(packed)
@@ -27,7 +27,7 @@ def field_bytes(row: Mapping[str, Any], name: str) -> bytes | None:
 
 
 def reschedule(producer: Producer[Any, Any], row: Mapping[str, Any], when: When) -> Delivery:
-    """Send the message of a row, which was asked for with its value, with the times of `when`."""
+    """Send the message of a row again, with the times of `when`. The row must include its value."""
     kept = [(header["name"], field_bytes(header, "value")) for header in row["headers"]]
     if row["target_partition"] != row["partition"]:
         kept.append((headers.PARTITION, str(row["target_partition"]).encode()))

@@ -1,8 +1,8 @@
 """The registry of delayed topics: the compacted topic that producers and the service read.
 
 Producers ask before their first delayed record for a topic. Otherwise the cluster might create
-`orders.delay` by being written to, and what lies there would wait for ever, because only registered
-companions are served. `delayed_topics.py` writes it.
+`orders.delay` by the first write, and the records in it would wait for ever, because only
+registered companions are served. `delayed_topics.py` writes the registry.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headrace.wire.contract.own_records import OwnRecords
 
 log = logging.getLogger(__name__)
 
-# A producer believes this long that a companion is still registered, like its partition counts.
+# How long a producer trusts that a companion is still registered, like its partition counts.
 BELIEVED_S = 300.0
 
 
@@ -43,7 +43,8 @@ def no_topic_to_delay(topic: str, connection: ClientSettings) -> NoSuchTopic:
 
 
 def unknown_registry(topic: str) -> NotDelayed:
-    """For a user with a login who does not see the registry: it may be there all the same."""
+    """For a user with a login who cannot see the registry: the topic may be registered all the
+    same."""
     return NotDelayed(
         f"Cannot tell whether {topic} takes delayed messages: there is no delayed topic yet, or "
         f"this user may not see {delay_topics.REGISTRY}. Senders of delayed messages need the "
@@ -52,7 +53,8 @@ def unknown_registry(topic: str) -> NotDelayed:
 
 
 def registrations(connection: ClientSettings) -> list[Registration]:
-    """Every registered pair, by name; none if there is no registry yet, or none that we may see.
+    """Every registered pair, by name; none if there is no registry yet, or this user may not read
+    it.
 
     A record that cannot be read changes nothing, as in the service.
     """
@@ -88,7 +90,7 @@ class KnownCompanions:
         self._known: dict[str, float] = {}  # target -> when it was found registered
 
     def knows(self, topic: str) -> bool:
-        """Whether `require` asks the cluster nothing."""
+        """Whether `require` needs no request."""
         seen_at = self._known.get(topic)
         return seen_at is not None and time.monotonic() - seen_at <= BELIEVED_S
 

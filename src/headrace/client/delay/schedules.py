@@ -1,8 +1,8 @@
-"""When a record shall be delivered: `delay=`, `deliver_at=`, `id=`, `cron=` of `send`, as headers.
+"""When a record is to be delivered: `delay=`, `deliver_at=`, `id=`, `cron=` of `send`, as headers.
 
 A delayed record goes to the companion topic (`orders.delay`) with the time in a header; the delay
-service brings it to `orders` when it is due. Any client may set the same headers; here they are
-written from Python's own types, and what makes no sense is refused before it is sent. The words are
+service moves it to `orders` when it is due. Any client may set the same headers; here they are made
+from Python's own types, and a wrong schedule is refused before it is sent. The header names are
 those of `headrace.wire.contract`, which the service reads too. `to_companion` builds every delayed
 record that we send: for producers, for `headrace produce`, for outboxes, and for retries of apps.
 """
@@ -24,11 +24,11 @@ class When(TypedDict, total=False):
 
     delay: timedelta | str | None  # timedelta(minutes=30), "30m", "1h30m"
     deliver_at: datetime | int | str | None  # a datetime with a zone, epoch milliseconds, RFC 3339
-    id: str | None  # names the schedule: the same again replaces it, `cancel` calls it off
-    cron: str | None  # five fields: again and again
+    id: str | None  # names the schedule: a later record with it replaces it, `cancel` cancels it
+    cron: str | None  # five fields; the message is sent repeatedly
     cron_zone: str | None  # "Europe/Berlin"; UTC if not given
     cron_until: datetime | int | str | None  # no run after that
-    cron_count: int | None  # no more planned runs than that
+    cron_count: int | None  # at most so many planned runs
 
 
 TIMES = ("delay", "deliver_at", "cron")
@@ -38,7 +38,7 @@ TOO_LONG = "A delay is at most ten years."
 
 
 def delayed(record: Outgoing[Any, Any], when: When) -> Outgoing[Any, Any]:
-    """The record as the companion takes it; unchanged if `when` says nothing after all."""
+    """The record as it goes to the companion; unchanged if `when` has no time."""
     said = schedule_headers(when)
     if not said:
         return record
@@ -53,7 +53,7 @@ def delayed(record: Outgoing[Any, Any], when: When) -> Outgoing[Any, Any]:
 def to_companion(record: Outgoing[Any, Any], schedule: HeaderList) -> Outgoing[Any, Any]:
     """The record addressed to the companion of its topic, with the schedule after its own headers.
 
-    It checks nothing: the caller made the schedule by `schedule_headers`.
+    Does not check the schedule: the caller made it by `schedule_headers`.
     """
     record.headers = _with_schedule(record.headers, schedule)
     record.topic = companion_of(record.topic)
@@ -61,15 +61,14 @@ def to_companion(record: Outgoing[Any, Any], schedule: HeaderList) -> Outgoing[A
 
 
 def _with_schedule(headers: HeaderList, schedule: HeaderList) -> HeaderList:
-    """The schedule replaces headers of the same name: the service rejects a name that comes
-    twice."""
+    """Replace headers of the same name by the schedule's: the service rejects a repeated name."""
     names = {name for name, _ in schedule}
     return [header for header in headers if header[0] not in names] + schedule
 
 
 def require_understood(asked: HeaderList, now_ms: int | None = None) -> None:
-    """Raise `Misuse` with the reason for which the service would reject a record that asks for
-    this. The service reads it by the same rules, with the append time instead of ours.
+    """Raise `Misuse` with the reason for which the service would reject a record with these
+    headers. The service checks by the same rules, with the append time instead of our time.
     """
     # Time zones and cron are loaded with the first delayed record, not with every program.
     from headrace.wire.contract.delay_instructions import Rejected, read_instruction
@@ -81,7 +80,7 @@ def require_understood(asked: HeaderList, now_ms: int | None = None) -> None:
 
 
 def cancelling(topic: str, id: str, key: Any, partition: int | None) -> Outgoing[Any, Any]:
-    """The record that calls off what was sent under `id` with the same key."""
+    """The record that cancels the message sent under `id` with the same key."""
     if key is None and partition is None:
         raise Misuse("Cancel with the key that the record was sent with: it says where the id is.")
     return Outgoing(
@@ -90,7 +89,7 @@ def cancelling(topic: str, id: str, key: Any, partition: int | None) -> Outgoing
 
 
 def schedule_headers(when: When) -> HeaderList:
-    """The headers of `when`, according to the contract."""
+    """The headers for `when`, according to the contract."""
     unknown = when.keys() - When.__annotations__.keys()
     if unknown:
         raise TypeError(f"send() has no argument {min(unknown)!r}")
@@ -125,7 +124,7 @@ def _delay(given: Any) -> bytes:
 
 
 def _moment(given: Any) -> bytes:
-    """Epoch milliseconds, or RFC 3339 as it was given."""
+    """Epoch milliseconds, or an RFC 3339 text as it was given."""
     if isinstance(given, datetime):
         if given.tzinfo is None:
             raise Misuse(f"{given} names no time zone: which 'now' is meant? Add tzinfo=.")

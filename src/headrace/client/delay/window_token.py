@@ -1,9 +1,9 @@
-"""The token that a delay service of a secured cluster asks for before it shows messages.
+"""The token that the delay service of a secured cluster requires before it shows messages.
 
-The service listens on loopback, where every user of the machine can ask. With a login to the
-cluster, it answers questions about messages only if the asker presents this token. The token is in
-the state folder of the user who runs the service, in a file that only that user can read; each run
-of the service makes a new one. The console checks the rights of its own users before it asks.
+The service listens on loopback, where every user of the machine can connect. With a login to the
+cluster, it answers questions about messages only to a client with this token. The token is in the
+state folder of the user who runs the service, in a file that only that user can read; each run of
+the service makes a new one. The console checks the rights of its own users before it asks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LARGEST_FILE_BYTES = 1_000
 
 
 def new_token(address: str) -> str:
-    """Make a token for the service at this address and write it where its user finds it."""
+    """Make a token for the service at this address and write it to a file of this user."""
     token = secrets.token_urlsafe(TOKEN_BYTES)
     path = _path(address)
     try:
@@ -40,7 +40,7 @@ def new_token(address: str) -> str:
 
 
 def token_for(address: str) -> str | None:
-    """None: this user runs no service at this address."""
+    """The token; None if this user runs no service at this address."""
     path = _path(address)
     try:
         if path is None or path.stat().st_size > LARGEST_FILE_BYTES:
@@ -57,7 +57,8 @@ def forget(address: str) -> None:
 
 
 def _path(address: str) -> Path | None:
-    """The address comes from the group, where other members could write anything."""
+    """The token's file; None without a state folder. The address is cleaned: it comes from the
+    group, where other members can write any text."""
     folder = state_folder()
     name = re.sub(r"[^0-9A-Za-z.-]", "_", address)[:100]
     return None if folder is None else folder / "delay" / f"{name}.token"

@@ -1,1 +1,1 @@
-"""How a client of ours proves who it is: tokens, SASL, certificates."""
+"""How our clients authenticate: tokens, SASL, certificates."""

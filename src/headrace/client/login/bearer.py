@@ -1,7 +1,8 @@
 """The token of a login by OAUTHBEARER, from the source in librdkafka's settings.
 
-Either the program's `oauth_cb`, or a provider that is asked for one (`sasl.oauthbearer.method=oidc`
-with the grant `client_credentials`). Not done: the other grants, cloud metadata, unsigned tokens.
+The source is the program's `oauth_cb`, or a provider that issues tokens
+(`sasl.oauthbearer.method=oidc` with the grant `client_credentials`). Not done: the other grants,
+cloud metadata, unsigned tokens.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _PREFIX = "sasl.oauthbearer."
 
 
 def bearer_token(connection: ClientSettings) -> tuple[str, dict[str, str]]:
-    """A token, and what is said beside it (SASL extensions)."""
+    """A token and its SASL extensions."""
     settings = connection.settings
     callback = connection.callbacks.get("oauth_cb")
     if callback is not None:

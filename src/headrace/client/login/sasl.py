@@ -1,4 +1,4 @@
-"""Which login this client makes, and its refusals in the words of a client."""
+"""Chooses the SASL mechanism of a client, and explains refused logins."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def exchange(
     password: str,
     bearer: Callable[[], tuple[str, Mapping[str, str]]],
 ) -> Conversation:
-    """`bearer` gives a token and its extensions, when it comes to that."""
+    """Log in. `bearer` returns a token and its extensions; it is called only for OAUTHBEARER."""
     if mechanism == "PLAIN":
         return logins.plain(username, password)
     if mechanism in logins.HASHES:

@@ -1,1 +1,1 @@
-"""Records that somebody looks at, without a consumer group."""
+"""Looks up records without a consumer group."""

@@ -1,7 +1,7 @@
-"""Partitions as they are stored: batches with their producers and markers, committed or not.
+"""Reads partitions as they are stored: batches with their producers and markers, committed or not.
 
-For looking into what became of a transaction; spoken with our own codecs, since no client library
-hands out producer ids and markers. Reads are bounded by bytes. Not for consuming.
+Used to find out the outcome of a transaction; with our own codecs, since no client library returns
+producer ids and markers. Reads are bounded by bytes. Not for consuming.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ WAIT_MS = 100
 
 
 class TooMuch(ClientError):
-    """More bytes than were to be read."""
+    """The read needs more bytes than its budget."""
 
 
 class RawLog:
-    """Some topics, as they were when this was made; `budget_bytes` is for all reads together."""
+    """Some topics, with their metadata of that moment; `budget_bytes` is for all reads together."""
 
     def __init__(self, connection: ClientSettings, topics: set[str], budget_bytes: int) -> None:
         self._connection = connection
@@ -45,7 +45,7 @@ class RawLog:
         for topic in found.topics:
             self._ids[topic.name] = topic.topic_id
             for each in topic.partitions:
-                # Without a leader there is no answer, and no guess either.
+                # Without a leader there is no answer, and guessing one would be wrong.
                 if each.leader_id not in brokers:
                     raise ClientError(f"{topic.name}-{each.partition_index} has no leader now.")
                 self._leaders[topic.name, each.partition_index] = brokers[each.leader_id]
@@ -64,7 +64,7 @@ class RawLog:
         return sorted(self._leaders)
 
     def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int:
-        """Of the first record that is not older; the end if there is none."""
+        """The offset of the first record that is not older; the end if there is none."""
         for asked in (timestamp_ms, LATEST):
             place = list_offsets.ListOffsetsTopic(
                 topic, [list_offsets.ListOffsetsPartition(partition, -1, asked)]
@@ -80,7 +80,8 @@ class RawLog:
     def batches(
         self, topic: str, partition: int, start: int
     ) -> Iterator[tuple[BatchHeader, Buffer]]:
-        """From there to what is the end now. Raises TooMuch when the budget is spent."""
+        """The batches from this offset to the present end. Raises TooMuch when the budget is
+        spent."""
         end = None
         with Wire(self._connection, self._leaders[topic, partition]) as wire:
             while end is None or start < end:
@@ -101,8 +102,8 @@ class RawLog:
     def ended(
         self, topic: str, partition: int, start: int, *, producer_id: int, producer_epoch: int
     ) -> Iterator[tuple[BatchHeader, Record, bool]]:
-        """Records of that producer whose transaction has ended there, the headers of their batches,
-        and whether it was committed."""
+        """The records of that producer whose transaction has ended there, with the headers of their
+        batches, and whether it was committed."""
         written: list[tuple[BatchHeader, Record]] = []
         for header, batch in self.batches(topic, partition, start):
             if header.producer_id != producer_id:

@@ -1,7 +1,7 @@
-"""Records of a topic for a person to look at: a page onwards or backwards, bounded in all it costs.
+"""Pages of a topic's records for a person, forwards or backwards; every cost has a bound.
 
-Spoken with our own codecs: one request per broker and round, nothing is fetched ahead, no group is
-needed, and every page ends at its bounds of records, bytes and seconds. A page says what it did not
+Uses our own codecs: one request per broker and round, nothing is fetched ahead, no group is needed,
+and every page ends at its bounds of records, bytes and seconds. A page reports what it did not
 reach (`Page.next`, `Page.unread`). Only committed records are shown; records of aborted
 transactions and the markers between them are included, marked, on request. Not for consuming.
 """
@@ -32,10 +32,10 @@ READ_COMMITTED = 1
 ANSWER_BYTES = 1 << 20
 # A batch that unpacks to more is passed over, and the page says so.
 UNPACKED_BYTES = 32 << 20
-# Of one page: a megabyte of compressed batches can become a gigabyte.
+# For one page: a megabyte of compressed batches can become a gigabyte.
 UNPACKED_IN_ALL_BYTES = 96 << 20
-# How far back the newest records are looked for at first, in offsets, and how much further then:
-# large records fit the first step, holes (compaction, markers) are crossed by the later ones.
+# How far back the newest records are searched at first, in offsets, and the factor for later steps:
+# large records fit into the first step, later steps cross holes (compaction, markers).
 FIRST_STEP, FURTHER = 16, 8
 MARKERS: dict[int, str] = {ControlKind.COMMIT: "commit", ControlKind.ABORT: "abort"}
 
@@ -54,11 +54,11 @@ USUAL = Bounds()
 
 @dataclass(slots=True)
 class Seen:
-    """A record, and what the log says about it."""
+    """A record, and the log's information about it."""
 
     record: Record
-    marker: str | None = None  # of a control record: "commit", "abort" or "control"
-    producer_id: int | None = None  # of a transactional record
+    marker: str | None = None  # for a control record: "commit", "abort" or "control"
+    producer_id: int | None = None  # for a transactional record
     aborted: bool = False
 
     @property
@@ -69,8 +69,8 @@ class Seen:
 @dataclass(slots=True)
 class Page:
     found: list[Seen] = field(default_factory=list)
-    next: Offsets = field(default_factory=dict)  # where another page goes on, in its direction
-    looked_at: int = 0  # records
+    next: Offsets = field(default_factory=dict)  # where the next page begins, in its direction
+    looked_at: int = 0  # records that were read
     bytes: int = 0
     at_the_end: bool = True  # False: a bound was reached first
     skipped: int = 0  # by a tail that could not keep up
@@ -81,7 +81,7 @@ Accepts = Callable[[Seen], bool]
 
 
 def is_data(seen: Seen) -> bool:
-    """What a page shows unless it is asked for something else: no markers, nothing aborted."""
+    """Whether a page shows it by default: not a marker, not aborted."""
     return seen.is_data
 
 
@@ -103,7 +103,7 @@ class Browser:
             raise NoSuchTopic(f"There is no topic {topic}.")
         require_no_error(found.error_code)
         brokers = {each.node_id: (each.host, each.port) for each in answer.brokers}
-        self.topic_id = found.topic_id  # another one when the topic was made anew
+        self.topic_id = found.topic_id  # another id if the topic was created again
         self._leaders = {
             each.partition_index: brokers[each.leader_id]
             for each in found.partitions
@@ -125,18 +125,18 @@ class Browser:
                 continue
         return Wire(self.connection, last)
 
-    # ---- where partitions begin and end
+    # ---- first and end offsets
 
     def beginnings(self, partitions: Iterable[int]) -> Offsets:
         return self._offsets(partitions, EARLIEST)
 
     def ends(self, partitions: Iterable[int]) -> Offsets:
-        """As far as everything is committed. A partition that nobody leads is left out."""
+        """The last stable offset of each partition. A partition without a leader is left out."""
         return self._offsets(partitions, LATEST)
 
     def at_time(self, partitions: Iterable[int], wall_ms: int) -> Offsets:
-        """The first record that is not older; the end where there is none. Without the partitions
-        whose leader does not answer."""
+        """The offset of the first record that is not older; the end where there is none. Partitions
+        whose leader does not answer are left out."""
         partitions = list(partitions)
         found, ends = self._offsets(partitions, max(wall_ms, 0)), self.ends(partitions)
         return {
@@ -175,7 +175,7 @@ class Browser:
         return self._wires[address]
 
     def _drop(self, address: Address) -> None:
-        """A connection with a half-read answer cannot be used again."""
+        """Close a connection: with a half-read answer it cannot be used again."""
         if (wire := self._wires.pop(address, None)) is not None:
             wire.close()
 
@@ -189,7 +189,7 @@ class Browser:
         accepts: Accepts = is_data,
         bounds: Bounds = USUAL,
     ) -> Page:
-        """From these offsets towards the ends, the oldest first."""
+        """A page from these offsets towards the ends, the oldest record first."""
         reading = _Reading(self, bounds)
         ends = self.ends(starts)
         low = self.beginnings(starts)
@@ -226,7 +226,7 @@ class Browser:
         accepts: Accepts = is_data,
         bounds: Bounds = USUAL,
     ) -> Page:
-        """From before these offsets towards the beginnings, the newest first."""
+        """A page from before these offsets towards the beginnings, the newest record first."""
         reading = _Reading(self, bounds)
         lows = self.beginnings(befores)
         at = {p: offset for p, offset in befores.items() if p in lows}
@@ -259,7 +259,7 @@ class Browser:
     def _windows(
         self, reading: _Reading, windows: Mapping[int, tuple[int, int]]
     ) -> dict[int, list[Seen]]:
-        """Whole windows only: half of one would lack its newest records."""
+        """Use whole windows only: half a window would lack its newest records."""
         found: dict[int, list[Seen]] = {p: [] for p in windows}
         at = {p: begin for p, (begin, _) in windows.items()}
         untils = {p: until for p, (_, until) in windows.items()}
@@ -272,14 +272,14 @@ class Browser:
         return {p: seen for p, seen in found.items() if at[p] >= untils[p]}
 
     def at(self, partition: int, offset: int) -> Seen | None:
-        """The record at an offset; None where there is none (compaction, retention, the end)."""
+        """The record at an offset; None if there is none (compaction, retention, the end)."""
         reading = _Reading(self, USUAL)
         found = self._windows(reading, {partition: (offset, offset + 1)})
         return next(iter(found.get(partition, ())), None)
 
     def fresh(self, since: Mapping[int, int], *, most: int, bounds: Bounds = USUAL) -> Page:
         """The records since these offsets, at most the newest `most` of each partition: the cost is
-        the same for a busy topic. `next` says from where to look again."""
+        the same for a busy topic. `next` has the offsets for the next call."""
         reading = _Reading(self, bounds)
         ends = self.ends(since)
         starts = {p: max(since[p], end - most) for p, end in ends.items() if end > since[p]}
@@ -301,7 +301,7 @@ class Browser:
     # ---- one round
 
     def fetch(self, starts: Mapping[int, int]) -> Iterator[fetch.PartitionData]:
-        """One request to each leader; those that do not answer are left out."""
+        """Send one request to each leader; those that do not answer are left out."""
         for address, led in self._by_leader(starts).items():
             places = [
                 fetch.FetchPartition(
@@ -325,7 +325,7 @@ class Browser:
 
 
 class _Reading:
-    """The rounds of one page: what they read, and what of the bounds is left."""
+    """The rounds of one page: what they read, and how much of the bounds is left."""
 
     def __init__(self, browser: Browser, bounds: Bounds) -> None:
         self.page = Page()
@@ -345,8 +345,9 @@ class _Reading:
         return self._unpacked >= UNPACKED_IN_ALL_BYTES or self._browser._clock() >= self._deadline
 
     def take(self, seen: list[Seen], accepts: Accepts) -> tuple[list[Seen], int | None]:
-        """The accepted records, and the offset of the first one that there was no time for: the
-        filter may be slow, such as a schema that expands few bytes."""
+        """The accepted records, and the offset of the first record that was not tested because the
+        time was over (None if all were): a filter may be slow, such as a schema that expands few
+        bytes."""
         taken: list[Seen] = []
         for number, one in enumerate(seen):
             if number and self._browser._clock() >= self._deadline:
@@ -358,8 +359,8 @@ class _Reading:
     def read(
         self, starts: Mapping[int, int], untils: Mapping[int, int]
     ) -> Iterator[tuple[int, list[Seen], int]]:
-        """Partition, its records from the start on, and the offset that was reached: never beyond
-        `untils`, although an answer may hold what was written since that end was asked for."""
+        """Yields a partition, its records from the start on, and the offset that was reached. That
+        is never after `untils`, although an answer may hold records that were written later."""
         hungry = [p for p in self._hungry if p in starts]
         ordered = {p: starts[p] for p in (*hungry, *starts)}
         answers = {each.partition_index: each for each in self._browser.fetch(ordered)}
@@ -375,7 +376,7 @@ class _Reading:
                 start, until = starts[partition], untils[partition]
                 seen, reached = self._records(each, start, until)
                 yield partition, seen, reached
-            elif not filled:  # nobody's answer took the room: there is nothing left before `until`
+            elif not filled:  # the answers had room for it: no records are left before `until`
                 yield partition, [], untils[partition]
 
     def _records(
@@ -390,7 +391,7 @@ class _Reading:
         reached = start
         for pos, header in headers_in(records):
             if header.base_offset >= until:
-                reached = until  # nothing is left before it
+                reached = until  # no records are left before it
                 break
             while aborted and aborted[0][0] <= header.last_offset:
                 aborting.add(aborted.pop(0)[1])

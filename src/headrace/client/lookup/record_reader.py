@@ -1,8 +1,8 @@
 """Reading records of a topic from a chosen place, without a consumer group.
 
 Partitions are assigned by hand and nothing is committed, so no other reader is disturbed.
-(librdkafka asks for a group coordinator all the same; Apache Kafka then makes `__consumer_offsets`
-if it is not there yet.)
+(librdkafka asks for a group coordinator anyway; Apache Kafka then creates `__consumer_offsets` if
+it does not exist.)
 Unless it follows, a reader stops at the end offsets that it saw when it started, also when the last
 offsets hold no record for it (transaction markers, compacted or aborted records).
 """
@@ -36,18 +36,18 @@ from headrace.client.errors import (
 from headrace.client.records import Record as Record
 
 MESSAGES_PER_CALL = 500
-# How much further back the last records of a partition are looked for, if there were too few.
+# The factor by which the search for the last records goes further back, if it found too few.
 FURTHER_BACK = 4
 LOOK_AGAIN_S = 0.05
 # A partition whose last offsets hold no record (a transaction marker, a compacted record) has been
-# read when a fetch comes back empty. librdkafka lets the broker hold back such an answer for 0.5 s.
+# read when a fetch returns nothing. By default the broker may hold back such an answer for 0.5 s.
 BOUNDED_FETCH_WAIT_MS = 5
 FOLLOWING_FETCH_WAIT_MS = 500  # librdkafka's own
 
 
 @dataclass(slots=True, frozen=True)
 class AtOffset:
-    """From this offset of each partition, as far as the partition has it."""
+    """From this offset of each partition, or the nearest one that the partition has."""
 
     offset: int
 
@@ -61,7 +61,7 @@ class AtTime:
 
 @dataclass(slots=True, frozen=True)
 class Last:
-    """From the last so many records of each partition."""
+    """From the last `count` records of each partition."""
 
     count: int
 
@@ -87,7 +87,7 @@ class RecordReader:
         self.topic = topic
         self.follow = follow
         self._consumer: Consumer = connection.consumer(
-            group_id="headrace-cli",  # librdkafka wants a name; nothing is committed under it
+            group_id="headrace-cli",  # librdkafka needs a name; nothing is committed under it
             enable_auto_commit=False,
             enable_partition_eof=True,
             auto_offset_reset="earliest",
@@ -121,7 +121,7 @@ class RecordReader:
         )
 
     def records(self) -> Iterator[Record]:
-        """Every record from the start to where the log ended; with `follow`, for ever."""
+        """Every record from the start to the end offsets; with `follow`, for ever."""
         while self._open:
             for message in self._some_messages():
                 error = message.error()
@@ -139,7 +139,8 @@ class RecordReader:
                     self._open.discard(record.partition)
 
     def _some_messages(self) -> list[Message]:
-        """Wait for one, then take what is there; `consume` alone waits until it has as many."""
+        """Wait for one, then take those that have arrived; `consume` alone waits until it has as
+        many."""
         first = self._consumer.poll(1.0)
         if first is None:
             return []
@@ -149,27 +150,28 @@ class RecordReader:
         self._consumer.close()
 
     def ends_before(self, offset: int) -> bool:
-        """Whether no partition that is read has an offset as high, and so nothing is read."""
+        """Whether no partition reaches this offset, so that no record would be read."""
         return all(high <= offset for _, high in self._bounds.values())
 
     @property
     def end_offset(self) -> int:
-        """Of the longest of its partitions."""
+        """The highest end offset of its partitions."""
         return max((high for _, high in self._bounds.values()), default=0)
 
     def _note(self, error: KafkaError, message: Message) -> None:
-        """Without `follow`, the end of a partition closes it; any other error ends the reading."""
+        """Handle an error: without `follow` the end of a partition closes it; others end the
+        reading."""
         if error.code() == KafkaError._PARTITION_EOF:
             if not self.follow:
                 self._open.discard(message.partition() or 0)
         elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-            return  # of the name that librdkafka wants in any case: nobody needs that right
+            return  # about the group name that librdkafka insists on: that right is not needed
         elif not (self.follow and error.code() in NOBODY_ANSWERS):
             raise explain(error, self.connection.bootstrap, topic=self.topic)
 
     def _ends(self, partition: int) -> tuple[int, int]:
-        """A topic that was just made, or whose leader just moved, may have no leader for a moment;
-        that is waited for."""
+        """The first and the end offset. A topic that was just made, or whose leader just moved, may
+        have no leader for a moment; this waits for it."""
         deadline = time.monotonic() + self.connection.timeout_s
         while True:
             try:
@@ -193,13 +195,13 @@ class RecordReader:
             return {p: low for p, (low, _) in self._bounds.items()}
         if start == END:
             return {p: high for p, (_, high) in self._bounds.items()}
-        # Partitions have different lengths: one that has not got so far is read from its end.
+        # Partitions have different lengths: one that is shorter is read from its end.
         return {p: min(max(start.offset, low), high) for p, (low, high) in self._bounds.items()}
 
     def _offset_of_last(self, partition: int, count: int) -> int:
-        """Where the last `count` records of a partition begin. Offsets have holes (transaction
-        markers, compacted and aborted records), so what lies there is read, from ever further
-        back until there are enough."""
+        """The offset where the last `count` records of a partition begin. Offsets have holes
+        (transaction markers, compacted and aborted records), so records are read, from ever further
+        back, until there are enough."""
         low, high = self._bounds[partition]
         back = count
         while back > 0:
@@ -211,7 +213,7 @@ class RecordReader:
         return high
 
     def _offsets_between(self, partition: int, begin: int, end: int, *, most: int) -> list[int]:
-        """The last `most` offsets that hold a record for us."""
+        """The last `most` offsets in this range that hold a record for us."""
         if begin >= end:
             return []
         found: deque[int] = deque(maxlen=most)
@@ -239,7 +241,7 @@ class RecordReader:
                 kafka_error(failure), self.connection.bootstrap, topic=self.topic
             ) from failure
         return {
-            # A partition with nothing that late answers with a negative offset: its end.
+            # A partition without such a late record returns a negative offset: use its end.
             place.partition: place.offset if place.offset >= 0 else self._bounds[place.partition][1]
             for place in found
         }

@@ -1,8 +1,8 @@
 """Reading partitions of a topic in the order of their records' times, in bounded memory.
 
 Each partition keeps the order of its offsets: a record counts as no older than those before it in
-its partition. Between partitions the older record comes first. A record is given out when every
-partition that is still being read has one to compare it with. A partition that runs ahead is
+its partition. Between partitions the older record comes first. A record is returned when every
+partition that is still being read has one to compare it with. A partition that is far ahead is
 paused, so memory does not grow with the topic.
 
 Reads committed records only, up to end offsets that are fixed at the start; no group is involved.
@@ -26,7 +26,7 @@ from headrace.client.records import HeaderList, Record
 from headrace.wire.contract.headers import UNREADABLE
 
 MESSAGES_PER_CALL = 500
-# A partition with so many records in hand is paused until it has few.
+# A partition with so many waiting records is paused until it has few.
 MANY, FEW = 2_000, 200
 # How long brokers may be silent before the reading gives up.
 PATIENCE_S = 60.0
@@ -48,11 +48,11 @@ class TimeOrder:
             self._push_head(record)
 
     def close(self, partition: int) -> None:
-        """Nothing more comes from this partition; what it has in hand is still given out."""
+        """No more records come from this partition; its waiting ones are still returned."""
         self.open.discard(partition)
 
     def ready(self) -> Iterator[Record]:
-        """Every record that no record still to come can precede."""
+        """Every record that no later record can precede."""
         while self._heads and all(self._queues[p] for p in self.open):
             _, partition = heapq.heappop(self._heads)
             queue = self._queues[partition]
@@ -88,7 +88,7 @@ class TimeOrderedReader:
         self._order = TimeOrder(self._ends)
         self._paused: set[int] = set()
         self._consumer: Consumer = connection.consumer(
-            group_id="headrace-cli",  # librdkafka wants a name; nothing is committed under it
+            group_id="headrace-cli",  # librdkafka needs a name; nothing is committed under it
             enable_auto_commit=False,
             enable_partition_eof=True,
             auto_offset_reset="error",
@@ -137,7 +137,7 @@ class TimeOrderedReader:
             self._close(record.partition)
 
     def _headers_read_otherwise(self, record: Record) -> HeaderList:
-        """By our own codecs, which put a sign in the place of bytes that are no text."""
+        """Reads headers with our own codecs, which replace bytes that are not text by a sign."""
         with closing(Browser(self._connection, self._topic)) as browser:
             page = browser.onwards(
                 {record.partition: record.offset},
@@ -155,7 +155,7 @@ class TimeOrderedReader:
                 "meanwhile: its first offset has moved."
             )
         elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-            return  # of the name that librdkafka wants in any case: nobody needs that right
+            return  # about the group name that librdkafka insists on: that right is not needed
         elif error.code() not in NOBODY_ANSWERS:
             raise explain(error, self._connection.bootstrap, topic=self._topic)
 
@@ -165,7 +165,7 @@ class TimeOrderedReader:
             self._consumer.pause([TopicPartition(self._topic, partition)])
 
     def _steer(self) -> None:
-        """Pause partitions that ran ahead, resume those that run dry."""
+        """Pause partitions that are far ahead, resume those with few records waiting."""
         full = {p for p in self._order.open - self._paused if self._order.in_hand(p) >= MANY}
         dry = {p for p in self._order.open & self._paused if self._order.in_hand(p) <= FEW}
         if full:

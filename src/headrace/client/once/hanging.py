@@ -2,17 +2,19 @@
 
 Apache Kafka 4.3.1, killed while a transaction was in PrepareCommit, was seen to write
 CompleteCommit after its restart without the marker in one of the partitions (KIP-664): readers of
-committed records are held back there for ever. A coordinator tells which partitions it has still to
-write a marker to; a transaction that is open in another one hangs. Partitions are asked twice,
+committed records are held back there for ever. A coordinator lists the partitions in which it still
+has to write a marker; a transaction that is open in another partition is hanging. Partitions are
+asked twice,
 before and after the coordinators, so that one that ends in between is not taken for hanging. The
 user needs DESCRIBE on every transactional id: an id that access control hides looks as if no
 coordinator knew it.
 
-A service that writes records and its mark in one transaction (`marks.py`) can tell what was
-decided, and ends a hanging one of its own: by its coordinator's word, or by the records. If one of
-them is committed, all of the transaction was. If none is, to abort it doubles nothing, since the
-mark is not visible and all is written again. What cannot be read to its end is not decided. The
-marker behind the mark is written last: as long as it is missing, all of this is done again.
+A service that writes records and its mark in one transaction (`marks.py`) can find out what was
+decided, and ends a hanging transaction of its own accordingly: the coordinator says it, or the
+records do. If one of the records is committed, all of the transaction was. If none is, aborting it
+duplicates nothing: the mark is not visible, so all is written again. A partition that cannot be
+read to its end decides nothing. The marker after the mark is written last: as long as it is
+missing, all of this is repeated.
 """
 
 from __future__ import annotations
@@ -33,14 +35,15 @@ from headrace.client.errors import ClientError
 from headrace.client.lookup.raw_log import LARGEST_BATCH_BYTES, RawLog
 from headrace.wire.protocol.record_batch import BatchHeader, Record, walk
 
-# One search for evidence reads no more: some transactions, and what others wrote meanwhile.
+# One search for evidence reads at most this: some transactions, and the records of others in
+# between.
 BUDGET_BYTES = 256 << 20
 COMMITTED, ABORTED = "CompleteCommit", "CompleteAbort"
 
 
 @dataclass(slots=True)
 class OpenInPartition:
-    """An open transaction, where it is, and who is going to end it; None if nobody is."""
+    """An open transaction, where it is, and the coordinator that will end it; None if none will."""
 
     topic: str
     partition: int
@@ -62,12 +65,12 @@ class OpenInPartition:
 
 
 def open_in_partitions(ids: TransactionalIds, places: Iterable[Place]) -> list[OpenInPartition]:
-    """All that is open there; those that hang have no transactional id."""
+    """All open transactions there; those that hang have no transactional id."""
     before = ids.open_at(places)
     expected = _expected(ids, {found.producer_id for _, found in before})
     unexpected = {
         place for place, found in before if (found.producer_id, place) not in expected
-    }  # still open after the coordinators have spoken?
+    }  # are they still open after the coordinators have answered?
     after = {
         (place, found.producer_id, found.start_offset) for place, found in ids.open_at(unexpected)
     }
@@ -92,7 +95,7 @@ def hanging(ids: TransactionalIds, places: Iterable[Place]) -> list[OpenInPartit
 
 
 def _expected(ids: TransactionalIds, producers: set[int]) -> dict[tuple[int, Place], str]:
-    """Whose markers are still to come, and where; by producer and place."""
+    """The markers that coordinators still have to write; by producer and place."""
     expected = {}
     if producers:
         for known in ids.all(producer_ids=sorted(producers)):
@@ -104,7 +107,7 @@ def _expected(ids: TransactionalIds, producers: set[int]) -> dict[tuple[int, Pla
 
 
 class HasEnded(ClientError):
-    """The transaction was ended while it was looked at."""
+    """The transaction ended during the inspection."""
 
 
 @dataclass(slots=True)
@@ -113,16 +116,16 @@ class Decision:
     why: str
 
 
-# Says which record of the transaction this is, in words; None if it is not one of it.
+# Names the record within the transaction; None if the record does not belong to it.
 Recognizes = Callable[[Place, BatchHeader, Record], str | None]
 
 
 def open_records(
     at: ClientSettings, place: Place, found: OpenTransaction
 ) -> Iterator[tuple[BatchHeader, Record]]:
-    """What an open transaction has written in its partition.
+    """The records that an open transaction has written in its partition.
 
-    Raises HasEnded, or ClientError if a later producer of its id has gone on in it.
+    Raises HasEnded, or ClientError if a later producer of its id has continued there.
     """
     log = RawLog(at, {place[0]}, BUDGET_BYTES)
     for header, batch in log.batches(*place, found.start_offset):
@@ -137,7 +140,7 @@ def open_records(
 
 
 def by_coordinator(known: TransactionDescription | None, found: OpenTransaction) -> Decision | None:
-    """What its coordinator says, if it has begun nothing since."""
+    """The outcome according to its coordinator, if that has begun no other transaction since."""
     if (
         known is not None
         and known.state in (COMMITTED, ABORTED)
@@ -153,7 +156,7 @@ def by_records(
     since_ms: dict[str, int],
     recognizes: Recognizes,
 ) -> Decision:
-    """What became of its records, in these topics from these times on.
+    """The outcome according to its records, in these topics from these times on.
 
     Raises ClientError if they cannot be read to their end.
     """
@@ -185,12 +188,12 @@ def end(
     mark: Place,
     topics: Iterable[str],
 ) -> int:
-    """Write the missing markers in these topics, then the one behind the mark; how many."""
+    """Write the missing markers in these topics, then the one after the mark; returns how many."""
     count = 0
     names = set(topics)
     for place in RawLog(ids.connection, names, 0).partitions() if names else []:
         count += ids.end_open_in(*place, found, commit=decision.commit)
-    # Only as it was found: what was added to it since is not decided.
+    # Only what was found: a transaction that was extended since is not decided.
     for each in ids.open_in(*mark):
         if each == found:
             ids.end_in(*mark, each, commit=decision.commit)

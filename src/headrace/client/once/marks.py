@@ -1,14 +1,14 @@
-"""Marks: how far a writer has come, written in the transaction with the records they tell of.
+"""Marks: how far a writer has come, written in the same transaction as the records.
 
-After a crash, or an outcome that is unknown, only the mark tells what is committed. So it is read
-after the writer before is fenced: no other one can be written meanwhile.
+After a crash, or an unknown outcome, only the mark shows what is committed. So it is read after the
+earlier writer is fenced: then no other mark can be written meanwhile.
 
 - `GroupMark`: offsets of a group with metadata. The group's generation fences as well (KIP-447): a
   member that has lost its partitions cannot commit.
 - `RecordMark`: the last record of its key in a compacted topic. A position of a shard, an entry of
   a journal.
 
-How a mark is read belongs to the service: it knows its form, and who else may hold it back.
+The service reads its mark itself: it knows the format, and who else may hold it back.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from headrace.client.transaction_writer import NOW, TransactionWriter
 
 class Mark(Protocol):
     def add_to(self, writer: TransactionWriter, call_s: float, within_s: float) -> None:
-        """Make it a part of the open transaction, after its records. Raises Fault."""
+        """Add the mark to the open transaction, after its records. Raises Fault."""
 
 
 class GroupMark:
-    """`offsets` is called when the records are written: a member may have come further."""
+    """`offsets` is called when the records have been written: a member may have come further."""
 
     __slots__ = ("_member", "offsets")
 

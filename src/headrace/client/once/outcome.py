@@ -1,16 +1,16 @@
-"""What became of a transaction: Committed, NothingWritten, RecordsRefused or Unknown.
+"""The outcome of a transaction: Committed, NothingWritten, RecordsRefused or Unknown.
 
-Only here is an error of a transaction judged by its flags. The rules:
+The flags of a transaction's error are interpreted only here. The rules:
 
 - Before its commit was asked for, nothing of a transaction is visible, and nothing will be: it is
   aborted, or the next writer of the id aborts it when it fences this one.
-- A commit that was answered "abort" is not made. Any other error of a commit leaves it unknown:
-  only the mark tells, read by the next writer (`marks.py`).
-- A fatal error, and an abort that fails, use the writer up (`is_spent`). What became of the
-  transaction is another question.
+- A commit with the answer "abort" is not made. Any other error of a commit leaves it unknown: only
+  the mark decides, read by the next writer (`marks.py`).
+- After a fatal error, or an abort that fails, the writer cannot be used again (`is_spent`). The
+  outcome of the transaction is a separate question.
 
-What a code means for a record (its own fault, a missing right, a broker in trouble) differs between
-services: they look at `fault` and `refusals`.
+The meaning of a code for a record (its own fault, a missing right, a broker in trouble) differs
+between services: they look at `fault` and `refusals`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headrace.client.intake import RawRecord
 
 @dataclass(slots=True)
 class Committed:
-    """All of it is visible to readers of committed records."""
+    """All records are visible to readers of committed records."""
 
     took_s: float  # since it was begun
     commit_s: float  # the commit alone
@@ -37,13 +37,13 @@ class Committed:
 
 @dataclass(slots=True)
 class NothingWritten:
-    """Nothing of it is visible; all of it may be written again, by a new writer if `is_spent`."""
+    """Nothing is visible; all records may be written again, by a new writer if `is_spent`."""
 
     fault: Fault
     why: str
     is_spent: bool
     took_s: float
-    refusals: list[RefusedRecord] = field(default_factory=list)  # whatever the reason
+    refusals: list[RefusedRecord] = field(default_factory=list)  # for any reason
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class RecordsRefused(NothingWritten):
 
 @dataclass(slots=True)
 class Unknown:
-    """A commit was asked for, and its end is not known: the writer that is opened next tells."""
+    """The outcome of the commit is not known: the next writer finds out when it opens."""
 
     fault: Fault
     why: str
@@ -66,7 +66,7 @@ Outcome = Committed | NothingWritten | RecordsRefused | Unknown
 
 
 class RefusedRecord:
-    """One record that was not written, and why. Made while its transaction fails."""
+    """One record that was not written, and why. Created when its transaction fails."""
 
     __slots__ = ("fault", "key", "partition", "topic", "value")
 
@@ -94,7 +94,7 @@ def insist(
     stopping: Callable[[], bool] = lambda: False,
     pause_s: float = 0.0,
 ) -> None:
-    """Call again as long as librdkafka says that the same call may be made again."""
+    """Repeat the call as long as librdkafka says that it may be repeated."""
     deadline = monotonic() + within_s
     while True:
         try:
@@ -108,7 +108,8 @@ def insist(
 
 
 def explained(fault: Fault, bootstrap: str) -> ClientError:
-    """For a program: Fenced, TransactionAborted (it may be tried again), or the cluster's words."""
+    """The error for a program: Fenced, TransactionAborted (it may be retried), or the cluster's
+    words."""
     said = fault.explained(bootstrap)
     if fault.is_fatal and not isinstance(said, Fenced):
         said.args = (

@@ -4,11 +4,12 @@
     mark = writer.open(read_mark)                        # others of this id are fenced first
     outcome = writer.write(records, RecordMark(...))     # all or nothing, or Unknown
 
-`open` before the first transaction, and nothing else after an outcome that `is_spent` but `close`
-and a new writer. Nothing is lost or doubled if what is written next always follows from the mark of
-the last `Committed`, or from what the next `open` reads. A broker that fails may leave a
+Call `open` before the first transaction; after an outcome that `is_spent` only `close`, and make a
+new writer. Nothing is lost or duplicated if each write follows from the mark of the last
+`Committed`, or from the mark that the next `open` reads. A broker that fails may leave a
 transaction without one of its markers (`hanging.py`), and the next marker of the same producer
-would end that one too: services give a writer up that saw its cluster fail. Belongs to one thread.
+would end that one too: so a service replaces its writer when the cluster had a failure. Belongs to
+one thread.
 """
 
 from __future__ import annotations
@@ -45,16 +46,16 @@ QUEUED_KIB = 256 * 1024
 RETRY_MS, LONGEST_RETRY_MS = 2, 50
 
 Known = TypeVar("Known")
-# Sends the records of one transaction, by the call that suits them best. Raises Fault.
+# Sends the records of one transaction, by the fastest suitable call. Raises Fault.
 Records = Callable[[TransactionWriter], object]
 
 
 @dataclass(slots=True)
 class Patience:
-    """One call of librdkafka, and how long it is made again while it may be."""
+    """The length of one call of librdkafka, and how long it is repeated while that is allowed."""
 
     call_s: float
-    commit_s: float  # the commit, which goes on where it was
+    commit_s: float  # the commit; each call continues the one before
     other_s: float  # offsets and abort
 
 
@@ -66,7 +67,7 @@ def settings_for(
     largest_batch_bytes: int = LARGEST_BATCH_BYTES,
     more: Mapping[str, Setting] | None = None,
 ) -> dict[str, Setting]:
-    """The settings of a service that writes large transactions without a pause."""
+    """The settings of a service that writes large transactions back to back."""
     chosen: dict[str, Setting] = {
         "transactional.id": transactional_id,
         "transaction.timeout.ms": transaction_ms,
@@ -81,7 +82,8 @@ def settings_for(
         "retry.backoff.max.ms": LONGEST_RETRY_MS,
         "reconnect.backoff.ms": 20,
         "reconnect.backoff.max.ms": 500,
-        # After a re-bootstrap librdkafka 2.16 often hangs (client/transaction_offsets.py).
+        # After a re-bootstrap librdkafka 2.16 often does not return
+        # (client/transaction_offsets.py).
         "metadata.recovery.strategy": "none",
         # A report for each record would cost as much as sending it.
         "delivery.report.only.error": True,
@@ -90,8 +92,8 @@ def settings_for(
 
 
 class FencedWriter:
-    """`never_taken`: codes of records that no transaction will ever take. `distrusted`: errors of
-    brokers after which the writer is given up."""
+    """`never_taken`: codes of records that can never be written. `distrusted`: errors of brokers
+    after which the writer is given up."""
 
     def __init__(
         self,
@@ -105,16 +107,16 @@ class FencedWriter:
         self._never_taken, self._distrusted = never_taken, distrusted
         self._refusals: list[RefusedRecord] = []
         self._trouble: Fault | None = None
-        # librdkafka logs what no callback of ours takes.
+        # librdkafka logs what no callback of ours handles.
         failed = self._failed if distrusted else None
         self.calls = TransactionWriter(settings, refused=self._refused, failed=failed)
 
     def open(
         self, read: Callable[[], Known], stopping: Callable[[], bool] = lambda: False
     ) -> Known:
-        """Fence the writer of this id before, abort its open transaction, then read the mark.
+        """Fence the writer that had this id before, abort its open transaction, then read the mark.
 
-        Calls again until `stopping`. Raises ClientError; then close it.
+        Repeats its calls until `stopping`. Raises ClientError; then close the writer.
         """
         patience = self.patience
         insist(lambda: self.calls.take_over(patience.call_s), float("inf"), stopping=stopping)
@@ -122,7 +124,7 @@ class FencedWriter:
         return read()
 
     def write(self, records: Records, mark: Mark) -> Outcome:
-        """One transaction."""
+        """Write the records and the mark in one transaction."""
         calls, patience = self.calls, self.patience
         began = commit_began = monotonic()
         commit_asked = False
@@ -142,10 +144,11 @@ class FencedWriter:
         return Committed(ended - began, ended - commit_began)
 
     def close(self) -> None:
-        """Without a word to the cluster: no transaction is open, or the next writer ends it."""
+        """Close without a request to the cluster: no transaction is open, or the next writer ends
+        it."""
         self.calls.close()
 
-    # ---- what goes wrong
+    # ---- errors
 
     def _failed_by(self, fault: Fault, began: float, *, commit_asked: bool) -> Outcome:
         if is_undecided(fault, commit_asked=commit_asked):

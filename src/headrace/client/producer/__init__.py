@@ -1,1 +1,1 @@
-"""Sending records: producers, their transactions, and what became of what was sent."""
+"""Sending records: producers, their transactions, and delivery results."""

@@ -1,9 +1,9 @@
-"""The producer for asyncio: the same, and the event loop never waits.
+"""The producer for asyncio: the same methods, without blocking the event loop.
 
 `send` takes the record at once, or, when the local buffer is full, lets other tasks run until there
-is room; it gives an asyncio future. A flood of sends lets others run now and then, too. Calls that
-wait for the cluster (flush, close, transactions) run on a thread. Ends of records reach the loop in
-bundles: one wake-up for many.
+is room; it returns an asyncio future. Many sends in a row also let other tasks run now and then.
+Calls that wait for the cluster (flush, close, transactions) run on a thread. Delivery results come
+to the loop in bundles: one wake-up for many.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from headrace.client.producer.transactions import Transaction
 from headrace.client.records import GivenHeaders, Outgoing, Sent, SentKey, SentValue, header_list
 from headrace.client.serializers import Serializer
 
-# How long a sender steps aside when the buffer is full.
+# How long a sender waits when the buffer is full.
 STEP_ASIDE_S = 0.005
-# How often the loop looks for ends of records; epoll counts in whole milliseconds.
+# How often the loop polls for delivery results; epoll counts in whole milliseconds.
 POLL_EVERY_S = 0.001
-# Others get a turn with each so-manieth record (one less than a power of two, as a mask).
+# Other tasks run after each so many records (one less than a power of two, as a mask).
 TURN_MASK = 127
 
 
@@ -49,7 +49,7 @@ class _Told(Protocol):
 
 
 class _Inbox:
-    """Ends of records, gathered on the thread that hears of them, told on the event loop."""
+    """Delivery results, collected on the thread that polls and handed over on the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -64,11 +64,11 @@ class _Inbox:
         self._ended.append((delivery, where, error))
         if not self._called:
             self._called = True
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no one waits any more
                 self.loop.call_soon_threadsafe(self._tell)
 
     def _tell(self) -> None:
-        self._called = False  # before the queue is emptied: what comes from now on calls anew
+        self._called = False  # before the queue is emptied: a later result schedules a new call
         while self._ended:
             delivery, where, error = self._ended.popleft()
             delivery.end(where, error)
@@ -107,7 +107,7 @@ class _AsyncDelivery:
 
 
 class _Group:
-    """The ends of records that somebody waits for together, in their order."""
+    """The results of records that are awaited together, in their order."""
 
     __slots__ = ("ends", "left", "told")
 
@@ -124,7 +124,7 @@ class _Group:
 
 
 class _OfGroup:
-    """One record of a group: a place in its list instead of a future of its own."""
+    """One record of a group: an index in its list instead of a future of its own."""
 
     __slots__ = ("group", "inbox", "index", "producer", "record")
 
@@ -162,7 +162,7 @@ class AsyncTransaction:
         self._transaction: Transaction | None = None
 
     async def send_offsets(self, consumer: AsyncConsumer[Any, Any]) -> None:
-        """Commit how far `consumer` has come as a part of this transaction."""
+        """Commit the position of `consumer` as a part of this transaction."""
         assert self._transaction is not None, "inside `async with`"
         await consumer.run(self._transaction.send_offsets, consumer.sync)
 
@@ -172,7 +172,7 @@ class AsyncTransaction:
         self._transaction = made
         try:
             await uninterrupted(asyncio.to_thread(made.begin))
-        except asyncio.CancelledError:  # it has begun, and nobody will end it
+        except asyncio.CancelledError:  # it has begun, and no other code will end it
             with contextlib.suppress(ClientError):
                 await uninterrupted(asyncio.to_thread(made.abort))
             raise
@@ -188,7 +188,7 @@ class AsyncTransaction:
         end = self._transaction.__exit__
         if self._consumer is None:
             await uninterrupted(asyncio.to_thread(end, kind, error, trace))
-        else:  # its thread, so that nobody polls meanwhile
+        else:  # on the consumer's thread, so that it does not poll meanwhile
             await uninterrupted(self._consumer.run(end, kind, error, trace))
 
 
@@ -208,9 +208,9 @@ class AsyncProducer(Generic[SentKey, SentValue]):
         settings: Mapping[str, Setting] | None = None,
         polled_by_loop: bool = False,
     ) -> None:
-        """`polled_by_loop`: the event loop looks for ends of records every millisecond while some
-        are open, instead of a thread that tells it. Where each record is awaited by somebody that
-        costs a third of the processor time, for up to a millisecond more of waiting."""
+        """`polled_by_loop`: the event loop polls every millisecond while records are unanswered,
+        instead of a thread that wakes it. If each record is awaited, that saves a third of the
+        processor time, for up to a millisecond more of waiting."""
         self._producer: Producer[SentKey, SentValue] = _NeverWaits(
             bootstrap,
             key_serializer=key_serializer,
@@ -288,8 +288,9 @@ class AsyncProducer(Generic[SentKey, SentValue]):
     async def send_all(
         self, records: Sequence[Outgoing[SentKey, SentValue]]
     ) -> asyncio.Future[list[Sent | ClientError]]:
-        """Take several records; the future gives the end of each, in order: where it lies, or why
-        it was not written. Cheaper than a future for each (`scheduled` makes delayed ones)."""
+        """Take several records. The future gives the result of each, in order: where it was
+        written, or why not. Cheaper than a future for each record (`scheduled` makes delayed
+        ones)."""
         future: asyncio.Future[list[Sent | ClientError]] = (
             asyncio.get_running_loop().create_future()
         )
@@ -314,9 +315,10 @@ class AsyncProducer(Generic[SentKey, SentValue]):
         records: Sequence[Outgoing[SentKey, SentValue]],
         told: Callable[[list[Sent | ClientError]], None],
     ) -> None:
-        """As `send_all`, without waiting for anything: `told` is called on the event loop with
-        the end of each, maybe before this returns. It must not raise. A full buffer is such an end.
-        For producers with librdkafka's own partitioner, which asks the cluster nothing first."""
+        """As `send_all`, without waiting for anything. `told` is called on the event loop with the
+        result of each record, maybe before this returns; it must not raise. A full buffer is such a
+        result. Only for producers with librdkafka's own partitioner, which asks the cluster nothing
+        first."""
         group = _Group(len(records), told)
         inbox = self._inbox_here()
         for index, record in enumerate(records):
@@ -341,7 +343,8 @@ class AsyncProducer(Generic[SentKey, SentValue]):
         return future
 
     async def scheduled(self, record: Outgoing[Any, Any], when: When) -> Outgoing[Any, Any]:
-        """The record as it is sent: to the companion, if `when` says so and there is one."""
+        """The record as it is sent: addressed to the companion if `when` has a time and there is
+        one."""
         if not when:
             return record
         target = record.topic
@@ -396,7 +399,7 @@ class AsyncProducer(Generic[SentKey, SentValue]):
             asyncio.get_running_loop().call_later(POLL_EVERY_S, self._look)
 
     def _look(self) -> None:
-        """Ends of records are told in here; again in a while if some are open."""
+        """Poll, which delivers results; again in a while if some records are unanswered."""
         assert self._poll is not None
         self._poll(0)
         self._is_polling = bool(len(self._producer))
@@ -405,7 +408,8 @@ class AsyncProducer(Generic[SentKey, SentValue]):
 
     @property
     def failed_for_good(self) -> bool:
-        """After a fatal error nothing is taken any more: close it and make one anew."""
+        """True after a fatal error: the producer takes no more records; close it and make a new
+        one."""
         return self._producer.failed_for_good
 
     async def prepare_transactions(self) -> None:
@@ -423,7 +427,7 @@ class AsyncProducer(Generic[SentKey, SentValue]):
     async def flush(self, timeout_s: float | None = None) -> None:
         """Wait until every record is acknowledged or failed."""
         await asyncio.to_thread(self._producer.flush, timeout_s)
-        await asyncio.sleep(0)  # let the futures of those hear of it
+        await asyncio.sleep(0)  # let tasks that await the futures run
 
     async def close(self, timeout_s: float | None = None) -> None:
         await asyncio.to_thread(self._producer.close, timeout_s)

@@ -1,9 +1,10 @@
 """Futures of sent records, and the thread that completes them.
 
-librdkafka reports the end of each record to the polling thread, one Python call per record, each
+librdkafka reports the result of each record to the polling thread, one Python call per record, each
 taking the interpreter's lock again. While the program sends without pause, a second thread would
-get that lock once per 5 ms, one record at a time; so `send` polls itself, and the thread here steps
-aside for as long as sends come quickly. When they stop, it waits in librdkafka and answers at once.
+get that lock once per 5 ms, one record at a time; so `send` polls itself, and the thread here
+pauses for as long as sends come quickly. When they stop, it waits in librdkafka and reports at
+once.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ log = logging.getLogger("headrace.client")
 # The type of `callback=`: it gets the place of the record, or the error.
 Callback = Callable[[Sent | None, ClientError | None], None]
 
-# The thread looks this often whether the program still sends by itself, and this many sends in
-# between mean that it does.
+# How often the thread checks whether the senders poll, and how many sends since the last check mean
+# that they do.
 TICK_S = 0.005
 BUSY_SENDS = 50
-# A sender polls with each so-manieth record (one less than a power of two, as a mask).
+# A sender polls after each so many records (one less than a power of two, as a mask).
 POLL_MASK = 7
 LONGEST_POLL_S = 0.1
 
@@ -43,11 +44,11 @@ class Waiting:
         self.condition = threading.Condition(self.lock)
         self.threads = 0
         self._telling: set[int] = set()  # threads that run a callback right now
-        self._refusal: str | None = None  # why no end will be heard of any more
+        self._refusal: str | None = None  # why there will be no more results
 
     def tell(self, invoke_callbacks: Callable[[], None]) -> None:
         me = threading.get_ident()
-        outermost = me not in self._telling  # a callback that sends may be told in between
+        outermost = me not in self._telling  # a callback may send, and so run other callbacks
         self._telling.add(me)
         try:
             invoke_callbacks()
@@ -56,7 +57,7 @@ class Waiting:
                 self._telling.discard(me)
 
     def require_an_end(self) -> None:
-        """Raise where one would wait for ever."""
+        """Raise if a wait for a result would never end."""
         if self._refusal is not None:
             raise Misuse(self._refusal)
         if threading.get_ident() in self._telling:
@@ -76,7 +77,7 @@ class Delivery(Future[Sent]):
     """The future of one record: `result()` is a `Sent`, or raises why it was not written.
 
     A usual concurrent future, for `concurrent.futures.wait` and `asyncio.wrap_future` alike, except
-    that all of a producer share one condition: to make and set a future of one's own costs as much
+    that all of a producer share one condition: to create and set a condition for each costs as much
     as to produce the record (4.6 us, measured). It cannot be cancelled: the record is under way.
     """
 
@@ -99,7 +100,8 @@ class Delivery(Future[Sent]):
         raise AttributeError(name)
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
-        """librdkafka's report; what `set_result` and `set_exception` do, with less ado."""
+        """Takes librdkafka's report; does what `set_result` and `set_exception` do, with less
+        work."""
         waiting = self._waiting
         with waiting.lock:
             if error is None:
@@ -125,7 +127,7 @@ class Delivery(Future[Sent]):
         return super().exception(0)
 
     def _wait(self, timeout: float | None) -> None:
-        """Until this one is done; the condition also wakes us for others."""
+        """Wait until this one is done; the condition also wakes us for others."""
         waiting = self._waiting
         if not self.done():
             waiting.require_an_end()
@@ -156,19 +158,20 @@ def call_back(callback: Callback, done: Future[Sent]) -> None:
         else:
             assert isinstance(error, ClientError)
             callback(None, error)
-    except Exception:  # nobody waits for it, and it must not end the thread that polls
+    except Exception:  # no one waits for it, and it must not end the polling thread
         log.exception("a delivery callback failed")
 
 
 class DeliveryPoller:
-    """Polls on a thread of its own whenever the senders do not; begins with the first record."""
+    """Polls on a thread of its own while the senders do not; the thread starts with the first
+    record."""
 
     def __init__(self, poll: Callable[[float], int]) -> None:
         self._poll = poll
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
-        self.sends = 0  # counted by the senders, roughly
+        self.sends = 0  # counted by the senders, not exactly
 
     def begin(self) -> None:
         with self._starting:
@@ -193,7 +196,7 @@ class DeliveryPoller:
 
 
 class NoPoller:
-    """Stands in for the thread where somebody else polls, such as an event loop."""
+    """Stands in for the polling thread where other code polls, such as an event loop."""
 
     def __init__(self) -> None:
         self.sends = 0

@@ -2,7 +2,7 @@
 
 Interceptors run in the order given, before serializers and the partitioner. `on_send` returns the
 record, changed or not, or raises to refuse it: the caller of `send` gets that exception.
-`on_delivered` gets the end of each record, on the thread that receives it; its exceptions are
+`on_delivered` gets the result of each record, on the thread that receives it; its exceptions are
 logged and affect nothing else. Subclass and override what you need.
 """
 

@@ -20,22 +20,24 @@ NO_LOSS: dict[str, Setting] = {
 }
 DELIVERY_TIMEOUT_MS = 120_000
 
-# When no broker answers, librdkafka (from 2.10 on) drops those it knows and bootstraps anew, but a
-# transactional producer may go on waiting for a dropped one: send_offsets_to_transaction then hangs
-# beyond its time-out. Seen with 2.16.0, on Apache Kafka too; librdkafka's issues 5511 and 5456.
-# So the known ones are tried again; a call that hangs all the same is given up
-# (transaction_offsets.py). The price: after a move of the whole cluster to other addresses the
-# producer must be made anew.
+# When no broker answers, librdkafka (from 2.10 on) drops the brokers that it knows and bootstraps
+# again, but a transactional producer may go on waiting for a dropped one:
+# send_offsets_to_transaction then does not return at its time-out. Seen with 2.16.0, on Apache
+# Kafka too; librdkafka's issues 5511 and 5456. So the known brokers are tried again; a call that
+# still does not return is given up (transaction_offsets.py). The price: after a move of the whole
+# cluster to other addresses a new producer must be made.
 NO_REBOOTSTRAP = "none"
 
 
 def defaults_for(
     given: Mapping[str, Setting], transactional_id: str | None = None
 ) -> dict[str, Setting]:
-    """The no-loss settings, less those that contradict what was given: what is given wins."""
+    """The no-loss settings without those that contradict the given ones, which win."""
     chosen = dict(NO_LOSS)
     if transactional_id:
-        chosen["transactional.id"] = transactional_id  # it bounds the delivery timeout by its own
+        chosen["transactional.id"] = (
+            transactional_id  # its own time-out bounds the delivery timeout
+        )
         chosen["metadata.recovery.strategy"] = NO_REBOOTSTRAP
     elif "message.timeout.ms" not in given:
         chosen["delivery.timeout.ms"] = DELIVERY_TIMEOUT_MS
@@ -50,7 +52,7 @@ def defaults_for(
     return chosen
 
 
-# Old names of librdkafka: two names for one setting would make the last one win, whichever it is.
+# Older names of librdkafka's settings: with two names for one setting the last one would win.
 ALIASES = {
     "acks": "request.required.acks",
     "linger.ms": "queue.buffering.max.ms",
@@ -67,4 +69,4 @@ def _contradicts_idempotence(given: Mapping[str, Setting]) -> bool:
 
 def _more_than_five(in_flight: Setting) -> bool:
     number = str(in_flight)
-    return number.isdecimal() and int(number) > 5  # librdkafka refuses what is no number
+    return number.isdecimal() and int(number) > 5  # librdkafka refuses what is not a number

@@ -1,10 +1,10 @@
-"""Partitioners: the partition of a record.
+"""Partitioners: functions that choose the partition of a record.
 
-Strongest first: the partition named in `send`, then the producer's partitioner. Its default is
-librdkafka's `murmur2_random`: keys as the Java client hashes them, so that all languages agree
-where a key lives; records without a key stay with one partition for a batch. Any name of a
-partitioner of librdkafka may be given; the ones here run in Python, after the serializers, and see
-the key as bytes. An own one is a function of topic, key and number of partitions.
+Strongest first: the partition given in `send`, then the producer's partitioner. Its default is
+librdkafka's `murmur2_random`: keys are hashed as in the Java client, so that a key has the same
+partition in all languages; records without a key stay with one partition for a batch. Any name of a
+partitioner of librdkafka may be given; the ones here run in Python, after the serializers, and get
+the key as bytes. Your own partitioner is a function of topic, key and number of partitions.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ class RoundRobin:
 
 
 class Sticky:
-    """Keys by murmur2; records without a key stay with a partition for `records`, then move on.
+    """Hashes keys by murmur2; records without a key stay with a partition for `records`, then move
+    on.
 
-    Fewer, larger batches than by chance, as the Java client's since KIP-480. Larger `records` than
-    librdkafka's own stickiness (10 ms) help compression at high rates.
+    This makes fewer, larger batches than a random choice, as the Java client's since KIP-480.
+    Larger `records` than librdkafka's own stickiness (10 ms) help compression at high rates.
     """
 
     def __init__(self, records: int = 500, *, seed: int | None = None) -> None:
@@ -60,7 +61,7 @@ class Sticky:
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """Where the Java client and librdkafka's murmur2 partitioners put a key."""
+    """The partition of a key in the Java client and in librdkafka's murmur2 partitioners."""
     return murmur2_of(key, partitions)
 
 

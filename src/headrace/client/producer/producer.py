@@ -1,11 +1,12 @@
-"""Sending records: interceptors, serializers, the partitioner, then librdkafka.
+"""Sends records: interceptors, serializers, the partitioner, then librdkafka.
 
-`send` returns a future at once, `send_sync` waits, `send_one_way` forgets. Defaults lose nothing:
-acks=all, idempotent, retries without end within the delivery timeout; keys go where the Java client
-puts them. Any setting of librdkafka may be given and wins. Memory is bounded: when the local buffer
-is full, sending waits, `max_block_s` at most. All methods may be called from many threads, but
-calls between the begin and the end of a transaction belong to it, from any thread. `delay=` and its
-kin (`schedules.py`) send a record to the companion topic, to be delivered later.
+`send` returns a future at once, `send_sync` waits, `send_one_way` returns nothing. Defaults lose
+nothing: acks=all, idempotent, retries without end within the delivery timeout; keys get the same
+partition as in the Java client. Any setting of librdkafka may be given and wins. Memory is bounded:
+when the local buffer is full, sending waits, `max_block_s` at most. All methods may be called from
+many threads, but calls between the begin and the end of a transaction belong to it, from any
+thread. `delay=` and the other arguments of `schedules.py` send a record to the companion topic, to
+be delivered later.
 """
 
 from __future__ import annotations
@@ -69,16 +70,16 @@ NOW = 0  # librdkafka's word for "the producer's clock"
 # The exceptions of librdkafka's `produce` for a record that it does not take, except for a full
 # buffer.
 REFUSED = (KafkaException, TypeError, ValueError, OverflowError)
-# A flush that hears of a fatal error breaks off, so it is begun again.
+# A flush that gets a fatal error ends early, so it is called again.
 FLUSHES = 3
-# How Python names a fatal error of librdkafka that a callback has cleared meanwhile.
+# Python's message for a fatal error of librdkafka that a callback has cleared meanwhile.
 CLEARED = "returned NULL without setting an exception"
 
-# A partitioner in Python learns of new partitions this late, like librdkafka's metadata.max.age.ms.
+# How late a partitioner in Python sees new partitions, like librdkafka's metadata.max.age.ms.
 PARTITION_COUNT_AGE_S = 300.0
 
 OnDelivery = Callable[[KafkaError | None, Message], None]
-# topic, value, key, partition, timestamp_ms, headers: what `take` takes
+# topic, value, key, partition, timestamp_ms, headers: the arguments of `take`
 Dressed = tuple[str, bytes | str | None, bytes | str | None, int | None, int | None, Any]
 
 
@@ -104,15 +105,15 @@ class Producer(Generic[SentKey, SentValue]):
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
         self.interceptors = tuple(interceptors)
-        # Nothing of ours to do with a record: it goes to librdkafka as it is.
+        # Without serializers or interceptors of ours the record goes to librdkafka as it is.
         self._as_it_is = not (
             key_serializer or value_serializer or self._partitioner or self.interceptors
         )
         self.transactional_id = transactional_id or self.connection.settings.get("transactional.id")
         chosen = defaults_for(self.connection.settings, self.transactional_id)
         chosen["partitioner"] = native
-        self.failed_for_good = False  # by a fatal error: nothing is taken any more, make one anew
-        self._fatal: KafkaError | None = None  # what it was: later errors only say that it was one
+        self.failed_for_good = False  # by a fatal error: no more records are taken, make a new one
+        self._fatal: KafkaError | None = None  # the first; later errors only say there was one
         conf = program_settings(self.connection, chosen)
         self._refusals = Refusals(conf)
         self._producer = made(lambda: confluent_kafka.Producer(conf))
@@ -123,7 +124,7 @@ class Producer(Generic[SentKey, SentValue]):
         self._partition_counts: dict[str, tuple[int, float]] = {}
         self._transactions_ready = False
         self._last_transaction: Transaction | None = None
-        self._refusal: str | None = None  # why no call is served any more
+        self._refusal: str | None = None  # why no call is accepted any more
         forks.watch(self)
         exits.watch(self)
 
@@ -143,9 +144,9 @@ class Producer(Generic[SentKey, SentValue]):
     ) -> Delivery:
         """Send a record; returns a future with its partition and offset.
 
-        `callback(sent, error)` is called once, with one of the two, on the thread that hears of it;
-        it should be short. `delay=timedelta(minutes=30)`, `deliver_at=`, `cron=` and `id=` make it
-        a delayed one: the future then says where it waits.
+        `callback(sent, error)` is called once, with one of the two, on the thread that polls; it
+        should be short. `delay=timedelta(minutes=30)`, `deliver_at=`, `cron=` and `id=` make it a
+        delayed record: the future then has its place in the companion.
         """
         delivery = Delivery(self._waiting)
         if callback is not None:
@@ -208,8 +209,8 @@ class Producer(Generic[SentKey, SentValue]):
     ) -> Delivery:
         """Cancel the delayed record `id` of `topic` that was sent with this key.
 
-        The future says that the wish is written. The outcome is written to the topic of outcomes;
-        `Admin.delayed.cancel` waits for it.
+        The future only says that the cancel record is written. The outcome is written to the topic
+        of outcomes; `Admin.delayed.cancel` waits for it.
         """
         record = cancelling(topic, id, key, partition)
         delivery = Delivery(self._waiting)
@@ -218,7 +219,7 @@ class Producer(Generic[SentKey, SentValue]):
         return delivery
 
     def _take_delayed(self, record: Outgoing[Any, Any], ended: OnDelivery, when: When) -> None:
-        """To the companion, if `when` says so and there is one."""
+        """Send to the companion, if `when` has a time and there is a companion."""
         target = record.topic
         record = delayed(record, when)
         if record.topic != target:
@@ -234,7 +235,7 @@ class Producer(Generic[SentKey, SentValue]):
         self.take(topic, value, key, partition, ended, timestamp_ms, headers)
 
     def dressed(self, record: Outgoing[Any, Any]) -> Dressed:
-        """Serializers and the partitioner, after the interceptors; a part of `send`."""
+        """Apply serializers and the partitioner, after the interceptors; a part of `send`."""
         topic = record.topic
         key = serialized("key", record.key, self._key_serializer, topic)
         value = serialized("value", record.value, self._value_serializer, topic)
@@ -254,7 +255,7 @@ class Producer(Generic[SentKey, SentValue]):
         timestamp_ms: int | None,
         headers: Any,
     ) -> None:
-        """Hand a record to librdkafka; wait for room if there is none. A part of `send`."""
+        """Give a record to librdkafka; waits for room if its buffer is full. A part of `send`."""
         place = ANY_PARTITION if partition is None else partition
         when = NOW if timestamp_ms is None else timestamp_ms
         poller = self._poller
@@ -272,13 +273,13 @@ class Producer(Generic[SentKey, SentValue]):
             self._poll(0)
 
     def native(self) -> Callable[..., None]:
-        """librdkafka's `produce`: it waits for nothing and explains nothing, which `take` does."""
+        """librdkafka's `produce`, without the waiting and the explained errors of `take`."""
         return self._produce
 
     def take_when_there_is_room(self, record: tuple[Any, ...]) -> None:
         deadline = time.monotonic() + self.max_block_s
         while True:
-            self._poll(min(0.01, self.max_block_s))  # at 0 a sender waits for nothing
+            self._poll(min(0.01, self.max_block_s))  # with 0 a sender does not wait at all
             try:
                 return self._produce(*record)
             except BufferError as full:
@@ -305,7 +306,7 @@ class Producer(Generic[SentKey, SentValue]):
             if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
                 return too_large_for_us(error, topic)
             return explain_delivery(error, self.connection.bootstrap, topic)
-        serialized("key", key, None, topic)  # they say it better, if it is one of them
+        serialized("key", key, None, topic)  # raises a better error, if one of them is wrong
         serialized("value", value, None, topic)
         return Misuse(f"This cannot be sent: {failure}.")
 
@@ -318,13 +319,14 @@ class Producer(Generic[SentKey, SentValue]):
         tell(self.interceptors, record, None if error else done.result(), error)
 
     def poll_by_hand(self) -> Callable[[float], int]:
-        """No thread hears the ends of records: whoever asked for this calls what it gets."""
+        """Start no polling thread; the caller must call the returned function to get delivery
+        results."""
         self._poller = NoPoller()
         return self._poll
 
     def _poll(self, timeout_s: float) -> int:
-        """Hear the ends of records. A fatal error comes out of it once, on whatever thread polls;
-        librdkafka has logged it, and every later call raises it where it can be acted on.
+        """Poll for delivery results. A fatal error is raised by poll once, on the thread that
+        polls; librdkafka has logged it, and every later call raises it where it can be acted on.
         """
         try:
             return self._producer.poll(timeout_s)
@@ -342,8 +344,8 @@ class Producer(Generic[SentKey, SentValue]):
         return len(self._producer)
 
     def _note(self, failure: KafkaException | SystemError) -> None:
-        # A callback that runs in the same poll finds the fatal error raised already. Python takes
-        # that for a fault in the callback, or the callback's own `except` clears it.
+        # A callback that runs in the same poll is called with the fatal error already raised.
+        # Python takes that for an error of the callback, or the callback's own `except` clears it.
         cause = failure.__cause__ if isinstance(failure, SystemError) else failure
         if isinstance(cause, KafkaException):
             error = kafka_error(cause)
@@ -356,7 +358,8 @@ class Producer(Generic[SentKey, SentValue]):
             raise failure
 
     def _failed_for_good(self, error: KafkaError, topic: str) -> ClientError:
-        """`error` only says so; what it was is heard by a poll, perhaps not yet."""
+        """`error` only says that there is a fatal error; a poll returns the error itself, perhaps
+        later."""
         if self._fatal is not None:
             return explain_delivery(self._fatal, self.connection.bootstrap, topic)
         if not self.connection.is_secured:
@@ -377,19 +380,19 @@ class Producer(Generic[SentKey, SentValue]):
         return said
 
     def _login_refused(self) -> str:
-        """One more sentence, if that is what keeps records here."""
+        """One more sentence, if a refused login is why records are not sent."""
         refused = self._refusals.recent
         return "" if refused is None else f" {explain(refused, self.connection.bootstrap)}"
 
     def knows_partitions_of(self, topic: str) -> bool:
-        """Whether sending to this topic asks the cluster nothing first."""
+        """Whether sending to this topic needs no request first."""
         if self._partitioner is None:
             return True
         count, asked_at = self._partition_counts.get(topic, (0, 0.0))
         return bool(count) and time.monotonic() - asked_at <= PARTITION_COUNT_AGE_S
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions a topic has; asked for again after some minutes."""
+        """The number of partitions of a topic; asked for again after some minutes."""
         if self._partitioner is None or not self.knows_partitions_of(topic):
             self._require_open()
             count = wait_for_topic(self._producer, self.connection, topic)
@@ -402,7 +405,7 @@ class Producer(Generic[SentKey, SentValue]):
         """All or nothing: `with producer.transaction():` commits at its end, or aborts.
 
         It aborts on an exception. With a consumer, its position is committed in the transaction;
-        after an abort it goes back to where the last transaction left it.
+        after an abort the consumer goes back to its position after the last transaction.
         """
         self._require_open()
         if not self.transactional_id:
@@ -456,7 +459,7 @@ class Producer(Generic[SentKey, SentValue]):
                 self._flush(1)
         finally:
             self._poller.end()
-        if len(self._producer):  # another thread was in the middle of a send
+        if len(self._producer):  # another thread was inside a send
             self._flush(timeout_s)
         # librdkafka ends its threads and connections when the last call on it has returned.
         self._last_transaction = None
@@ -490,7 +493,7 @@ class Producer(Generic[SentKey, SentValue]):
         return self._producer
 
     def __len__(self) -> int:
-        """Records whose end is not known yet."""
+        """The number of records without a result."""
         return len(self._producer)
 
     def __bool__(self) -> bool:

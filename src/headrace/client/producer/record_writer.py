@@ -1,4 +1,4 @@
-"""Writing records to a topic for the command line: many, quickly, with one word at the end.
+"""Writes records to a topic for the command line: many, quickly, with one result at the end.
 
 `RecordWriter.write` returns at once; `finish` waits until every record is answered for and raises
 if one was not. Settings, waiting for room and errors are the `Producer`'s.
@@ -29,9 +29,9 @@ class RecordWriter:
         if compression and "compression.type" not in chosen:
             chosen = chosen | {"compression.type": compression}
         self.topic = topic
-        self.taken = 0  # given to `write`
+        self.taken = 0  # records given to `write`
         self.written = 0  # acknowledged by the cluster
-        self.bytes_written = 0  # the values of those
+        self.bytes_written = 0  # bytes of their values
         self.failed = 0
         self._first_failure: KafkaError | None = None
         self._producer: Producer = Producer(connection, settings=chosen)
@@ -84,7 +84,7 @@ class RecordWriter:
         if error is not None:
             self.failed += 1
             if self._first_failure is None:
-                self._first_failure = error  # the reason behind it may come after it
+                self._first_failure = error  # explained at the end: its cause may come later
         else:
             self.written += 1
             self.bytes_written += len(message)

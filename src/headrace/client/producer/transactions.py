@@ -1,10 +1,10 @@
 """One transaction of a producer: commit at the end of the `with` block, abort on an exception.
 
-The transaction's own rules are the broker's; here they become four outcomes. Committed: all of it
+The broker defines the rules of transactions; here they become four outcomes. Committed: all of it
 is visible to read_committed readers at once. `TransactionAborted`, or the block's own exception:
-nothing of it is, and its consumers go back before they give another record. `Fenced`: a newer
-producer of the same transactional id took over, or the cluster gave up waiting; stop.
-`Unreachable` out of a commit: it is unknown which of the first two it is.
+nothing of it is visible, and its consumers go back before they return another record. `Fenced`: a
+newer producer of the same transactional id took over, or the cluster gave up waiting; stop.
+`Unreachable` raised by a commit: it is unknown which of the first two it is.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ log = logging.getLogger("headrace.client")
 
 # Commit and abort are tried again for this long; the broker ends forgotten ones after 60 s anyway.
 PATIENCE_S = 60.0
-# How long librdkafka waits between two looks at what was said against the login.
+# How long librdkafka waits between two checks for a refused login.
 LOOK_S = 1.0
 AGAIN_S = 0.05
 
 
 def take_over(producer: Producer, refusals: Refusals, within_s: float) -> None:
-    """`init_transactions`, which goes on where it was; a refused login is not waited out.
+    """Call `init_transactions`, which continues where it was; a refused login ends the wait.
 
-    The cause of librdkafka's wait may also be the reason of the error: a coordinator that loads.
+    The error may be the cause of librdkafka's wait, such as a coordinator that is loading.
     """
 
     def call() -> None:
@@ -65,7 +65,7 @@ class Transaction:
         self._connection = connection
         self._consumer = consumer
         self._consumers: list[Consumer[Any, Any]] = []
-        self.must_abort = False  # it was tried, and the cluster could not be asked
+        self.must_abort = False  # the commit failed, and the cluster could not be asked about it
         if consumer is not None:
             self._admit(consumer)
 
@@ -81,9 +81,9 @@ class Transaction:
             self._consumers.append(consumer)
 
     def send_offsets(self, consumer: Consumer[Any, Any]) -> None:
-        """Commit how far `consumer` has come as a part of this transaction.
+        """Commit the position of `consumer` as a part of this transaction.
 
-        For one consumer, `producer.transaction(consumer=...)` does it at the end by itself.
+        For one consumer, `producer.transaction(consumer=...)` does this by itself at the end.
         """
         self._admit(consumer)
         offsets = [NativePartition(*place, at) for place, at in consumer.positions().items()]
@@ -117,8 +117,8 @@ class Transaction:
             raise
 
     def abort(self) -> None:
-        """Called when the block raises; consumers go back to what is committed."""
-        for consumer in self._consumers:  # whatever becomes of it, what was read is read again
+        """Called when the block raises; consumers go back to their committed offsets."""
+        for consumer in self._consumers:  # in any case: its records are read again
             consumer.must_rewind = True
         try:
             self._tried(lambda: self._producer.abort_transaction(PATIENCE_S))
@@ -128,7 +128,7 @@ class Transaction:
         self.must_abort = False
 
     def _abort_at_last(self) -> None:
-        """Where another exception is the one to raise."""
+        """Abort while another exception is raised, which must be the one that the caller gets."""
         try:
             self.abort()
         except ClientError:
@@ -136,7 +136,8 @@ class Transaction:
                 log.exception("a transaction could not be aborted; the next one tries again")
 
     def _tried(self, call: Callable[[], Any]) -> None:
-        """Do it, again while the cluster says "later"; an error says what became of the whole."""
+        """Make the call, again while the cluster answers "later"; an error becomes one of the
+        outcomes."""
 
         def once() -> None:
             with faults():

@@ -1,5 +1,5 @@
-"""Share groups (KIP-932) with our own codecs: decision 40 says why not with librdkafka.
+"""Share groups (KIP-932) with our own codecs: decision 40 explains why not with librdkafka.
 
-`share_consumer.py` is the public class. `share_session.py` (what is sent to one leader and what its
-answers mean), `acquired_records.py` and `membership.py` are its parts.
+`share_consumer.py` is the public class. `share_session.py` (the requests to one leader and the
+meaning of its answers), `acquired_records.py` and `membership.py` are its parts.
 """

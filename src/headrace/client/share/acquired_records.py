@@ -1,8 +1,8 @@
 """The records that a broker has acquired for us in one partition, and the gaps between them.
 
-An answer holds whole batches; only the offsets that it names as acquired are ours. Offsets without
-a record (compaction, markers of transactions) are gaps, which a member acknowledges as such.
-Pure. Raises MalformedMessage for bytes that are not batches.
+An answer holds whole batches; only the offsets that it lists as acquired are ours. Offsets without
+a record (compaction, markers of transactions) are gaps, which a member acknowledges as such. Pure.
+Raises MalformedMessage for bytes that are not batches.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Acquired:
 
 
 def acquired_in(topic: str, answer: share_fetch.PartitionData) -> Acquired:
-    """Records in the order of their offsets. A batch that is damaged does not hide the others."""
+    """Records in the order of their offsets. A damaged batch does not hide the others."""
     found = Acquired()
     ranges = sorted(
         (each.first_offset, each.last_offset, each.delivery_count)
@@ -104,7 +104,7 @@ def _touches(ranges: Iterable[tuple[int, int, int]], first: int, last: int) -> b
 
 
 def _within(ranges: Iterable[tuple[int, int, int]], first: int, last: int) -> list[Range]:
-    """The parts of the acquired ranges that lie between these offsets."""
+    """The parts of the acquired ranges between these offsets."""
     return [
         (max(begin, first), min(end, last))
         for begin, end, _ in ranges

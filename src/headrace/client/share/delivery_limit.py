@@ -9,12 +9,12 @@ from headrace.wire.protocol.messages import describe_configs, incremental_alter_
 
 GROUP_RESOURCE, SET = 32, 0
 LIMIT = "share.delivery.count.limit"
-DEFAULT_LIMIT = 5  # of Kafka, where the group has no such setting
+DEFAULT_LIMIT = 5  # Kafka's default, if the group has no such setting
 
 
 def raised_delivery_limit(connection: ClientSettings, group: str, least: int) -> int:
-    """The group's limit, raised to `least` if it is lower. Raises ClientError if that is more than
-    the cluster allows."""
+    """Raise the group's limit to `least` if it is lower; returns the limit. Raises ClientError if
+    that is more than the cluster allows."""
     with wire_to_any(connection, addresses(connection.bootstrap)) as wire:
         asked = describe_configs.DescribeConfigsResource(GROUP_RESOURCE, group, [LIMIT])
         request = describe_configs.DescribeConfigsRequest([asked])

@@ -1,8 +1,8 @@
 """A member of a share group: joins, heartbeats on a thread of its own, and leaves.
 
-The heartbeats go on while the program handles what it has; a program that hangs loses its records
-by their locks, not by its membership. `ShareMember` is the pure part: it makes the requests and
-reads the answers.
+The heartbeats continue while the program handles its records; a program that is stuck loses its
+records when their locks expire, not by its membership. `ShareMember` is the pure part: it makes the
+requests and reads the answers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ LOOK_AGAIN = frozenset(
 
 
 class ShareMember:
-    """Joins with the same id again after the coordinator has forgotten it."""
+    """The pure part of a member. Joins again with the same id after the coordinator has forgotten
+    it."""
 
     def __init__(self, group: str, member_id: str, topics: Sequence[str]) -> None:
         self.group, self.id = group, member_id
@@ -62,8 +63,8 @@ class ShareMember:
         return share_group_heartbeat.ShareGroupHeartbeatRequest(self.group, self.id, LEAVING)
 
     def heard(self, answer: share_group_heartbeat.ShareGroupHeartbeatResponse) -> bool:
-        """Whether it went well; False: join again. Raises what stays wrong, and retriable errors
-        with `retriable` set."""
+        """Take an answer; False: join again. Raises lasting refusals, and temporary ones with
+        `retriable` set."""
         if answer.error_code in REJOIN:
             self.epoch, self.assigned = JOINING, frozenset()
             return False
@@ -103,7 +104,7 @@ class Membership:
         return self._member.assigned
 
     def join(self) -> None:
-        """Raises why the cluster does not take us; waits for a coordinator that is loading."""
+        """Join; waits for a coordinator that is loading. Raises the cluster's refusal."""
         started = time.monotonic()
         while True:
             try:
@@ -165,12 +166,12 @@ class Membership:
             self._wire = None
 
     def leave(self) -> None:
-        """The group gives our partitions to others now; without it they wait for our session."""
+        """Leave, so that the group reassigns our partitions now, not at the session timeout."""
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join(LEAVE_WAIT_S)
         if self._thread.is_alive():
-            return  # it waits for a broker that does not answer; the session will run out
+            return  # it waits for a broker that does not answer; the session will time out
         try:
             if self._member.epoch > 0 and self.failure is None:
                 wire = self._wire or self._to_coordinator()
@@ -184,7 +185,7 @@ class Membership:
 
 def _stays(failure: ClientError) -> bool:
     """Whether another heartbeat would be refused for the same reason. A lost connection has no
-    code; it is made again."""
+    code; the connection is made again."""
     if isinstance(failure, LoginRefused | NoShareGroups):
         return True
     return failure.code is not None and not failure.retriable

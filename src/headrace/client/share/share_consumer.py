@@ -92,7 +92,7 @@ class ShareConsumer:
         self._refused: deque[RefusedAcknowledgement] = deque(maxlen=MOST_REFUSED_KEPT)
         self._lock = threading.Lock()  # around the sessions, which other threads acknowledge in
         self._closed = False
-        self._failure: ClientError | None = None  # a refusal that stays
+        self._failure: ClientError | None = None  # a refusal that will not change
         if start_from is not None:
             self._start_from(start_from)
         member = ShareMember(group, self.member_id, self._topics)
@@ -115,8 +115,9 @@ class ShareConsumer:
     def poll(
         self, max_records: int = RECORDS_PER_POLL, timeout_s: float = 1.0
     ) -> list[ShareRecord]:
-        """Up to so many records: waits for the first, then gives what is there. Sends what was
-        acknowledged since, also with max_records=0, which reads nothing."""
+        """Return up to `max_records` records: waits for the first, then takes what has arrived.
+        Also sends the acknowledgements since the last call; max_records=0 sends them and reads
+        nothing."""
         self._require_open()
         deadline = time.monotonic() + timeout_s
         while True:
@@ -129,7 +130,7 @@ class ShareConsumer:
 
     @property
     def held(self) -> int:
-        """Records that were given to us and are not acknowledged; those of `poll` to come too."""
+        """Records that this member has not acknowledged, with those that `poll` will return."""
         with self._lock:
             return sum(link.session.held for link in self._links.values())
 
@@ -144,7 +145,7 @@ class ShareConsumer:
 
     @property
     def assigned(self) -> int:
-        """How many partitions the group reads with us; others may read the same."""
+        """How many partitions the group has assigned to us; other members may read the same."""
         return len(self._membership.assigned)
 
     # ---- acknowledging
@@ -155,7 +156,7 @@ class ShareConsumer:
 
     def release(self, *records: ShareRecord) -> None:
         """Give them back: a member of the group gets them again, until the group's limit of
-        attempts (`group.share.delivery.count.limit`, 5) is reached."""
+        deliveries (`group.share.delivery.count.limit`, 5) is reached."""
         self._acknowledge(records, RELEASE)
 
     def reject(self, *records: ShareRecord) -> None:
@@ -181,8 +182,8 @@ class ShareConsumer:
                     )
 
     def commit(self, timeout_s: float = 10.0) -> list[RefusedAcknowledgement]:
-        """Send what was acknowledged and wait for the answers. Returns what did not count since the
-        last `commit`: those records come again, or have come to another member already."""
+        """Send the acknowledgements and wait for the answers. Returns those that had no effect
+        since the last `commit`: their records come again, or another member has them already."""
         self._require_open()
         deadline = time.monotonic() + timeout_s
         while self._owes() and time.monotonic() < deadline:
@@ -190,7 +191,7 @@ class ShareConsumer:
         return self.take_refused()
 
     def take_refused(self) -> list[RefusedAcknowledgement]:
-        """What did not count since the last call, without waiting."""
+        """Acknowledgements that had no effect since the last call, without waiting."""
         with self._lock:
             self._collect_refused()
             found = list(self._refused)
@@ -216,7 +217,8 @@ class ShareConsumer:
         self._end_some(min(SLICE_S, max(0.0, deadline - time.monotonic())))
 
     def _begin(self, room: int) -> None:
-        """Send each leader a request that has none of ours under way and has something to do."""
+        """Send a request to each leader that has none of ours under way and for which there is
+        work."""
         wanted = self._leaders.wanted(self._membership.assigned)
         for node in {*wanted, *self._links}:
             link = self._links.get(node)
@@ -337,7 +339,7 @@ class ShareConsumer:
         self._leaders.forget()
 
     def _forget_held(self, session: ShareSession) -> None:
-        """What was read of that session and not given out yet is another member's now."""
+        """Records read in that session and not returned yet may now go to another member."""
         gone = (session.node, session.number)
         self._ready = deque(r for r in self._ready if (r.node, r.session) != gone)
 
@@ -407,12 +409,12 @@ class _Link:
 
     @property
     def acknowledges(self) -> bool:
-        """Whether an answer about acknowledgements is to come."""
+        """Whether an answer about acknowledgements will come."""
         return self.is_waiting and self.session.awaits_answers
 
 
 class _Leaders:
-    """Who leads which partition, as the cluster said last."""
+    """The leader of each partition, by the cluster's last answer."""
 
     def __init__(self, connection: ClientSettings, topics: Sequence[str]) -> None:
         self._connection = connection
@@ -427,7 +429,7 @@ class _Leaders:
         self._stale = True
 
     def wanted(self, assigned: Iterable[QueuePartition]) -> dict[int, list[QueuePartition]]:
-        """The assigned partitions of each leader that is known."""
+        """The assigned partitions, by leader, as far as leaders are known."""
         found: dict[int, list[QueuePartition]] = {}
         for share_partition in assigned:
             leader = self._leader.get(share_partition, -1)
@@ -436,7 +438,7 @@ class _Leaders:
         return found
 
     def look(self, assigned: frozenset[QueuePartition]) -> None:
-        """Ask again if something is missing, at most four times a second."""
+        """Ask again if a leader is missing, at most four times a second."""
         missing = self._stale or not assigned <= self._leader.keys()
         now = time.monotonic()
         if not missing or now < self._next_look:

@@ -30,9 +30,9 @@ STRICT_LIMIT = 1  # share.acquire.mode record_limit: never more than max_records
 MOST_BYTES = 50 << 20  # Kafka's fetch.max.bytes
 LARGEST_EPOCH = 2**31 - 1
 
-# After these the broker has no session of ours: what it had given us is another member's.
+# After these the broker has no session of ours: another member may have the records of it.
 SESSION_GONE = frozenset({ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH})
-# After these of a partition its leader is to be looked up.
+# After these errors of a partition its leader must be looked up.
 MOVED = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -63,7 +63,7 @@ class Mark(NamedTuple):
 
 @dataclass(slots=True)
 class RefusedAcknowledgement:
-    """Acknowledgements that did not count: the records will be delivered again or were already."""
+    """Acknowledgements that had no effect: the records are or were delivered again."""
 
     topic: str
     partition: int
@@ -75,7 +75,7 @@ class RefusedAcknowledgement:
 
 @dataclass(slots=True)
 class Arrived:
-    """What an answer brings."""
+    """The contents of an answer."""
 
     records: list[ShareRecord] = field(default_factory=list)
     errors: dict[QueuePartition, int] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Arrived:
 
     @property
     def moved(self) -> bool:
-        """Whether the leaders are to be looked up."""
+        """Whether the leaders must be looked up."""
         return any(code in MOVED for code in self.errors.values())
 
 
@@ -107,7 +107,7 @@ class ShareSession:
 
     @property
     def is_open(self) -> bool:
-        """Whether the broker knows it: acknowledgements can be sent."""
+        """Whether the broker knows the session: acknowledgements can be sent."""
         return self._epoch != FIRST_EPOCH
 
     @property
@@ -122,7 +122,7 @@ class ShareSession:
 
     @property
     def must_acknowledge(self) -> bool:
-        """Whether they need a request of their own, without a fetch."""
+        """Whether acknowledgements need a request of their own, without a fetch."""
         return bool(self._again) or any(
             mark.kind == RENEW for marks in self._pending.values() for mark in marks
         )
@@ -132,7 +132,7 @@ class ShareSession:
         return sum(map(len, self._held.values()))
 
     def acknowledge(self, share_partition: QueuePartition, offset: int, kind: int) -> bool:
-        """Returns False if the record is not ours any more."""
+        """Note an acknowledgement; returns False if the record is not ours any more."""
         held = self._held.get(share_partition)
         if held is None or offset not in held:
             return False
@@ -148,7 +148,8 @@ class ShareSession:
         return offset in self._held.get(share_partition, ())
 
     def lost(self, why: str = LOST) -> None:
-        """The broker has forgotten us: all that waits is refused, and what is held is gone."""
+        """The broker has closed the session: refuse all waiting acknowledgements, and forget held
+        records."""
         for share_partition, marks in (*self._sent.items(), *self._pending.items()):
             self._refuse(share_partition, marks, why)
         for share_partition, each in self._again.items():
@@ -164,7 +165,7 @@ class ShareSession:
     def fetch_request(
         self, wanted: Collection[QueuePartition], *, max_records: int, max_wait_ms: int
     ) -> share_fetch.ShareFetchRequest:
-        """For these partitions; acknowledgements that wait go along."""
+        """A fetch of these partitions, with the waiting acknowledgements."""
         assert not self._sent, "one request is under way at a time"
         marks = self._taken() if self.is_open else {}
         new = [share_partition for share_partition in wanted if share_partition not in self._known]
@@ -333,7 +334,8 @@ class ShareSession:
 
 
 def joined(marks: Iterable[Mark]) -> list[Mark]:
-    """In the order of offsets, neighbours of one kind as one. The last word on an offset counts."""
+    """Sorted by offset, with neighbours of one kind merged. The last acknowledgement of an offset
+    counts."""
     found: list[Mark] = []
     for mark in sorted(marks, key=lambda mark: mark.first):
         last = found[-1] if found else None
@@ -366,7 +368,7 @@ def _topics(
     batch_class: Callable[[int, int, list[int]], Any],
     marks: Mapping[QueuePartition, Sequence[Mark]],
 ) -> list[T]:
-    """The same for the two requests, whose classes differ by name only."""
+    """The topics of either request; their classes differ by name only."""
     found = []
     for topic_id, partitions in _by_topic(marks).items():
         parts = []

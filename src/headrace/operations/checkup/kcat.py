@@ -1,7 +1,7 @@
 """Can the kcat of this machine log in by SCRAM? Debian 12's cannot, at no Kafka 4 broker.
 
 Before 2.6.1 librdkafka answers with another nonce than the server's. RFC 5802 forbids that; Apache
-Kafka refuses it since 4.0, and so does Headrace. The login itself is told "invalid credentials".
+Kafka refuses it since 4.0, and so does Headrace. The client only gets "invalid credentials".
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def judged(path: str, version: tuple[int, ...] | None) -> Finding:
 
 
 def kcat_version(path: str) -> tuple[int, ...] | None:
-    """Of the librdkafka in it; None if it does not say."""
+    """The version of the librdkafka in it; None if kcat does not print one."""
     try:
         said = subprocess.run([path, "-V"], capture_output=True, text=True, timeout=PATIENCE_S)
     except (OSError, subprocess.TimeoutExpired):

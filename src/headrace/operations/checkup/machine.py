@@ -76,7 +76,7 @@ def check_open_files(hard_limit: int) -> Finding:
 
 
 def check_disk(data: Path) -> Finding:
-    """Space and write access where the data lies or would lie."""
+    """Space and write access of the disk with the data folder, or where that would be made."""
     folder = data.absolute()
     while not folder.exists():
         folder = folder.parent

@@ -1,8 +1,8 @@
 """Who may write to a topic later, but not now?
 
-A record in `orders.delay` becomes a record in `orders`, written by the delay service. So whoever
-may write to the companion may write to the topic, with a delay, whatever the topic's entries say.
-Pure: it judges a list of entries.
+A record in `orders.delay` becomes a record in `orders`, written by the delay service. So any user
+who may write to the companion may write to the topic, with a delay, whatever the topic's entries
+say. Pure: it judges a list of entries.
 """
 
 from __future__ import annotations

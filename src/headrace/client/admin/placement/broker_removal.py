@@ -1,9 +1,9 @@
 """Removes a broker from its cluster: moves its replicas, then its registration.
 
-`replicas_without` is pure. Each replica of the leaving broker is replaced, in its place in the
-list, by a broker that has none of the partition yet: in a rack that has none, if there is one, and
-there the one with the fewest replicas. Where the others are too few for that, the partition has one
-replica less, if that is allowed; the last replica never goes.
+`replicas_without` is pure. Each replica of the leaving broker is replaced, at its position in the
+list, by a broker without a replica of the partition: in a rack that has none, if there is one, and
+there by the one with the fewest replicas. If too few other brokers exist, the partition has one
+replica less, if that is allowed; the last replica always stays.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def replicas_without(
     *,
     fewer_replicas: bool = False,
 ) -> dict[TopicPartition, list[int]]:
-    """The new replicas of those partitions that have one there. `racks` by broker that is alive."""
+    """The new replicas of the partitions that have one on `broker`. `racks` by broker that is
+    alive."""
     staying = {broker: rack for broker, rack in racks.items() if broker != leaving}
     held = Counter({broker: 0 for broker in staying})
     for each in partitions:
@@ -57,7 +58,7 @@ def replicas_without(
 
 
 def take_out(connection: ClientSettings, broker: int) -> None:
-    """Of a broker that is stopped: its vote, if it has one, then its registration."""
+    """Remove the vote of a stopped broker, if it has one, and then its registration."""
     cluster = Cluster(connection)
     voters = cluster.quorum().voters
     with cluster.anybody() as wire:

@@ -1,4 +1,5 @@
-"""How much room partitions take on the brokers' disks (DescribeLogDirs, which librdkafka lacks)."""
+"""How many bytes partitions take on the brokers' disks (DescribeLogDirs, which librdkafka
+lacks)."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ def sizes_by_partition(
     brokers: Iterable[tuple[str, int]],
     partitions: Mapping[str, Iterable[int]],
 ) -> Sizes:
-    """Bytes of each partition's largest copy; a broker that cannot be asked is left out."""
+    """Bytes of each partition's largest replica; a broker that does not answer is left out."""
     request = messages.DescribeLogDirsRequest(
         [
             messages.DescribableLogDirTopic(topic, list(indexes))

@@ -19,7 +19,7 @@ from headrace.wire.protocol.messages import list_partition_reassignments as list
 
 @dataclass(slots=True)
 class Reassignment:
-    """A partition on its way: who has it now, who is getting it, who will lose it."""
+    """A partition that is being moved: its replicas now, those being added, those being removed."""
 
     place: TopicPartition
     replicas: list[int]
@@ -53,7 +53,7 @@ class Reassignments:
         ]
 
     def move(self, to: Mapping[TopicPartition, list[int] | None]) -> None:
-        """Give partitions to these brokers, the leader first; None calls a move off."""
+        """Move partitions to these brokers, the preferred leader first; None cancels a move."""
         topics: dict[str, list[altering.ReassignablePartition]] = {}
         for place, replicas in to.items():
             partition = altering.ReassignablePartition(place.partition, replicas)
@@ -70,13 +70,13 @@ class Reassignments:
                 require_no_error(partition.error_code, partition.error_message)
 
     def elect_preferred_leaders(self, places: Iterable[TopicPartition] | None = None) -> None:
-        """Give the lead back to the first replica of each partition.
+        """Make the first replica of each partition its leader.
 
-        None: of all whose first replica is in sync; the others keep their leader.
+        None means all partitions whose first replica is in sync; the others keep their leader.
         """
         wanted = None if places is None else [NativePartition(*place) for place in places]
         try:
-            # No request_timeout: confluent-kafka 2.16 stumbles over any keyword here.
+            # No request_timeout: confluent-kafka 2.16 fails with any keyword here.
             asked = self._admin.elect_leaders(ElectionType.PREFERRED, wanted)
             refused = asked.result(timeout=self.connection.timeout_s + 5)
         except KafkaException as failure:

@@ -1,10 +1,10 @@
-"""More replicas for partitions that have few: which brokers get them. Pure.
+"""Chooses brokers for more replicas of partitions that have few. Pure.
 
-The replicas that a partition has stay, and so does its preferred leader, unless that broker is the
-preferred one of more partitions than a new one is: then the new one comes first, so that the broker
-which had all partitions alone does not lead them all for ever. A new one goes to a rack that has
-none of the partition yet, if there is one, and there to the broker with the fewest replicas; of
-equals to the next one in a circle, so that followers of one leader spread.
+The existing replicas of a partition stay. So does its preferred leader, unless that broker is the
+preferred leader of more partitions than a new one: then the new one comes first, so that the broker
+which had all partitions alone does not lead them all for ever. A new replica goes to a rack that
+has none of the partition yet, if there is one, and there to the broker with the fewest replicas;
+among equals to the next one in a circle, so that followers of one leader spread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headrace.client.records import TopicPartition
 def more_replicas(
     partitions: Sequence[PartitionReplicas], racks: Mapping[int, str | None], count: int
 ) -> dict[TopicPartition, list[int]]:
-    """The new replicas of those partitions that have fewer than `count`. `racks` by broker."""
+    """The new replicas of the partitions that have fewer than `count`. `racks` by broker."""
     if count > len(racks):
         brokers = "1 broker is" if len(racks) == 1 else f"{len(racks)} brokers are"
         raise ClientError(f"Only {brokers} alive: {count} replicas have no room.")
@@ -42,7 +42,8 @@ def more_replicas(
 
 
 def _led_evenly(chosen: list[int], had: int, preferred: Counter[int]) -> list[int]:
-    """One of the new replicas first, if it is the preferred leader of two fewer at least."""
+    """Put one of the new replicas first if it is the preferred leader of at least two partitions
+    fewer."""
     first = chosen[0]
     new = min(chosen[had:], key=lambda broker: preferred[broker])
     if preferred[first] - preferred[new] < 2:

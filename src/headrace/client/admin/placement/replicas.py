@@ -1,7 +1,7 @@
 """Where the replicas of partitions are, which are in sync, and which may lead when none is.
 
-DescribeTopicPartitions, asked page by page; a cluster that does not know it (before Apache Kafka
-3.7) is asked for its metadata, which tells no eligible leader replicas (ELR, KIP-966).
+Asks DescribeTopicPartitions page by page; a cluster that does not know it (before Apache Kafka 3.7)
+is asked for its metadata, which lacks the eligible leader replicas (ELR, KIP-966).
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Replicas:
         self.connection = connection
 
     def of(self, topics: Iterable[str]) -> list[PartitionReplicas]:
-        """By topic and partition; a topic that is not there is refused."""
+        """The replicas by topic and partition; raises if a topic does not exist."""
         wanted = sorted(topics)
         return self._described(wanted) if wanted else []
 
     def all(self) -> list[PartitionReplicas]:
-        """Of all topics, the internal ones too."""
+        """The replicas of all topics, internal ones too."""
         return self._described(None)
 
     def _described(self, topics: Sequence[str] | None) -> list[PartitionReplicas]:

@@ -224,7 +224,7 @@ def as_object(check: Check, finding: Finding) -> dict[str, object]:
 
 
 def sizes_of(folder: Path) -> Iterator[int]:
-    """Of the logs, to know how much there is to read."""
+    """The sizes of the log's segments, to know how much there is to read."""
     for path in folder.glob("*/*.log"):
         yield path.stat().st_size
 

@@ -21,7 +21,7 @@ class Remedy(StrEnum):
     """The ways of `segment repair` for a damaged file, by name."""
 
     FLIP = "flip-bits"  # look for the one bit that makes the checksum right
-    REBUILD = "rebuild"  # made anew from the batches, at once or by the next start
+    REBUILD = "rebuild"  # rebuilt from the batches, at once or by the next start
     SET_ASIDE = "set-aside"  # a start goes on without it
     EPOCH = "new-epoch"  # quorum-state, with an epoch above every one that it may have held
     CUT_METADATA = "cut-metadata"  # loses what the metadata log has behind the damage

@@ -62,7 +62,8 @@ class IndexCheck:
             self._next += 1
 
     def _leaps(self) -> bool:
-        """Whether the entry after the next one lies before it: one wrong entry, not many."""
+        """Whether an entry after the next one points before it: then one entry is wrong, not
+        many."""
         one, *more = self._entries[self._next : self._next + 2]
         return any(other[0] < one[0] or other[1] < one[1] for other in more)
 

@@ -1,7 +1,7 @@
 """Damage in the folder of one log: batches, indexes, producers' snapshots, leader epochs, topic id.
 
-Reads every batch once, 1 MiB at a time. After an unclean stop the indexes from the recovery point
-on are made anew by the next start, so they are not looked at, and what was not flushed may be torn.
+Reads every batch once, 1 MiB at a time. After an unclean stop the next start rebuilds the indexes
+from the recovery point on, so they are not checked, and unflushed data may be torn.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headrace.operations.files.damage.finding import Finding, Kind, Remedy
 from headrace.operations.files.damage.indexes import index_checks
 from headrace.operations.files.dump.small_files import transaction_index_rows
 
-Passed = Callable[[int], None]  # told how many bytes were read
+Passed = Callable[[int], None]  # called with the number of bytes read
 
 ENDLESS = 1 << 63
 KEPT = (".cut-", ".damaged-")  # in names of what an earlier start or repair has kept

@@ -1,7 +1,7 @@
 """Where `segment repair` keeps what it replaces: a folder per repair, inside the data folder.
 
-It lies in the metadata log's folder: on the same disk as the data, and in the only place where
-Apache Kafka, which ends at a folder it does not know, passes over it.
+It is in the metadata log's folder: on the same disk as the data, and the only place where Apache
+Kafka, which stops at an unknown folder, ignores it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class SetAside:
         self.folder = next(folder / name for name in names if not (folder / name).exists())
 
     def move(self, path: Path) -> Path:
-        """The file is where it was no more."""
+        """Move the file here; it is then missing in its place."""
         kept = self._path_for(path)
         os.replace(path, kept)
         return kept

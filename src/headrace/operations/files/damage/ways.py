@@ -228,7 +228,8 @@ def write_identity(
 
 
 def _only_voter(check: Check) -> Voter:
-    """Of the newest record that says who votes, in a snapshot or in the log."""
+    """The voter in the newest record about voters, in a snapshot or in the log; raises unless there
+    is just one."""
     voters: tuple[Voter, ...] = ()
     snapshots, logs = check.metadata.glob("*.checkpoint"), check.metadata.glob("*.log")
     for path in [*sorted(snapshots), *sorted(logs)]:

@@ -26,7 +26,7 @@ from headrace.wire.protocol.record_batch import (
     walk,
 )
 
-# A record is at most as long as max.message.bytes says; nobody sets more than this.
+# A record is at most as long as max.message.bytes says; no cluster sets more than this.
 LARGEST_PAYLOAD_BYTES = 1 << 30
 METADATA_TOPIC = "__cluster_metadata"
 

@@ -74,7 +74,7 @@ BY_TOPIC = {
 
 
 def codecs_of(folder: str) -> tuple[RecordCodec, ...]:
-    """Of a partition's folder; none if it is no internal topic's."""
+    """The codecs for the records in a partition's folder; none if it is not an internal topic's."""
     return BY_TOPIC.get(folder.rpartition("-")[0], ())
 
 

@@ -120,7 +120,7 @@ def property_rows(path: Path) -> Iterator[Row]:
 
 
 def recovery_point_rows(path: Path) -> Iterator[Row]:
-    """Of the metadata log, which has a file of its own for it."""
+    """The recovery point of the metadata log, which has a file of its own for it."""
     try:
         offset = recovery_point.read_recovery_point(RealDisk(), str(path.parent))
     except recovery_point.BadRecoveryPoint as bad:
