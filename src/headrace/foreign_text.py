@@ -1,4 +1,4 @@
-"""Text that others wrote (names, ids, keys, values, errors), made fit for a terminal or a log.
+"""Makes text of others (names, ids, keys, values, errors) safe for a terminal or a log.
 
 A client names its topics, groups, members and transactions as it likes, and a program that shows
 these names must not pass them on as they are: escape sequences, line ends that forge a row of a
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 
 def escaped(text: str, keep: str = "") -> str:
-    """One line without characters that steer a terminal, except those in `keep`."""
+    """One line without characters that control a terminal, except those in `keep`."""
     if text.isprintable():
         return text
     return "".join(
@@ -20,7 +20,7 @@ def escaped(text: str, keep: str = "") -> str:
 
 
 def escaped_bytes(raw: bytes | None) -> str:
-    """Bytes for a person to read: text where they are UTF-8. Tabs stay: they steer nothing."""
+    """Bytes for a person to read: text if they are UTF-8. Tabs stay: they control nothing."""
     if raw is None:
         return "null"
     try:

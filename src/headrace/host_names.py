@@ -1,7 +1,8 @@
-"""Names under which a server of ours answers browsers. Pure.
+"""The host names under which our servers answer browsers. Pure.
 
-A web page can make a name of its own lead to 127.0.0.1 (DNS rebinding) and then read what answers
-there; the browser still says that name in `Host`, so a server on loopback refuses other names.
+A web page can make a name of its own lead to 127.0.0.1 (DNS rebinding) and then read the answers
+from there; the browser still sends that name in `Host`, so a server on loopback refuses other
+names.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """How this copy of Headrace was installed, and the command that adds a missing package.
 
-A message that names a missing package ends with a command. That command must work where it is read:
-in a `.venv` that `make setup` made, make installs the locked versions; everywhere else pip installs
-what the extra in `pyproject.toml` names, into the Python that is running. An environment that uv
-made has no pip; there uv does it.
+A message that names a missing package ends with a command. That command must work where the user
+reads it: in a `.venv` that `make setup` made, make installs the locked versions; elsewhere pip
+installs the packages of the extra in `pyproject.toml` into the Python that is running. An
+environment that uv made has no pip; there uv does it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 # `make setup` installs every extra but Spark's, which is large (0.5 GB).
 TARGET_OF_SPARK = "setup-spark"
 TARGET_OF_THE_OTHERS = "setup"
-# Where a copy that was never installed runs from; Headrace is not on an index.
+# The folder from which a copy that was never installed runs; Headrace is not on an index.
 FOLDER = Path(__file__).resolve().parents[2]
 
 
@@ -44,7 +44,8 @@ def command_to_add(extra: str) -> str:
 
 
 def _distribution() -> metadata.Distribution | None:
-    """None: Headrace runs from a folder on the path and was never installed."""
+    """The installed package; None if Headrace runs from a folder on the path and was never
+    installed."""
     try:
         return metadata.distribution("headrace")
     except metadata.PackageNotFoundError:

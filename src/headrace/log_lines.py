@@ -1,4 +1,4 @@
-"""The form of a process's log: one message is one line, whatever others put into it.
+"""The form of a process's log: one message is one line, whatever text of others it contains.
 
 Names of clients and their resources go into messages as they were sent. The node and the services
 all log in this form, so a client can neither write its own lines into a log nor control the
@@ -18,7 +18,7 @@ LOG_FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
 
 class OneLine(logging.Formatter):
-    """A message is one line; a traceback behind it is indented, as no line of the log's own is."""
+    """A message is one line; a traceback after it is indented, as no log line of our own is."""
 
     def __init__(self) -> None:
         super().__init__(LOG_FORMAT)
@@ -36,7 +36,7 @@ class OneLine(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object per line: time, level, who, what, and the stack of an error."""
+    """One JSON object per line: time, level, logger, message, and the stack of an error."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -51,8 +51,8 @@ class JsonLines(logging.Formatter):
 
 
 class ToStderr(logging.StreamHandler[TextIO]):
-    """Writes to what standard error is now: another one than at the start, in a program that runs
-    a command and gives it a standard error of its own."""
+    """Writes to the present standard error, which may differ from the first one in a program that
+    runs a command with a standard error of its own."""
 
     def __init__(self, level: int = logging.NOTSET) -> None:
         super().__init__()
@@ -64,16 +64,16 @@ class ToStderr(logging.StreamHandler[TextIO]):
 
 
 class BareLine(OneLine):
-    """The message alone, as a command prints it that keeps no log."""
+    """The message alone, for a command that keeps no log."""
 
     def __init__(self) -> None:
         logging.Formatter.__init__(self, "%(message)s")
 
 
 def print_warnings_escaped() -> None:
-    """Let a process that sets up no log print warnings as one line each.
+    """Let a process that configures no log print warnings as one line each.
 
-    Python's own last resort prints a message as it is, with what other users put into it.
+    Python's own last resort prints a message unchanged, with text of other users in it.
     """
     handler = ToStderr(level=logging.WARNING)
     handler.setFormatter(BareLine())

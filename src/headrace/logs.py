@@ -1,10 +1,10 @@
-"""A program's own log into a topic: `logging.getLogger().addHandler(headrace.logs.Handler())`.
+"""Sends a program's own log to a topic: `logging.getLogger().addHandler(headrace.logs.Handler())`.
 
-Never keeps the program waiting: a record goes into a bounded buffer and is sent by another thread.
-When the buffer is full, as when no cluster answers, records are dropped and counted; standard error
-says so, at most every ten seconds, and a record of its own says so in the topic when there is room
-again. A program that is killed loses what is in the buffer. Records have the form of those that
-`headrace ship logs` writes.
+Never blocks the program: a record goes into a bounded buffer and is sent by another thread. When
+the buffer is full, as when no cluster answers, records are dropped and counted; standard error
+reports it, at most every ten seconds, and so does a record in the topic when there is room again. A
+program that is killed loses the buffer. Records have the form of those that `headrace ship logs`
+writes.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from headrace.wire.contract.tracking import time_text
 __all__ = ["Handler"]
 
 MOST_RECORDS, MOST_KIB = 10_000, 16 * 1024
-LONGEST_MESSAGE = 64 * 1024  # characters; the rest is cut, and the record says so
+LONGEST_MESSAGE = 64 * 1024  # characters; the rest is cut, and the record reports it
 TELL_EVERY_S = 10.0
-OPEN_EVERY_S = 10.0  # a producer, after one that failed for good
+OPEN_EVERY_S = 10.0  # a new producer, after one that failed for good
 # Log lines of the client itself would be sent, and be logged again.
 OWN = ("headrace.client", "headrace.logs")
 # The attributes of every logging record; the others were given with `extra=`.
@@ -73,7 +73,7 @@ class Handler(logging.Handler):
         self.service = named[:LONGEST_SERVICE]
         self.host = host or socket.gethostname()
         self.dropped = 0  # no room
-        self.lost = 0  # the cluster did not take them
+        self.lost = 0  # the cluster did not accept them
         self._told, self._told_s = 0, 0.0
         self._reported = 0
         self._tell = tell or _on_standard_error
@@ -91,7 +91,7 @@ class Handler(logging.Handler):
         self._producer = Producer[bytes, bytes](
             self._bootstrap, max_block_s=0, settings={**bounds, **self._settings}
         )
-        # Counts without a lock: one that another thread holds during a fork is never given back.
+        # Counts without a lock: a lock that another thread holds during a fork is never released.
         self._run, self._numbers, self._process = (
             uuid.uuid4().hex[:16],
             itertools.count(1),
@@ -102,7 +102,7 @@ class Handler(logging.Handler):
         if record.name.startswith(OWN):
             return
         try:
-            if os.getpid() != self._process:  # of a fork: the parent's producer is the parent's
+            if os.getpid() != self._process:  # in a fork: the producer belongs to the parent
                 self._open()
             self._report_drops()
             self._send(self._fields(record), record.created)
@@ -162,17 +162,17 @@ class Handler(logging.Handler):
         now_s, gone = time.monotonic(), self.dropped + self.lost
         if gone > self._told and now_s - self._told_s >= TELL_EVERY_S:
             said = f"headrace: {gone - self._told:,} log records were dropped: {why}"
-            # Before it is said: it may come back as a record, if standard error is logged too.
+            # Update first: the report may come back as a record, if standard error is logged too.
             self._told, self._told_s = gone, now_s
             self._say(said)
 
     def _say(self, text: str) -> None:
-        """On the thread that hears the ends of records too, which a failure would end."""
+        """Report; also called on the polling thread, which an exception would end."""
         with suppress(Exception):  # the handler's own failure has nowhere to be reported
             self._tell(text)
 
     def _report_drops(self) -> None:
-        """In the topic, once there is room."""
+        """Report drops in the topic, once there is room."""
         gone = self.dropped + self.lost
         if gone == self._reported or len(self._producer) >= MOST_RECORDS // 2:
             return
@@ -183,7 +183,7 @@ class Handler(logging.Handler):
         )
 
     def flush(self) -> None:
-        """Waits for nothing: logging calls it in places where a program must not stand still."""
+        """Does not wait: logging calls it in places where a program must not block."""
 
     def close(self) -> None:
         """Write the records that wait, for `close_s` seconds at most; reports how many are lost."""
@@ -200,7 +200,7 @@ def _on_standard_error(text: str) -> None:
 
 
 def _as_text(value: Any) -> str:
-    """As JSON, or as Python shows it; a value that has no text costs no record."""
+    """The value as JSON, or its repr; a value without either does not lose the record."""
     for written in (_dumps, repr):
         with suppress(Exception):  # an object of the program: cycles, keys that are not text
             return written(value)
@@ -208,7 +208,7 @@ def _as_text(value: Any) -> str:
 
 
 def level_of(number: int) -> str:
-    """logging's numbers, and those between them."""
+    """The level for a number of logging, also for numbers in between."""
     for least, level in ((50, FATAL), (40, ERROR), (30, WARN), (20, INFO), (10, DEBUG)):
         if number >= least:
             return level

@@ -1,6 +1,6 @@
 """Suggestions for a mistyped name: of a command, an option, a setting.
 
-Nothing is ever done on a guess: a suggestion ends a sentence that refuses.
+A suggestion is never carried out: it only ends a sentence that refuses.
 """
 
 from __future__ import annotations
@@ -9,16 +9,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
 MOST = 3
-# Below this share of common letters a suggestion is a riddle. Seen: `desribe` has 0.93 with
+# Below this share of common letters a suggestion confuses. Seen: `desribe` has 0.93 with
 # `describe`, `retnetion.ms` 0.92 with `retention.ms`, `--keys` 0.44 with `--delay`.
 LEAST_ALIKE = 0.65
-# From here on it is a slip. Seen: a letter too few in `min.insync.replica` is 0.97; settings of
-# older releases of Kafka are at most 0.89 like one of today (`control.plane.listener.name`).
+# From here on it is a typing error. Seen: a missing letter in `min.insync.replica` is 0.97;
+# settings of older releases of Kafka are at most 0.89 like one of today
+# (`control.plane.listener.name`).
 A_SLIP = 0.9
 
 
 def close_to(word: str, known: Iterable[str]) -> list[str]:
-    """The best first: those that begin alike, then those with most letters in common."""
+    """Similar names, the best first: those with the same beginning, then those with most letters in
+    common."""
     names = {name.lstrip("-").lower(): name for name in known}
     wanted = word.lstrip("-").lower()
     if not wanted:
@@ -37,7 +39,7 @@ def close_to(word: str, known: Iterable[str]) -> list[str]:
 
 
 def nearly(word: str, known: Iterable[str]) -> str | None:
-    """The name that differs by a slip of the finger, if there is one."""
+    """The name that differs by a typing error, if there is one."""
     found = get_close_matches(word, known, n=1, cutoff=A_SLIP)
     return found[0] if found else None
 
@@ -45,7 +47,7 @@ def nearly(word: str, known: Iterable[str]) -> str | None:
 def did_you_mean(
     word: str, known: Iterable[str], synonyms: Mapping[str, Sequence[str]] = {}
 ) -> str:
-    """` Did you mean X?`, or nothing if nothing is near."""
+    """` Did you mean X?`, or an empty text if no name is near."""
     known = list(known)
     meant = [name for name in synonyms.get(word.lower(), ()) if name in known]
     meant = meant or close_to(word, known)

@@ -1,8 +1,8 @@
 """Files that only the user who runs a process may read: their modes, and the folder for state.
 
-Records, passwords and what people did are in files of ours. A process that writes such files calls
+Our files hold records, passwords and what people did. A process that writes such files calls
 `keep_new_files_private` when it starts, which also covers the files that libraries make for it.
-Code that runs inside somebody else's process makes its folders with `FOLDER_MODE` instead.
+Code that runs inside another program's process makes its folders with `FOLDER_MODE` instead.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ OTHERS = 0o077  # the bits of everybody else
 
 
 def keep_new_files_private() -> None:
-    """From now on, every file and folder that this process or its children make is the user's."""
+    """From now on only the user can read files and folders that this process or its children
+    make."""
     os.umask(OTHERS)
 
 
 def private_folder(folder: Path) -> Path:
-    """Make the folder if it is missing, and close it to others if it was open to them."""
+    """Make the folder if it is missing, and remove the rights of others to it."""
     folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     if folder.stat().st_mode & OTHERS:
         try:
@@ -35,7 +36,8 @@ def private_folder(folder: Path) -> Path:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace the file by one with this text. It is never there with other rights or half."""
+    """Replace the file by one with this text. The file is never visible with other rights or half
+    written."""
     new = path.with_name(f".{path.name}.new")
     new.unlink(missing_ok=True)
     with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), "w") as file:

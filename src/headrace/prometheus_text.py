@@ -1,9 +1,9 @@
 """The text format of Prometheus: metrics with their samples as lines of text (format 0.0.4). Pure.
 
-Every program of ours writes its metrics so. A module of metrics counts in plain fields and has a
-function `..._families`, which yields a `Family` for each metric when somebody asks; the page that
-shows them calls `render`. A node must start without further packages, so it is written here; tests
-read it with the parser of the package `prometheus_client`.
+Every program of ours writes its metrics in this form. A module of metrics counts in plain fields
+and has a function `..._families`, which yields a `Family` for each metric at each scrape; the page
+that shows them calls `render`. A node must start without further packages, so the format is written
+here; tests read it with the parser of the package `prometheus_client`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 Sample = tuple[Mapping[str, Any], float]
-# Labels; how many values were up to each bound, and beyond the last; the sum of all values.
+# Labels; how many values were in each bucket, and beyond the last; the sum of all values.
 HistogramSample = tuple[Mapping[str, Any], Sequence[int], float]
 
 

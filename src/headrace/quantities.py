@@ -1,4 +1,4 @@
-"""Amounts as people say them: 1 topic, 2 topics, 1.5 KiB."""
+"""Amounts in words for people: 1 topic, 2 topics, 1.5 KiB."""
 
 from __future__ import annotations
 

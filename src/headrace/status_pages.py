@@ -1,7 +1,7 @@
 """A process's own small pages over HTTP, such as `/metrics` and `/health`, from their own threads.
 
-They only show. A scraper that is slow or breaks off costs its own thread at most, and no line in
-the log. Loaded only where it is asked for: Python's HTTP server takes long to load.
+They change nothing. A client that is slow or breaks off costs its own thread at most, and no line
+in the log. Import it only where it is needed: Python's HTTP server takes long to load.
 """
 
 from __future__ import annotations
@@ -35,15 +35,16 @@ def metrics_page(text: str) -> Page:
 
 
 def verdict_page(ok: bool, **more: Any) -> Page:
-    """For orchestrators: 200 if all is well, else 503."""
+    """A page for orchestrators: 200 if all is well, else 503."""
     status = HTTPStatus.OK if ok else HTTPStatus.SERVICE_UNAVAILABLE
     return Page(status, JSON_TEXT, json.dumps({"ok": ok, **more}).encode())
 
 
 class StatusPages:
-    """Serves `pages` by their paths from the moment it is made until `close`.
+    """Serves `pages` by their paths from its creation until `close`.
 
-    Raises OSError if the address is taken. Port 0 takes any: `port` tells.
+    Raises OSError if the address is taken. With port 0 the system chooses one, which `port`
+    returns.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class StatusPages:
                 self.wfile.write(page.body)
 
             def log_message(self, format: str, *args: Any) -> None:
-                """A look is not worth a line."""
+                """Log nothing: requests for pages are not worth a line."""
 
         self._server = _Threads((host, port), Asked)
         self.port: int = self._server.server_address[1]

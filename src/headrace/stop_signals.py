@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT end a service in good order; a second signal ends its process at once."""
+"""SIGTERM and SIGINT end a service in an orderly way; a second signal ends its process at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 @contextmanager
 def stopped_by_signals(stop: Callable[[], object]) -> Iterator[None]:
-    """Within it the first signal calls `stop`; behind it signals do what they did before."""
+    """Inside, the first signal calls `stop`; afterwards signals have their earlier effect."""
 
     def told(number: int, frame: object) -> None:
         for each in SIGNALS:

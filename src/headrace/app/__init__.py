@@ -1,4 +1,4 @@
-"""THE SDK for applications: handlers with retries, dead letters, order and once-only effects.
+"""The SDK for applications: handlers with retries, dead letters, order and once-only effects.
 
 `from headrace import App, Message, Retry`. Names are loaded when they are first asked for.
 """
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from headrace.app.retry import TryLater as TryLater
     from headrace.app.subscription import Subscription as Subscription
 
-# Names that need more than the package brings, and the extra that brings it.
+# Names that need an extra package, and the extra that installs it.
 EXTRAS = {"Redis": "redis", "Sql": "sql"}
-# Which module a public name lives in.
+# The module of each public name.
 PUBLIC = {
     "App": "app",
     "Codec": "decoding",

@@ -2,8 +2,8 @@
 
 `@app.on(...)` says which function handles which topic and how; `app.run()` runs them until the
 process gets a signal to stop. One `App` is one group; start more processes, or more `App`s, to
-share the
-work. The same app runs on Headrace and on any Kafka cluster: it uses the public protocol only.
+share the work. The same app runs on Headrace and on any Kafka cluster: it uses the public protocol
+only.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class App:
         seed: int | None = None,
     ) -> None:
         """`settings` are librdkafka's, for all of the app's clients. `drain` is how long `stop`
-        waits for handlers under way. `start_from` is where a new group begins. `seed` makes the
+        waits for running handlers. `start_from` is where a new group begins. `seed` makes the
         jitter of retries repeatable.
         """
         if not group:
@@ -78,10 +78,10 @@ class App:
         self.observers: list[Observer] = list(observers)
         self.clock: WallClock = clock or wall_ms
         self.seed = seed
-        # A new partition waits for the fetch that is under way; 500 ms is librdkafka's own.
+        # A new partition waits for the fetch under way; librdkafka's default is 500 ms.
         self.fetch_wait_ms = 100
         self.subscriptions: list[Subscription] = []
-        self.shadow: Shadow | None = None  # set while it runs as one
+        self.shadow: Shadow | None = None  # set while it runs as a shadow
         self._sender: Sender | None = None
         self._worker: Worker | None = None
 
@@ -110,10 +110,11 @@ class App:
         a "partition", also under retry; None keeps none. `concurrency` is how many records are
         handled at once, whatever the number of partitions. `queue` reads with a share group: any
         number of workers, no order, one acknowledgement per record. `publish` names the topic for
-        what the handler returns or yields, unless that is a `Publish`. Without `dead_letters`, what
-        cannot be handled is logged and dropped. With `confirm`, messages whose outbox asks for it
-        are confirmed when they have had their effect. `replay_safe` says that running the handler
-        again over old records does no harm: `headrace app run --shadow` runs no others.
+        values that the handler returns or yields, unless they are a `Publish`. Without
+        `dead_letters`, records that cannot be handled are logged and dropped. With `confirm`,
+        messages whose outbox asks for it are confirmed when they have had their effect.
+        `replay_safe` declares that running the handler again over old records is harmless:
+        `headrace app run --shadow` runs no others.
         """
         local_names = sys._getframe(1).f_locals
 
@@ -204,7 +205,7 @@ class App:
         return self.sender.send(topic, value, key=key, headers=headers, partition=partition, **when)
 
     def _with_context(self, given: GivenHeaders | None) -> HeaderList:
-        """A handler that sends goes on with its own trace; headers that were given stay."""
+        """The headers with the calling handler's trace context; given headers stay."""
         headers = header_list(given)
         there = {name for name, _ in headers}
         for observer in self.observers:
@@ -252,7 +253,7 @@ class App:
         return worker
 
     def stop(self) -> None:
-        """Drain, commit, leave the group. Handlers that need longer than `drain` are given up."""
+        """Drain, commit, leave the group. Handlers that need longer than `drain` are abandoned."""
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.stop()

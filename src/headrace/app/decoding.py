@@ -57,7 +57,7 @@ def decoder(hint: Any, *, topic: str = "", codec: Codec | None = None) -> Decode
             return decode(raw)
         except Undecodable:
             raise
-        except Exception as failure:  # whatever a decoder raises, it could not decode
+        except Exception as failure:  # any exception of a decoder means that it could not decode
             raise Undecodable(f"This is no {described(hint)}: {_why(failure)}") from failure
 
     if plain is bytes and codec is None and optional:
@@ -66,7 +66,7 @@ def decoder(hint: Any, *, topic: str = "", codec: Codec | None = None) -> Decode
 
 
 def _why(failure: Exception) -> str:
-    """pydantic's findings in one line: which field, and what is wrong with it."""
+    """pydantic's errors in one line: the field, and what is wrong with it."""
     errors = getattr(failure, "errors", None)
     if type(failure).__module__.partition(".")[0] != "pydantic_core" or errors is None:
         return str(failure)
@@ -136,7 +136,7 @@ def described(hint: Any) -> str:
 
 
 def encoded(value: Any, *, topic: str, codec: Codec | None = None) -> bytes | None:
-    """A value to publish as bytes; None stays None, a tombstone."""
+    """The bytes of a value to publish; None stays None, a tombstone."""
     if value is None:
         return None
     if codec is not None:

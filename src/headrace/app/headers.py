@@ -1,8 +1,8 @@
-"""Which of `wire/contract/headers.py` an app sets on records that it tries again or parks.
+"""The headers of `wire/contract/headers.py` that an app sets on records for retry or dead letters.
 
 `retry-` headers travel with a record from its first failure on, through delay, retry and redrive;
-`dead-` headers say why it was parked and are dropped when it is driven again. Values are UTF-8
-text, times are milliseconds since 1970. A handler sees none of them: `Message` has what they say.
+`dead-` headers hold the reason for parking and are dropped by a redrive. Values are UTF-8 text,
+times are milliseconds since 1970. A handler sees none of them: `Message` has their contents.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The message that a handler gets, and the results that it may return to be published.
 
-A `Message` keeps its original place, id and timestamp through delay, retry and redrive; where this
-very copy was read is `read_from`. `Publish` is a record to be written when the handler has ended.
+A `Message` keeps its original place, id and timestamp through delay, retry and redrive; `read_from`
+is the place of this very copy. `Publish` is a record to be written when the handler has ended.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headrace.client.records import GivenHeaders, HeaderList, TopicPartition
 
 @dataclass(slots=True)
 class Message:
-    """One record on its way through a handler."""
+    """One record as a handler gets it."""
 
     topic: str  # where it was first read, also in a retry
     partition: int
@@ -27,7 +27,7 @@ class Message:
     timestamp_ms: int | None
     id: str  # the header headrace-message-id, else topic/partition/offset@topic id
     attempt: int  # 1 for the first
-    read_from: TopicPartition  # the retry topic's, in a retry
+    read_from: TopicPartition  # in a retry, the retry topic's
     read_offset: int
     redrives: int = 0  # how often it came back from the dead letters
 
@@ -44,8 +44,8 @@ class Message:
 class Publish:
     """Return or yield it from a handler: `return Publish("invoices", invoice, key=order.id)`.
 
-    The record it came from completes only when this one is written. With `delay` or `deliver_at` it
-    is delivered later. Without a key it gets that of the record in hand.
+    The record it came from is done only when this one is written. With `delay` or `deliver_at` it
+    is delivered later. Without a key it gets the key of the handled record.
     """
 
     topic: str
@@ -58,9 +58,10 @@ class Publish:
 
 
 class PartialFailure(Exception):
-    """Raised by a handler of batches: the positions that failed; the others are done.
+    """Raised by a handler of batches: the positions of the failed records; the others are done.
 
-    `errors` may say why for each; the subscription's `retry` judges a record by its own error.
+    `errors` may have an exception for each; the subscription's `retry` judges a record by its own
+    error.
     """
 
     def __init__(

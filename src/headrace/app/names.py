@@ -1,9 +1,9 @@
 """Names of the topics that belong to a topic and a group: `<topic>.<group>.retry` and `.dead`.
 
-Different pairs have different names. A group's name may hold any character: what a topic's name may
-not hold, and the dot that separates, is written as `_` and two hexadecimal digits. A name that
-would be too long is cut and ends in a hash of the whole. The topic's own part is never changed, so
-names sort beside it.
+Different pairs have different names. A group's name may hold any character: characters that a
+topic's name must not hold, and the separating dot, are written as `_` and two hexadecimal digits. A
+name that would be too long is cut and ends in a hash of the whole. The topic's own part is never
+changed, so names sort beside it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def dead_topic(topic: str, group: str) -> str:
 
 
 def wide_topic(topic: str, group: str) -> str:
-    """Through which a group's backlog is drained: `headrace backlog widen`."""
+    """The topic through which a group's backlog is drained: `headrace backlog widen`."""
     return _name(topic, group, ".wide")
 
 

@@ -1,7 +1,8 @@
 """When a failed attempt is made again: how often, after how long, and for which errors.
 
-Waits grow by `factor` from `first` to `longest`; `jitter` spreads them so that what failed together
-does not come back together. Nothing here reads a clock or rolls dice: the caller gives the chance.
+Waits grow by `factor` from `first` to `longest`; `jitter` spreads them so that records that failed
+together do not come back together. Nothing here reads a clock or uses randomness: the caller gives
+the chance.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ class AttemptTimedOut(Exception):
 
 
 class DeliveriesUsedUp(Exception):
-    """A queue delivered a record as often as it may, and no delivery was settled."""
+    """A queue delivered a record as often as it may, and it was never acknowledged."""
 
 
 class TryLater(Exception):
     """Try again after a while, without counting an attempt: the record is not the cause.
 
-    A handler may raise it when what it needs is away; so does `once=` when its store is.
+    A handler may raise it when something that it needs is away; so does `once=` when its store is.
     """
 
     def __init__(self, why: str = "", *, after: Duration = "1s") -> None:
@@ -97,7 +98,7 @@ class Retry:
         return isinstance(error, self.retriable)
 
     def wait_ms(self, attempts_made: int, chance: float) -> int:
-        """How long to wait after so many attempts; `chance` in [0, 1] places it in the spread."""
+        """How long to wait after this many attempts; `chance` in [0, 1] places it in the spread."""
         first = milliseconds(self.first, "first")
         longest = milliseconds(self.longest, "longest")
         try:

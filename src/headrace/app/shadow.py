@@ -1,8 +1,8 @@
-"""A shadow of an app: the same handlers over records of the past, with results of their own.
+"""A shadow of an app: the same handlers over old records, with separate results.
 
 The shadow is a group of its own, so its offsets, retries, dead letters and once-keys are its own;
-what it publishes goes to `<topic>.shadow-<name>`. It confirms nothing and delays nothing. Only
-handlers that are declared `replay_safe=True` run: a shadow cannot know what else a handler does.
+its published records go to `<topic>.shadow-<name>`. It confirms nothing and delays nothing. Only
+handlers that are declared `replay_safe=True` run: a shadow cannot know their other effects.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
 class ShadowRefused(ValueError):
-    """One sentence why the app cannot be run as a shadow."""
+    """A sentence with the reason why the app cannot run as a shadow."""
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Shadow:
         return f"{self.of_group}.shadow-{self.name}"
 
     def topic(self, of: str) -> str:
-        """Where results go instead; the first one of a topic makes it."""
+        """The topic that gets the results instead; the first call for a topic creates it."""
         if of not in self.topics:
             name = f"{of}.shadow-{self.name}"
             topics = Topics(self.connection)
@@ -48,9 +48,9 @@ class Shadow:
 
 
 def cast_shadow(app: App, name: str) -> list[str]:
-    """Turn an app that does not run yet into its shadow; the handlers that are left out.
+    """Turn an app that does not run yet into its shadow; returns the handlers that are left out.
 
-    In place, because handlers refer to the app itself when they send.
+    This changes the app itself, because handlers refer to it when they send.
     """
     if not _NAME.fullmatch(name):
         raise ShadowRefused(

@@ -1,4 +1,4 @@
-"""One `@app.on(...)`: which topics, which handler, and how it is to be handled.
+"""One `@app.on(...)`: its topics, its handler, and how records are handled.
 
 Options that contradict each other are refused here, when the program starts, with a sentence that
 says what to change.
@@ -37,9 +37,9 @@ class Subscription:
     publish: str | None = None  # the topic for what the handler returns or yields
     codec: Codec | None = None
     dead_letters: bool = True
-    confirm: bool = False  # tell the outbox that a message came from when it has had its effect
-    replay_safe: bool = False  # running it again over old records does no harm
-    shadow: Shadow | None = None  # where results go instead, while the app is one
+    confirm: bool = False  # confirm to the message's outbox that it has had its effect
+    replay_safe: bool = False  # running it again over old records is harmless
+    shadow: Shadow | None = None  # where results go instead, while the app is a shadow
     # Wide topics that are read instead of a topic while its backlog is widened -> that topic.
     drained: dict[str, str] = field(default_factory=dict)
     stats: Stats = field(default_factory=Stats)
@@ -50,19 +50,20 @@ class Subscription:
 
     @property
     def needs_delay_service(self) -> bool:
-        """Whether records may have to wait for longer than memory keeps them, in no order."""
+        """Whether records without order may have to wait for longer than they are kept in
+        memory."""
         if self.queue or self.order_by is not None:
             return False
         return self.retry.longest_wait_ms > SHORT_WAIT_MS
 
     @property
     def blocks_keys(self) -> bool:
-        """Whether what waits does so in the retry topic, in the order of its key."""
+        """Whether waiting records are in the retry topic, in the order of their keys."""
         return self.order_by == "key"
 
     @property
     def counts_once(self) -> bool:
-        """Whether a record that is handled again would break a promise."""
+        """Whether handling a record twice would break a promise."""
         return self.exactly_once or self.once is not None
 
     def matches(self, topic: str) -> bool:

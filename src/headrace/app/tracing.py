@@ -26,7 +26,7 @@ NAME = "headrace.app"
 
 class Tracing(Observer):
     def __init__(self, provider: TracerProvider | None = None) -> None:
-        """Without a provider, the one that the program has set."""
+        """Without a provider, the global one of the program is used."""
         self._tracer = trace.get_tracer(NAME, tracer_provider=provider)
 
     def around(
@@ -90,7 +90,8 @@ def _attributes(subscription: Subscription, message: Message) -> dict[str, str |
 
 
 def _carrier(headers: HeaderList) -> dict[str, str]:
-    """The last header of a name counts: copies carry the newest context at their end."""
+    """The headers as a dictionary. The last of a name counts: copies have the newest context at
+    their end."""
     return {name: value.decode(errors="replace") for name, value in headers if value is not None}
 
 

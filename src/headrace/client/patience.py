@@ -51,7 +51,7 @@ class Patience:
             call, ended = given
             try:
                 ended.set_result(call())
-            except Exception as failure:  # raised in the thread that waits
+            except Exception as failure:  # noqa: BLE001 - raised in the thread that waits
                 ended.set_exception(failure)
             del given, call, ended  # hold nothing while there is nothing to do
 

@@ -1,5 +1,4 @@
-"""Sends the offsets of a group with a transaction, within a time limit that librdkafka does not
-keep.
+"""Sends a group's offsets with a transaction, within a time limit that librdkafka does not keep.
 
 `send_offsets_to_transaction` of librdkafka 2.16 can wait for ever for a connection to a coordinator
 that it has dropped: the request keeps the old broker object, and its time-out is not checked

@@ -1,4 +1,4 @@
-"""Delayed messages: how the service fares over all instances, rejected ones, one that waits.
+"""Delayed messages: a report over all instances of the service, rejected messages, a waiting one.
 
 Percentiles come from histograms, so they are upper bounds.
 """
@@ -16,11 +16,11 @@ from headrace.client.errors import ClientError
 from headrace.client.records import Record
 from headrace.wire.contract import headers
 
-# A message just sent is listed within this time: as soon as the service has read it.
+# A message that was just sent is listed within this time: as soon as the service has read it.
 SOON_KNOWN_S = 2.0
 LOOK_AGAIN_S = 0.1
 
-Lateness = dict[int | None, int]  # how many messages, by upper bound in ms; None: there is none
+Lateness = dict[int | None, int]  # number of messages by upper bound in ms; None: no bound
 
 
 @dataclass(slots=True)
@@ -28,12 +28,12 @@ class DelayedTopic:
     topic: str
     pending: int = 0
     due_next_minute: int = 0
-    # As the instances tell of them, each with its instance.
+    # The reports of the instances, each with its instance.
     partitions: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def states(self) -> list[str]:
-        """The different ones of its partitions; none if no instance has any."""
+        """The different states of its partitions; none if no instance has any."""
         return sorted({partition["state"] for partition in self.partitions})
 
 
@@ -64,7 +64,7 @@ class DelayReport:
 def report_of(
     answers: Sequence[tuple[Instance, Mapping[str, Any]]], registered: Iterable[str] = ()
 ) -> DelayReport:
-    """One report over all instances. `registered` topics are in it without an instance too."""
+    """One report over all instances. `registered` topics are in it even without an instance."""
     topics = {name: DelayedTopic(name) for name in registered}
     lateness: Lateness = {}
     for _, one in answers:
@@ -104,8 +104,8 @@ def _instance(instance: Instance, told: Mapping[str, Any]) -> InstanceReport:
 
 
 def latest_of(lateness: Lateness, percent: float) -> int | None:
-    """In how many ms this share was delivered; None: later than the last bound. Not of an empty
-    histogram."""
+    """The number of ms within which this share was delivered; None: later than the last bound. The
+    histogram must not be empty."""
     wanted, seen = sum(lateness.values()) * percent / 100, 0
     assert wanted > 0, "nothing was delivered, so there is no percentile"
     for bound, count in lateness.items():

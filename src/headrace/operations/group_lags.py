@@ -1,4 +1,4 @@
-"""How far groups are behind, of a bounded number of them, in few questions for all."""
+"""How far groups are behind, for a bounded number of groups, in few requests."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from headrace.client.admin.group_lags import GroupLag, GroupLags
 from headrace.client.admin.groups import Groups, GroupSummary, Member
 from headrace.client.connection import ClientSettings
 
-# One answer about so many groups has about a megabyte; a page waits for no more.
+# One answer about this many groups has about a megabyte; a page does not wait for more.
 MOST_GROUPS = 2_000
-# Where the last sample says who was furthest behind, these are enough to ask again.
+# If the last sample shows the groups with the most lag, it is enough to ask for these again.
 MOST_SAMPLED_GROUPS = 500
 # Members are asked for group by group.
 MOST_MEMBERSHIPS = 50
@@ -31,7 +31,7 @@ class LookedAt:
 class Looked:
     groups: list[LookedAt] = field(default_factory=list)
     not_asked: int = 0
-    missing: str = ""  # whose groups are not among them
+    missing: str = ""  # the broker's failure, if its groups are missing
 
 
 def look_at(
@@ -43,7 +43,8 @@ def look_at(
     memberships: Iterable[str] = (),
     topic: str | None = None,
 ) -> Looked:
-    """`memberships` are those whose members are wanted too; `topic` is the only one that counts."""
+    """Members are asked for the groups in `memberships` only; with a `topic` only its lag
+    counts."""
     asked = chosen[:most]
     with GroupLags(connection) as lags:
         found = lags.of((each.group for each in asked), topic=topic)
@@ -61,7 +62,7 @@ def groups_of_topic(
     connection: ClientSettings, topic: str, sampled: Mapping[str, GroupLag] | None = None
 ) -> Looked:
     """Groups that have committed in a topic, or read it now. Groups of the last sample are asked
-    first; the cluster says which of them this person may see."""
+    first; the cluster decides which of them this user may see."""
     groups = Groups(connection)
     there = {name for name, lag in (sampled or {}).items() if topic in lag.topics}
     everyone = _likeliest_first(groups.of_those_who_answer()[0])
@@ -83,7 +84,7 @@ def groups_of_topic(
 def lagging_groups(
     connection: ClientSettings, sampled: Mapping[str, GroupLag] | None = None
 ) -> tuple[list[GroupSummary], Looked]:
-    """All groups, and those of them that were looked at, the furthest behind first."""
+    """All groups, and the lags of some of them, the largest first."""
     groups = Groups(connection)
     everyone, failure = groups.of_those_who_answer()
     chosen, most = _likeliest_first(everyone), MOST_GROUPS
@@ -97,11 +98,11 @@ def lagging_groups(
 
 
 def _was_behind(sampled: Mapping[str, GroupLag], group: str) -> float:
-    """A group that no sample has seen yet may be anywhere."""
+    """The lag in the last sample; a group without a sample comes first, its lag may be any."""
     seen = sampled.get(group)
     return float("inf") if seen is None else seen.lag
 
 
 def _likeliest_first(groups: list[GroupSummary]) -> list[GroupSummary]:
-    """Groups with members matter more than those that were left behind."""
+    """Groups with members come first; those without matter less."""
     return sorted(groups, key=lambda each: (each.state == "Empty", each.group))

@@ -1,7 +1,7 @@
 """Moving a group to other offsets: the plan, which changes nothing, and its execution.
 
-A group with active members is refused, because they would go on from where they are. The cluster
-keeps each new offset within what the partition holds (`Move.wanted` says which one was asked for).
+A group with active members is refused, because they would continue at their own positions. The
+cluster keeps each new offset within the partition's log (`Move.wanted` is the requested one).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Way(StrEnum):
     CURRENT = "current"  # the committed offset, or the end if there is none
     OFFSETS = "offsets"  # those of `Reset.offsets`
     OFFSET = "offset"
-    TIME = "time"  # the first record of that moment in ms or later
-    SHIFT = "shift"  # so many records on from the committed offset
+    TIME = "time"  # the first record of that time in ms or later
+    SHIFT = "shift"  # this many records after the committed offset
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""What is known of the lag of a group. Pure."""
+"""What is known about the lag of a group. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from headrace.client.admin.groups import GroupDescription
 
 @dataclass(slots=True)
 class KnownLag:
-    """Without a commit the lag of a partition is unknown: where its reader begins is up to it."""
+    """The known part of a group's lag. Without a commit a partition's lag is unknown: its reader
+    decides where it begins."""
 
-    lag: int | None  # None where it is known of no partition: not the same as a lag of 0
-    partitions: int  # whose lag is unknown
+    lag: int | None  # None if no partition's lag is known: not the same as 0
+    partitions: int  # with an unknown lag
     without_commit: int  # of these, partitions whose records can be counted
     unread: int  # and how many records those hold
 

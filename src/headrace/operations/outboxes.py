@@ -1,7 +1,7 @@
-"""The outbox of a database: rows that a person has to decide on, and what was decided.
+"""The outbox of a database: rows that need a person's decision, and the decisions.
 
 Two tables have such rows, parked ones and those that were never confirmed; here they are one list.
-SQLAlchemy is loaded when a database is opened. No error has the password of its address.
+SQLAlchemy is loaded when a database is opened. No error shows the password in the address.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headrace.services.outbox.confirmations import Confirmations
     from headrace.services.outbox.store import ParkedRow, Store
 
-# How SQLite, PostgreSQL and MariaDB say that a table is missing; other refusals name it too.
+# The errors of SQLite, PostgreSQL and MariaDB for a missing table; other refusals name it too.
 MISSING = ("no such table", "does not exist", "doesn't exist")
 
 
@@ -56,14 +56,14 @@ def opened(url: str, *, makes_file: bool = False) -> Iterator[Store]:
 
 
 def set_aside(store: Store, row_id: int | None, most: int) -> list[ParkedRow]:
-    """The rows that a person has to decide on, the oldest first; of one id, or all."""
+    """The rows that need a person's decision, the oldest first; one id, or all."""
     store.facts()
     found = store.parked(row_id, most) + _confirmations(store).unconfirmed(row_id, most)
     return sorted(found, key=lambda each: each.row.id)[:most]
 
 
 def retry(store: Store, ids: list[int]) -> int:
-    """How many of these rows the relay will send again."""
+    """Let the relay send these rows again; returns how many."""
     return store.retry(ids) + _confirmations(store).retry(ids)
 
 
@@ -73,7 +73,7 @@ def retry_all(store: Store, topic: str | None) -> int:
 
 
 def discard(store: Store, ids: list[int]) -> int:
-    """How many of these rows were deleted."""
+    """Delete these rows; returns how many."""
     return store.forget(ids) + _confirmations(store).forget(ids)
 
 

@@ -1,4 +1,4 @@
-"""Partitions of topics as runs of numbers, so that a thousand of them fit a line. Pure."""
+"""Partitions of topics as runs of numbers, so that a thousand of them fit into a line. Pure."""
 
 from __future__ import annotations
 

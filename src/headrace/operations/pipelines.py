@@ -24,7 +24,7 @@ class PipelineFacts:
 
 
 def look_at(folder: Path) -> list[PipelineFacts]:
-    """The first of them; one whose folder cannot be read does not hide the others."""
+    """The first MOST_SHOWN pipelines; one whose folder cannot be read does not hide the others."""
     return [_facts_or_problem(each) for each in folders.known(folder)[:MOST_SHOWN]]
 
 

@@ -1,7 +1,7 @@
-"""Replicas of all partitions, as the metadata has them that any broker gives: one request.
+"""Replicas of all partitions, from the metadata that any broker returns: one request.
 
-`headrace cluster status` knows more (`client/admin/cluster_status.py`): min ISR, fenced brokers,
-offline folders and why a replica is out of sync. It asks several questions for that.
+`headrace cluster status` shows more (`client/admin/cluster_status.py`): min ISR, fenced brokers,
+offline folders and why a replica is out of sync. It needs several requests for that.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The topics of a cluster as people think of them: their own, each with its companions. Pure."""
+"""The topics of a cluster for people: their own, each with its companions. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TopicGroups:
 
 def grouped(topics: Iterable[TopicSummary], *, internal: bool = False) -> TopicGroups:
     """People's own topics, in their order. Internal topics of the cluster are left out unless
-    asked for; topics of services always are."""
+    `internal` is set; topics of services always are."""
     asked = [each for each in topics if internal or not each.internal]
     others = [each for each in asked if not each.name.startswith(OF_SERVICES)]
     beside = with_companions(each.name for each in others)

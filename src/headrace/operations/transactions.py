@@ -1,8 +1,8 @@
 """Open and hanging transactions of a cluster, and ending one.
 
-Records of an aborted transaction are lost to readers of committed records for good. In a partition
-only what no coordinator knows is ended: a marker against a transaction that may yet commit
-elsewhere would tear it.
+Records of an aborted transaction are lost to readers of committed records for good. In a single
+partition only a transaction that no coordinator knows is ended: a marker against a transaction that
+may yet commit in other partitions would split it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 
 def open_transaction(ids: TransactionalIds, transactional_id: str) -> TransactionDescription:
-    """The one that `TransactionalIds.abort` would end; an error if there is none."""
+    """The transaction that `TransactionalIds.abort` would end; raises if there is none."""
     found = ids.describe(transactional_id)
     if found.state != "Ongoing":
         raise ClientError(f"{transactional_id} has no open transaction: it is {found.state}.")
@@ -27,8 +27,8 @@ def open_transaction(ids: TransactionalIds, transactional_id: str) -> Transactio
 def hanging_in(
     ids: TransactionalIds, topic: str, partition: int, start_offset: int | None = None
 ) -> list[OpenInPartition]:
-    """The hanging transactions of a partition, or the one that begins at an offset; an error if
-    there are none."""
+    """The hanging transactions of a partition, or the one that begins at an offset; raises if there
+    are none."""
     found = [
         each
         for each in open_in_partitions(ids, [(topic, partition)])

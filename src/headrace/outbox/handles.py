@@ -1,8 +1,8 @@
 """The types of `db` that an application may give: its own connection, in its own transaction.
 
-SQLAlchemy's connections and sessions, also those for asyncio, and connections of the drivers
-themselves: psycopg, PyMySQL and their kin, sqlite3; and Django's. A connection that commits each
-statement by itself is refused: the row would be there without the change that it tells of.
+SQLAlchemy's connections and sessions, also those for asyncio; connections of the drivers
+themselves: psycopg, PyMySQL and similar ones, sqlite3; and Django's. A connection with autocommit
+is refused: the row would be there without the change that it reports.
 """
 
 from __future__ import annotations
@@ -140,8 +140,8 @@ def run_sync_of(db: Any) -> Callable[..., Any] | None:
 
 
 def _of_session(given: Session | scoped_session[Session]) -> Connection:
-    """The session's changes go first, as before a query: an UPDATE locks what the message tells of,
-    and only then may the message draw its id."""
+    """Flush the session first, as before a query: an UPDATE locks the rows that the message is
+    about, and only then may the message get its id."""
     session = given() if isinstance(given, scoped_session) else given
     if session.autoflush and not session._flushing:
         session.flush()
@@ -152,7 +152,8 @@ _texts: dict[tuple[str, int], TextClause] = {}
 
 
 def _alchemy_text(sql: str, values: int) -> TextClause:
-    """Few and always the same, so that SQLAlchemy compiles each once."""
+    """The statement with placeholders. There are few and they repeat, so SQLAlchemy compiles each
+    once."""
     found = _texts.get((sql, values))
     if found is None:
         named = sql
@@ -163,12 +164,12 @@ def _alchemy_text(sql: str, values: int) -> TextClause:
 
 
 def _plain(row: Any) -> Sequence[Any]:
-    """A cursor of the application may give dictionaries."""
+    """A row as a sequence: a cursor of the application may return dictionaries."""
     return list(row.values()) if isinstance(row, dict) else row
 
 
 def _alchemy_commits_by_itself(connection: Connection) -> bool:
-    """Its option tells, or what the engine has made of the driver's connection."""
+    """Whether it commits by itself: by its option, or by the state of the driver's connection."""
     asked = connection.get_execution_options().get("isolation_level")
     if asked is not None:
         return bool(asked == "AUTOCOMMIT")

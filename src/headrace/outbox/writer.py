@@ -1,8 +1,9 @@
 """Writing to the outbox: `outbox.send(db, topic, value)` is a row in the caller's transaction.
 
-Nothing leaves before the commit, and nothing that was committed stays behind: the relay sends it
-(`headrace outbox relay`). Rows of one key leave in the order in which their transactions locked
-what they changed, so lock the business row first (UPDATE it, or SELECT ... FOR UPDATE), then send.
+Nothing is sent before the commit, and everything that was committed is sent, by the relay
+(`headrace outbox relay`). Rows of one key are sent in the order in which their transactions locked
+the rows that they changed, so lock the business row first (UPDATE it, or SELECT ... FOR UPDATE),
+then send.
 
 A message that a broker would refuse later is refused here, before the transaction commits.
 """
@@ -46,7 +47,7 @@ from headrace.wire.contract.headers import CONFIRM_WITHIN
 
 log = logging.getLogger(__name__)
 
-# A topic takes 1,048,588 bytes unless it says otherwise (max.message.bytes).
+# A topic's default limit is 1,048,588 bytes (max.message.bytes).
 LARGEST_BYTES = 1_000_000
 INSERT = (
     "INSERT INTO headrace_outbox (shard, topic, message_key, payload, headers, message_id)"
@@ -72,8 +73,8 @@ class Outbox:
     ) -> None:
         """`engine` is for `create`, both are for `relaying`; `send` needs neither.
 
-        `format="debezium"` adds the header by which consumers of Debezium's outbox router know a
-        message: `id`, a UUID if none is given.
+        `format="debezium"` adds the header by which consumers of Debezium's outbox router identify
+        a message: `id`, a UUID if none is given.
         """
         if format not in ("headrace", "debezium"):
             raise ValueError('format is "headrace" or "debezium".')
@@ -124,7 +125,7 @@ class Outbox:
         `key` is the key that the message was sent with: an id is known within its partition. The
         cancel takes effect after the commit, when the relay has sent it. If the message is due
         before that, it is delivered; its handler has to check whether it still applies. A cancel
-        after the `send` of the same key, in this transaction or a later one, follows it.
+        after the `send` of the same key, in this transaction or a later one, takes effect after it.
         """
         _require_kinds(topic, key, id)
         try:
@@ -139,7 +140,7 @@ class Outbox:
     # ---- the tables
 
     def create(self, shards: int | None = None) -> None:
-        """Make the tables where they are missing, as `headrace outbox init` does."""
+        """Create missing tables, as `headrace outbox init` does."""
         if not isinstance(self.engine, Engine):
             raise OutboxError("To make its tables, an Outbox needs an Engine (create_engine).")
         with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
@@ -147,7 +148,7 @@ class Outbox:
 
     @staticmethod
     def add_to(metadata: MetaData, shards: int | None = None) -> None:
-        """`metadata.create_all` then makes the outbox's tables too."""
+        """Let `metadata.create_all` create the outbox's tables too."""
 
         def made(target: MetaData, connection: Connection, **_: Any) -> None:
             schema.create(connection, shards)
@@ -223,7 +224,8 @@ class Outbox:
         deliver_at: datetime | int | str | None,
         id: str | None,
     ) -> Outgoing[bytes, bytes]:
-        """A delay counts from now, not from when the relay sends it: it becomes a moment."""
+        """Replace a delay by a moment: it counts from now, not from when the relay sends the
+        message."""
         when: When = {"id": id, "deliver_at": deliver_at, "delay": delay}
         try:
             if delay is not None and deliver_at is None:
@@ -267,16 +269,16 @@ class Outbox:
         handle.run(INSERT, (shard, *values))
 
     def _pass_gate(self, handle: Handle) -> None:
-        """Before each row: MariaDB gives the lock back when a savepoint is rolled back."""
+        """Take the lock before each row: MariaDB releases it when a savepoint is rolled back."""
         gates = databases.of(handle.dialect).GATE
         if gates and not any(handle.query(gate) for gate in gates):
             raise OutboxError(databases.NO_GATE)
 
     def _look(self, handle: Handle) -> Facts:
-        """Once per program: are the tables there, and how many shards are there?"""
+        """Once per program: check the tables, and read the number of shards."""
         try:
             rows = handle.query(schema.READ_META)
-        except Exception as failure:  # each driver has its own; the table's name is in all of them
+        except Exception as failure:  # each driver has its own class; all name the table
             if "headrace_outbox_meta" in str(failure):
                 raise schema.missing() from failure
             raise

@@ -1,6 +1,6 @@
 """The real broker inside a test: `with Broker() as broker: ... broker.bootstrap`; clusters, apps.
 
-Loaded when it is first asked for: the pytest plugin beside it is part of every run of pytest.
+Loaded on first use: the pytest plugin beside it is part of every run of pytest.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """An app in a test: on a real broker in the test's process, with a clock that the test moves.
 
-`with TestApp(app) as running: ...` starts a broker, gives it the app's topics, runs the app there
-and puts everything back at the end. Nothing is imitated: records go through topics, retries through
-the delay service. `advance` lets time pass from one due moment to the next, so eight attempts over
-ten minutes are made one after the other, within a second or two; nothing sleeps.
+`with TestApp(app) as running: ...` starts a broker, creates the app's topics on it, runs the app
+there and restores everything at the end. Nothing is imitated: records go through topics, retries
+through the delay service. `advance` moves time from one due moment to the next, so eight attempts
+over ten minutes are made one after the other, within a second or two; nothing sleeps.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headrace.wire.contract.headers import DELIVER_AT, SOURCE
 
 WITHIN_S = 30.0
 LOOK_EVERY_S = 0.002
-# The end of a partition is seen when a fetch comes back empty: soon.
+# The end of a partition is known when a fetch returns nothing: soon.
 FETCH_WAIT_MS = 5
 READS_ALONG: dict[str, Setting] = {
     "group.id": "headrace-testing",  # librdkafka wants one; no member joins it
@@ -43,7 +43,7 @@ READS_ALONG: dict[str, Setting] = {
 
 
 class TestApp:
-    """`partitions` is for the topics it makes: those that the app handles, and `topics`."""
+    """`partitions` is for the topics that it creates: those of the app's handlers, and `topics`."""
 
     __test__ = False  # pytest collects classes with such names
 
@@ -123,7 +123,7 @@ class TestApp:
             raise RuntimeError("The app failed.") from worker.failure
         return worker
 
-    # ---- what a test does
+    # ---- for tests
 
     def send(
         self,
@@ -141,10 +141,10 @@ class TestApp:
         ).result(WITHIN_S)
 
     def until_idle(self, within_s: float = WITHIN_S) -> None:
-        """Until everything that was sent is handled, parked, or waiting for a later time."""
+        """Wait until all sent records are handled, parked, or waiting for a later time."""
         self.until(self._is_idle, within_s)
 
-    settle = until_idle  # the older name, which tests of users have
+    settle = until_idle  # the older name, which tests of users call
 
     def advance(
         self,
@@ -155,7 +155,7 @@ class TestApp:
         seconds: float = 0,
         milliseconds: float = 0,
     ) -> None:
-        """Let time pass, and everything happen that is due on the way, each at its moment."""
+        """Let time pass; everything that becomes due on the way happens at its moment."""
         by = timedelta(
             days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds
         )
@@ -252,7 +252,7 @@ class _Delayed:
             self._delivered.add(headers[SOURCE].decode())
 
     def has_read(self, ends: dict[TopicPartition, int]) -> bool:
-        """Whether all that was sent away is known here."""
+        """Whether all records that were sent to companions are known here."""
         return all(self._read_to.get(place, 0) >= ends[place] for place in self.sources)
 
     def all_delivered(self, now_ms: int) -> bool:

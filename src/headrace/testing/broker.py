@@ -1,8 +1,8 @@
 """A real broker in the test's own process: real sockets, real files, a clock the test moves.
 
-Nothing is imitated: it is the server that `headrace start` runs, on a thread, on a free port, in a
-temporary folder that goes with it. Only the wall clock (timestamps, retention, what is due) moves
-with `advance`; sessions, requests and connections keep their deadlines in monotonic time.
+This is the server that `headrace start` runs, not an imitation: on a thread, on a free port, in a
+temporary folder that is removed with it. Only the wall clock (timestamps, retention, due times)
+moves with `advance`; sessions, requests and connections keep their deadlines in monotonic time.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from headrace.testing.delayed import DelayOnThread
 
 LONGEST_STOP_SECONDS = 60
-# Kafka's 50 partitions of each spread groups and transactions over many brokers. Here there is one,
-# and a test would pay for a hundred folders of files that it does not use.
+# Kafka's 50 partitions of each spread groups and transactions over many brokers. Here there is one
+# broker, and a test would pay for a hundred folders of files that it does not use.
 ONE_COORDINATOR_PARTITION = {
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
@@ -39,8 +39,8 @@ ONE_COORDINATOR_PARTITION = {
 class Broker:
     """Use as a context manager, or call `start` and `stop`.
 
-    `data` keeps the files in a folder of yours instead of a temporary one, so that a second Broker
-    can go on with them. `settings` are Kafka's broker settings, such as `{"num.partitions": 4}`.
+    `data` keeps the files in your folder instead of a temporary one, so that a second Broker can
+    continue with them. `settings` are Kafka's broker settings, such as `{"num.partitions": 4}`.
     With `delay` the delay service runs beside it, on the same clock.
     """
 
@@ -106,12 +106,12 @@ class Broker:
             ) from missing
 
     def _delay_folder(self) -> Path:
-        """Beside the data, as for a node."""
+        """The folder beside the data, as for a node."""
         assert self.data is not None
         return self.data.with_name(self.data.name + "-delay")
 
     def stop(self) -> None:
-        """An orderly stop; temporary files are removed."""
+        """Stop in an orderly way; temporary files are removed."""
         server, thread = self._server, self._thread
         if server is None or thread is None:
             return
@@ -177,6 +177,6 @@ class Broker:
 
 
 def _stack_of(thread: threading.Thread) -> str:
-    """Where a thread is now, for a report; empty if it has just ended."""
+    """The present stack of a thread, for a report; empty if it has just ended."""
     frame = sys._current_frames().get(thread.ident or 0)
     return "".join(traceback.format_stack(frame)) if frame is not None else ""

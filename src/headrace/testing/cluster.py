@@ -1,10 +1,10 @@
 """A real cluster for a test: several nodes on free ports, in a temporary folder.
 
 The nodes are those of `headrace start --brokers`, without its parent: a node that a test has killed
-stays dead until the test brings it back. `cut` has a node stand still, which to others is a node
-that does not answer any more while its connections stay open, as behind a cut cable. The log of a
-node is in `log(2)`. Each node is a process of its own, or a thread of the test's
-(`processes=False`: ready sooner, and all of them share one processor with the test).
+stays down until the test restores it. `cut` pauses a node: to others it is a node that does not
+answer any more while its connections stay open, as behind a cut cable. `log(2)` returns the log of
+a node. Each node is a process of its own, or a thread of the test's (`processes=False`: ready
+sooner, and all of them share one processor with the test).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Cluster:
         return self._node(node).pid
 
     def log(self, node: int) -> str:
-        """The log of the node, over all of its starts."""
+        """The log of the node, with all of its starts."""
         return self._log_path(node).read_text(errors="replace")
 
     def start(self) -> Cluster:
@@ -89,7 +89,7 @@ class Cluster:
         return self
 
     def kill(self, node: int) -> None:
-        """kill -9: the node loses what was only in its memory, and tells no other node."""
+        """kill -9: the node loses the contents of its memory, and notifies no other node."""
         self._node(node).kill()
         self._gone(node)
 
@@ -99,7 +99,7 @@ class Cluster:
         self._cut.add(node)
 
     def restore(self, node: int) -> None:
-        """Let a node that was cut off go on, or start one that was killed; on the same port."""
+        """Let a paused node continue, or start a killed one; on the same port."""
         if node in self._cut:
             self._cut.discard(node)
             self._node(node).go_on()
@@ -115,7 +115,7 @@ class Cluster:
         self._wait_until_gone(node)
 
     def stop(self) -> None:
-        """An orderly stop of all; temporary files are removed."""
+        """Stop all nodes in an orderly way; temporary files are removed."""
         cluster, self._cluster = self._cluster, None
         if cluster is None:
             return

@@ -24,7 +24,7 @@ LISTED_AFTER_MS = 20
 
 
 class DelayOnThread:
-    """Runs from the moment it is made; `stop` before the broker goes."""
+    """Runs from its creation on; call `stop` before the broker stops."""
 
     def __init__(self, bootstrap: str, folder: Path, wall_ms: Callable[[], int]) -> None:
         self.service = DelayService(

@@ -1,4 +1,4 @@
-"""One node of a test's cluster as a process of its own, as `headrace start --brokers` has them."""
+"""One node of a test's cluster as a process of its own, as with `headrace start --brokers`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class NodeProcess:
         return self._child.popen.pid
 
     def wait_until_ready(self, within_s: float) -> str:
-        """Where clients find it. Raises RuntimeError."""
+        """Wait for the node; returns its address for clients. Raises RuntimeError."""
         line = self._child.line
         deadline = time.monotonic() + within_s
         while True:

@@ -1,8 +1,9 @@
 """One node of a test's cluster as a thread of the test's own process: real sockets, real files.
 
-It is the server that a process would run. Its loop listens to a socket of its own here: `halt`
-has the loop stand still between two turns, as SIGSTOP would; `kill` has it end there, with no word
-to anybody and no log closed. Its written bytes stay with the system, as when a process dies.
+It is the server that a process would run. Its loop listens to a control socket here: `halt` stops
+the loop between two turns, as SIGSTOP would; `kill` ends it there, without a notice to any client
+or node and without closing a log. Its written bytes stay with the system, as when a process is
+killed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ LOOK_EVERY_S = 0.01
 
 
 class Killed(BaseException):
-    """Ends the loop where it is; nothing in the server catches it."""
+    """Ends the loop at this point; nothing in the server catches it."""
 
 
 class NodeThread:

@@ -1,4 +1,4 @@
-"""The pytest fixture `headrace_broker`, there as soon as Headrace is installed.
+"""The pytest fixture `headrace_broker`, available as soon as Headrace is installed.
 
 One broker per test, ready in tens of milliseconds. Nothing of Headrace is loaded until it is used.
 """

@@ -1,1 +1,1 @@
-"""An attempt at a record: its handler is called within its time, what it returns is sent."""
+"""Attempts at records: call the handler within its time limit, send its results."""

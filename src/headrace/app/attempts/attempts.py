@@ -1,8 +1,8 @@
 """One attempt at one record, or at one batch: decode, `once=`, observers, the handler, its results.
 
 An exception of the handler, of any class, is raised unchanged and judged by the caller. The same
-code serves coroutines on a loop and plain functions on threads: for the latter nothing in it ever
-suspends, and the slot drives it by hand.
+code serves coroutines on a loop and plain functions on threads: for plain functions nothing in it
+ever suspends, and the slot runs the coroutine to its end by hand.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MakeSafe = Callable[[Written], Awaitable[None]]
 
 
 class Duplicate(Exception):
-    """`once=` knows this message: it is done without the handler."""
+    """`once=` has this message already: it is done without the handler."""
 
 
 class Attempts:
@@ -50,7 +50,7 @@ class Attempts:
         limit_ms = subscription.retry.time_limit_ms
         self.time_limit_s = None if limit_ms is None else limit_ms / 1000
         self._decoders: dict[str, Any] = {}
-        self._left: dict[RecordInHand, HeaderList] = {}  # by attempts that failed a moment ago
+        self._left: dict[RecordInHand, HeaderList] = {}  # left by attempts that failed a moment ago
         # The common case, on the path of every record.
         self.simple = (
             self.plan.only_value
@@ -71,11 +71,12 @@ class Attempts:
         return decode
 
     def value(self, record: RecordInHand) -> Any:
-        """Raises Undecodable."""
+        """The decoded value. Raises Undecodable."""
         return self.decoder(record.stream.owned.topic)(record.native.value())
 
     async def one(self, record: RecordInHand) -> Written:
-        """Handle a record; what is to be published for it. Raises what the handler raises."""
+        """Handle a record; returns the records to publish for it. Raises what the handler
+        raises."""
         value = self.value(record)
         message = record.message()
         with _observed(self._observers, self.runner.subscription, message):
@@ -93,7 +94,8 @@ class Attempts:
                 raise
 
     def left_by(self, record: RecordInHand) -> HeaderList:
-        """Headers for what is written because the attempt failed: they belong to the attempt."""
+        """Headers for records that are written because the attempt failed: they belong to the
+        attempt."""
         return self._left.pop(record, [])
 
     async def batch(self, values: list[Any], messages: list[Message]) -> Written:
@@ -126,7 +128,7 @@ class Attempts:
         )
 
     async def _with_once(self, record: RecordInHand, value: Any, message: Message) -> Written:
-        """What is still to be written for it."""
+        """Handle a record with `once=`; returns the records that are still to be written for it."""
         if self._once is None:
             return self._published(await self._called(value, message, None), message)
         name = remembered_as(message.topic, message.id)
@@ -233,7 +235,8 @@ def _observed(
 
 
 def _left(observer: Observer, around: AbstractContextManager[None], *how: Any) -> bool:
-    """Neither raises nor swallows what it sees: the record is judged by its handler alone."""
+    """Leave the observer's context. It neither raises nor swallows exceptions: only the handler's
+    outcome counts."""
     with forgiven(observer):
         around.__exit__(*how)
     return False

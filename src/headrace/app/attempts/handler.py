@@ -1,6 +1,6 @@
-"""A handler's signature, read once: its arguments for a record, and how it is called.
+"""A handler's signature, read once: the arguments for a record, and how to call the handler.
 
-The value is the parameter with a type hint that is neither `Message` nor called `db`; `Message` is
+The value is the parameter with a type hint that is neither `Message` nor named `db`; `Message` is
 found by its hint, `db` by its name (it comes from `once=`). With `batch=` the hints are lists.
 Plain functions, coroutines and generators of both kinds are distinguished here, so that the worker
 checks once and not for every record. A wrong signature is refused where the handler is declared.
@@ -51,11 +51,11 @@ class Plan:
 
     @property
     def only_value(self) -> bool:
-        """The common case, called without keywords."""
+        """Whether the value is the only argument: the common case, called without keywords."""
         return len(self.parts) == 1 and self.parts[0][1] == "value"
 
     def decode_for(self, topic: str, codec: Codec | None) -> Decode | None:
-        """None if the handler takes the message alone."""
+        """The decoder of a topic; None if the handler takes the message alone."""
         if not self.wants_value:
             return None
         return decoder(self.value_hint, topic=topic, codec=codec)

@@ -1,9 +1,8 @@
 """A time limit for plain functions: an exception is raised inside the thread that is late.
 
 Python can raise an exception in another thread between two of its steps; a call that waits in C,
-such as a socket without a timeout, is interrupted only when it comes back. Until then the attempt
-counts as running, so that no second one begins beside it. The exception never reaches beyond
-`within`.
+such as a socket without a timeout, is interrupted only when it returns. Until then the attempt
+counts as running, so that no second one begins beside it. The exception never leaves `within`.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class Interruption:
         self._raised = False
 
     def within(self, seconds: float, call: Callable[[], T], late: Callable[[], Exception]) -> T:
-        """Call it; raises what `late` makes if it took longer."""
+        """Call it; raises the exception made by `late` if it took longer."""
         try:
             with self._lock:
                 self._raised = False
@@ -39,7 +38,7 @@ class Interruption:
             finally:
                 with self._lock:
                     self._deadline = None
-                if self._raised:  # it may have been raised and not have arrived: wait for it here
+                if self._raised:  # it may be raised and not delivered yet: wait for it here
                     for _ in range(1000):
                         pass
         except AttemptTimedOut:

@@ -1,8 +1,8 @@
 """How a run of records is handled: one by one, as a batch, or in one transaction.
 
-The same code serves coroutines on a loop and plain functions on threads (slots.py): for the latter
-everything that waits blocks, so nothing suspends. A handler may raise anything: SystemExit of a
-handler ends its attempt, not the worker.
+The same code serves coroutines on a loop and plain functions on threads (slots.py): on threads
+every wait blocks, so nothing suspends. A handler may raise anything: SystemExit of a handler ends
+its attempt, not the worker.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from headrace.client.records import HeaderList, Sent
 
 log = logging.getLogger("headrace.app")
 
-# Finished records are reported, and the loop is given a turn, after so long at the latest.
+# Finished records are reported, and the loop can run other tasks, at least this often.
 REPORT_S = 0.005
 LEASE_LOOK_S = 0.01
 
@@ -54,7 +54,7 @@ class Handling:
         raise NotImplementedError
 
     async def _written(self, deliveries: Deliveries) -> None:
-        """Wait for these; raises why one was not written."""
+        """Wait for these; raises the reason if one was not written."""
         raise NotImplementedError
 
     async def _ended(self, future: Future[None]) -> None:
@@ -77,7 +77,7 @@ class Handling:
                 self._leave_child()
 
     def _leave_child(self) -> None:
-        """A handler forked and the child came back out of it: it must not act as a worker."""
+        """A handler forked and the child returned from it: the child must not act as a worker."""
         log.error("%s forked; the child ends where the handler ends", self.runner.subscription.name)
         os._exit(0)
 
@@ -97,7 +97,8 @@ class Handling:
             self.runner.ended(run, time.monotonic() - started)
 
     async def _simple(self, run: Run[RecordInHand]) -> bool:
-        """A handler of values only. Whether the run was gone through to its end."""
+        """Handle records with a handler of values only. Returns whether all of the run was
+        handled."""
         runner, handler, asynchronous = (
             self.runner, self.attempts.plan.handler, self.attempts.plan.asynchronous,
         )  # fmt: skip
@@ -196,7 +197,7 @@ class Handling:
                 observer.ended(self.runner.subscription, message, outcome, error, seconds)
 
     async def _may_begin(self, record: RecordInHand) -> bool:
-        """False: its partition goes to another. Waits while we do not know whether it does."""
+        """Wait until the record may begin; False if its partition goes to another worker."""
         while not record.stream.owned.closing:
             if self.runner.may_begin():
                 return True
@@ -206,8 +207,8 @@ class Handling:
     async def _left_out(
         self, run: Run[RecordInHand], record: RecordInHand, pending: list[tuple[int, Deliveries]]
     ) -> bool:
-        """It may not begin. First what is pending: if that fails, it takes the rest of the run
-        along. Whether the run goes on.
+        """The record may not begin. First write the results that are pending: if that fails, the
+        rest of the run fails too. Returns whether the run continues.
         """
         if not await self._results_are_safe(run, pending):
             return False
@@ -228,18 +229,18 @@ class Handling:
         pending: list[tuple[int, Deliveries]],
         more: HeaderList,
     ) -> bool:
-        """Whether the run goes on."""
+        """Report a failed attempt; returns whether the run continues."""
         if not await self._results_are_safe(run, pending):
             return False
         pending.clear()
         return self.runner.failed(run, at, error, more).goes_on
 
-    # ---- what the handler gave to be published
+    # ---- results of the handler to publish
 
     def _publish(
         self, at: int, record: RecordInHand, written: Written, pending: list[tuple[int, Deliveries]]
     ) -> None:
-        if not written and not pending:  # in order, nothing is done before what is pending is
+        if not written and not pending:  # in order, pending earlier ones come first
             self.runner.completed([record])
             return
         self.runner.stats.published += len(written)
@@ -250,15 +251,15 @@ class Handling:
             _Acknowledged(self.runner, record, deliveries)
 
     async def _make_safe(self, written: Written) -> None:
-        """Write these and wait; raises why one was not written."""
+        """Write these and wait; raises the reason if one was not written."""
         self.runner.stats.published += len(written)
         await self._written([self._write(outgoing) for outgoing in written])
 
     def _complete_written(
         self, run: Run[RecordInHand], pending: list[tuple[int, Deliveries]]
     ) -> None:
-        """The first of what is pending counts as soon as it is written: a run of slow handlers
-        takes minutes, which a crash would repeat. What was not written is judged at the end.
+        """Complete the first pending records that are written: a run of slow handlers takes
+        minutes, which a crash would repeat. Records that were not written are judged at the end.
         """
         count = 0
         for _, deliveries in pending:
@@ -271,22 +272,22 @@ class Handling:
     async def _results_are_safe(
         self, run: Run[RecordInHand], pending: list[tuple[int, Deliveries]]
     ) -> bool:
-        """Published records are acknowledged, record by record; False if a record failed because of
-        it and took the rest of the run along."""
+        """Wait for published records, source record by source record; False if a source record
+        failed because of them and the rest of the run with it."""
         for at, deliveries in pending:
             try:
                 await self._written(deliveries)
             except ClientError as error:
                 if not self.runner.failed(run, at, error, []).goes_on:
                     return False
-                continue  # given up, and without dead letters nothing is waited for
+                continue  # given up; without dead letters there is no wait
             self.runner.completed([run.records[at]])
         return True
 
     # ---- exactly once
 
     async def _exactly_once(self, run: Run[RecordInHand]) -> bool:
-        """All results of a run, and its places, in one transaction of the polling thread."""
+        """Write all results of a run, and the offsets, in one transaction of the polling thread."""
         runner = self.runner
         results: list[tuple[RecordInHand, Written]] = []
         over, at = True, 0
@@ -374,7 +375,7 @@ class Handling:
 
 
 class _Acknowledged:
-    """Completes a record when all that it led to is written."""
+    """Completes a record when all its results are written."""
 
     __slots__ = ("_record", "_left", "_lock", "_runner")
 

@@ -1,8 +1,8 @@
 """Sends for an app: values by type, delays, and the results of handlers.
 
-A published record has a message id made from that of the record it came from, the group and its
+The message id of a published record is made from the id of the record it came from, the group and a
 number, so that a handler that runs twice publishes the same ids twice and a reader with `once=`
-sees each once. A record completes when all that it led to is acknowledged.
+gets each once. A record is done when all its results are acknowledged.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Sender:
 def outgoing(
     publish: Publish, *, codec: Codec | None = None, when: dict[str, Any] | None = None
 ) -> Outgoing[Any, Any]:
-    """A record as it is sent: encoded, and addressed to the companion if it is for later."""
+    """A record as it is sent: encoded, and addressed to the companion if it is delayed."""
     record: Outgoing[Any, Any] = Outgoing(
         publish.topic,
         encoded(publish.value, topic=publish.topic, codec=codec),

@@ -2,7 +2,7 @@
 
 For coroutines a slot is one long-lived task of the loop: it awaits the handler itself, so a record
 costs no task of its own. For plain functions it is a thread; there nothing in the handling
-suspends, and the coroutine is driven by hand.
+suspends, and the slot runs the coroutine to its end by hand.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class LoopSlots(Handling):
         super().__init__(runner, write=write)
 
     def wake(self, ready: int) -> None:
-        if not self._woken:  # one call is enough for all that comes until the loop's next turn
+        if not self._woken:  # one call serves all records until the loop's next turn
             self._woken = True
             self._loop.call_soon_threadsafe(self._wake)
 
@@ -73,7 +73,7 @@ class LoopSlots(Handling):
             await self.handle(run)
             now = time.monotonic()
             if now - turn > REPORT_S:
-                await asyncio.sleep(0)  # handlers that never wait must not keep the loop
+                await asyncio.sleep(0)  # handlers that never wait must not block the loop
                 turn = time.monotonic()
 
     async def _written(self, deliveries: Deliveries) -> None:
@@ -90,7 +90,7 @@ class LoopSlots(Handling):
         await asyncio.sleep(seconds)
 
     async def stop(self) -> None:
-        """Cancel what is still under way."""
+        """Cancel the attempts that are still under way."""
         self.stopped = True
         tasks = list(self._tasks)
         for task in tasks:
@@ -143,7 +143,7 @@ class ThreadSlots(Handling):
                 continue
             with self._condition:
                 if self._wanted:
-                    self._wanted = 0  # look once more: something came after we looked
+                    self._wanted = 0  # check once more: a record came after the check
                     continue
                 self._idle += 1
                 self._condition.wait()
@@ -169,7 +169,7 @@ class ThreadSlots(Handling):
         future.result()
 
     async def _rest(self, seconds: float) -> None:
-        time.sleep(seconds)  # noqa: ASYNC251 - driven to its end on a thread, without a loop
+        time.sleep(seconds)  # noqa: ASYNC251 - runs on a thread, without a loop
 
     def interrupt_late(self) -> None:
         """Called often: ends attempts that are over their time limit."""

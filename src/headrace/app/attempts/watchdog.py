@@ -1,11 +1,10 @@
-"""Notices a handler that blocks the loop: a coroutine that calls something slow without awaiting
-it.
+"""Reports a handler that blocks the loop: a coroutine that makes a slow call without awaiting it.
 
-While it does, no other handler on the loop gets on. The log names the handler and its present line;
-nothing is interrupted. A loop that is merely behind, on a machine that is busy or with many quick
-handlers, is not taken for one that is blocked: the same step of the loop must be seen over the
-whole time, and time in which we could not look ourselves does not count. Looking costs the polling
-thread a comparison per turn and the loop a call per second.
+Meanwhile no other handler on the loop can run. The log names the handler and its present line;
+nothing is interrupted. A loop that is merely late, on a busy machine or with many quick handlers,
+does not count as blocked: the same step of the loop must be seen over the whole time, and time in
+which this watchdog could not run does not count. The check costs the polling thread a comparison
+per turn and the loop a call per second.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ log = logging.getLogger("headrace.app")
 BEAT_S = 0.5
 BLOCKED_S = 2.0
 AGAIN_S = 30.0
-# Between two looks counts for at most so long: in a longer gap we stood still as well.
+# The time between two checks counts for at most this: in a longer gap this process stood still too.
 LONGEST_GAP_S = 0.25
 
 _STEP = events.Handle._run.__code__  # every callback and every step of a task runs in it
@@ -45,12 +44,12 @@ class Watchdog:
         self._monotonic = monotonic
         self._thread: int | None = None
         self._beat_at = self._looked_at = 0.0
-        self._step: FrameType | None = None  # of the loop, when we looked last
+        self._step: FrameType | None = None  # of the loop, at the last check
         self._in_step_s = 0.0
         self._said_at = float("-inf")
 
     def begin(self) -> None:
-        """On the loop's thread, before it runs."""
+        """Called on the loop's thread, before it runs."""
         self._thread = threading.get_ident()
         self._beat_at = self._monotonic()
         self._loop.call_soon(self._beat)
@@ -60,7 +59,7 @@ class Watchdog:
         self._loop.call_later(BEAT_S, self._beat)
 
     def look(self) -> None:
-        """Often, on another thread."""
+        """Check; called often, on another thread."""
         if self._thread is None:
             return
         now = self._monotonic()
@@ -96,7 +95,7 @@ class Watchdog:
 
 
 def _step_of(frame: FrameType | None) -> tuple[FrameType | None, int]:
-    """The step of the loop that a frame is part of, and how far out; None if the loop waits."""
+    """The step of the loop to which a frame belongs, and its depth; None if the loop waits."""
     depth = 0
     while frame is not None and frame.f_code is not _STEP:
         frame = frame.f_back

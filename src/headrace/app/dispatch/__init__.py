@@ -1,1 +1,1 @@
-"""The records that a worker holds, pure: which may run now, and what becomes of each."""
+"""The records that a worker holds: which may run now, and the fate of each. Pure."""

@@ -1,15 +1,15 @@
-"""Records that were read and wait until it is certain of which topic they are.
+"""Records that were read and wait until it is certain to which topic they belong.
 
-When a topic is deleted and created again, librdkafka continues by name without a notice. Where a
-record is to count once (`once=`, `exactly_once`) that must be known before a handler sees the
+When a topic is deleted and created again, librdkafka continues by name without a notice. If a
+record must count once (`once=`, `exactly_once`), that must be known before a handler gets the
 record: the new topic is read again from its beginning, so a record that was handled as one of the
-old topic would be handled twice. No topic id is ever used again. So if a question that was asked
-after a record was read is answered with the id that we know, the record is of that topic.
+old topic would be handled twice. A topic id is never used again. So if a question that was asked
+after a record was read is answered with the known id, the record belongs to that topic.
 
 One request is in flight at a time, for all records that were read before it was sent: a record
 waits for one or two round trips, however many records there are. Called on the polling thread only.
-Not certain: a broker that has not heard of the new topic yet answers with the old id, while the
-leader of the new one gives out its records already.
+Not certain: a broker that does not know the new topic yet answers with the old id, while the leader
+of the new one already returns its records.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class AskedTopicIds(Protocol):
     @property
     def next_question(self) -> int: ...
     def answered(self, topic: str) -> int:
-        """The last question that was answered with the id that is known for this topic."""
+        """The number of the last question that was answered with the known id of this topic."""
         ...
 
 
@@ -60,7 +60,7 @@ class Arrivals:
             while waiting and waiting[0][0] <= answered:
                 _, read = waiting.popleft()
                 yield owned, read
-                owned.arriving -= len(read)  # after they were handed over: never in neither place
+                owned.arriving -= len(read)  # only now: they must count in one place at least
             if not waiting:
                 del self._waiting[owned]
 

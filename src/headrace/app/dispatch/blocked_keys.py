@@ -1,10 +1,11 @@
 """Keys of one partition that wait for a retry, so that no later record overtakes a failed one.
 
-With `order_by="key"` a failed record and all later ones of its key lie as copies in the retry
-partition of the same number. Their owner keeps them here, in the order of their original offsets,
-and lets out the first when it is due; the others follow when it is done. A copy is entered only
-when it has been read back from the retry partition, so a crash takes the same path as everyday
-life; what was appended and not yet read keeps its key blocked by number. Pure: time is an argument.
+With `order_by="key"` a failed record and all later ones of its key are copied to the retry
+partition of the same number. Its owner keeps the copies here, in the order of their original
+offsets, and releases the first when it is due; the others follow when it is done. A copy is entered
+only when it has been read back from the retry partition, so a crash takes the same path as normal
+operation; a copy that was appended and not yet read keeps its key blocked by a count. Pure: time is
+an argument.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from bisect import insort
 from collections.abc import Hashable
 from typing import Generic, Protocol, TypeVar
 
-# So many records of one partition may wait; then its source pauses.
+# How many records of one partition may wait; then its source pauses.
 MOST = 10_000
 
 
 class Copy(Protocol):
-    """The known facts about a copy in the retry partition."""
+    """What must be known about a copy in the retry partition."""
 
     @property
     def lane(self) -> Hashable: ...
@@ -52,7 +53,7 @@ class BlockedKeys(Generic[C]):
         self._keys: dict[Hashable, _Key[C]] = {}
         self._ours: dict[int, Hashable] = {}  # offsets of copies we appended -> lane
         self._due: list[tuple[int, int, Hashable]] = []  # heap: due, offset of the head, lane
-        self.count = 0  # copies here or on their way
+        self.count = 0  # copies here or not read back yet
 
     @property
     def full(self) -> bool:
@@ -61,18 +62,18 @@ class BlockedKeys(Generic[C]):
     def blocks(self, lane: Hashable) -> bool:
         """Whether a new record of this key must go to the retry partition, behind the others.
 
-        Not when only the last copy is out: the new record waits behind it in the lane.
+        Not when only the last copy is being handled: the new record waits behind it in the lane.
         """
         key = self._keys.get(lane)
         return key is not None and bool(key.queue or key.appended)
 
     def appending(self, lane: Hashable) -> None:
-        """A copy is to be appended to the retry partition: from now on its key is blocked."""
+        """A copy will be appended to the retry partition: from now on its key is blocked."""
         self._key(lane).appended += 1
         self.count += 1
 
     def appended(self, lane: Hashable, offset: int) -> None:
-        """It was committed, and will be read back from there."""
+        """The copy was committed, and will be read back from the retry partition."""
         self._ours[offset] = lane
 
     def arrived(self, copy: C) -> None:
@@ -87,14 +88,15 @@ class BlockedKeys(Generic[C]):
         self._schedule(copy.lane, key)
 
     def _kept_promise(self, lane: Hashable) -> None:
-        """A record without a key is a lane by itself, and another one after it was moved."""
+        """An appended copy was read. `lane` is the lane before its move: a record without a key
+        gets another one after it."""
         key = self._keys[lane]
         key.appended -= 1
         if not key.queue and not key.appended and key.out is None:
             del self._keys[lane]
 
     def take_due(self, now_ms: int) -> list[C]:
-        """Heads that are due: they are to be handled now, one of each key."""
+        """Heads that are due and must be handled now, one of each key."""
         taken = []
         while self._due and self._due[0][0] <= now_ms:
             _, offset, lane = heapq.heappop(self._due)
@@ -109,7 +111,7 @@ class BlockedKeys(Generic[C]):
         return self._due[0][0] if self._due else None
 
     def finished(self, copy: C) -> None:
-        """The copy that was out is done with, or lives on as another that was appended."""
+        """The copy that was out is finished, or was appended again as another copy."""
         key = self._keys.get(copy.lane)
         if key is None or key.out is not copy:
             return

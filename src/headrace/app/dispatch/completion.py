@@ -1,12 +1,12 @@
 """Which records of one partition are finished, when they finish out of order.
 
-The committed offset is that of the lowest unfinished record; what was finished above it is written,
-run-length coded, into the commit's metadata, so that after a crash only the unfinished come again.
-The topic's id is beside it: a commit for a deleted topic of the same name says nothing about the
-present topic. Offsets need not be dense: compaction and transaction markers leave holes, which are
-not waited for. The metadata has at most 4,096 characters, the broker's default limit
-(`offset.metadata.max.bytes`): `full` says that it is nearly used up and no more records should be
-begun. Not done: a limit that the operator has lowered is not known here.
+The committed offset is that of the lowest unfinished record; the finished records above it are
+written, run-length coded, into the commit's metadata, so that after a crash only unfinished ones
+come again. The topic's id is beside them: a commit for a deleted topic of the same name has no
+meaning for the present topic. Offsets need not be dense: compaction and transaction markers leave
+holes, which are not waited for. The metadata has at most 4,096 characters, the broker's default
+limit (`offset.metadata.max.bytes`): if `full`, it is nearly used up and no more records should
+begin. Not done: a limit that the operator has lowered is not known here.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 
 LONGEST_METADATA = 4096
-# From here on no new record is begun: those under way may still make some more ranges.
+# From here on no new record begins: running ones may still add some ranges.
 FULL_FROM = 3600
-# Looking at the ranges costs time in proportion to what is finished: not before it can matter. A
+# Computing the ranges takes time in proportion to the finished records: not before it can matter. A
 # range takes two bytes at least, 2.7 characters.
 LOOK_FROM = 1000
 LOOK_AGAIN_AFTER = 100
 PREFIX = "hr1:"
-# `hr2:<topic id>:` and the same ranges. Workers that only know hr1 read no ranges out of it.
+# `hr2:<topic id>:` and the same ranges. Workers that only understand hr1 ignore them.
 PREFIX_WITH_ID = "hr2:"
 ID_LENGTH = 22  # base64 of 16 bytes, as Kafka prints topic ids
 
@@ -47,14 +47,15 @@ class Completion:
         self.topic_id = topic_id
         self._begun: deque[int] = deque()  # ascending; the head is unfinished
         self._finished: set[int] = set()  # of those in _begun
-        self._next = position  # where to go on when all that was begun is finished
+        self._next = position  # the offset to continue at when all records are finished
         self._start = position
-        self._known: deque[tuple[int, int]] = deque(finished)  # by the commit we started from
-        self._looked_at = -LOOK_AGAIN_AFTER  # how many were finished then
+        self._known: deque[tuple[int, int]] = deque(finished)  # from the commit we started at
+        self._looked_at = -LOOK_AGAIN_AFTER  # how many were finished at the last check
         self._was_full = False
 
     def begin(self, offset: int) -> bool:
-        """A record was read, in order. False: it is known, or finished by a former owner."""
+        """A record was read, in order. Returns False if it is known, or was finished by a former
+        owner."""
         if offset < self._next:
             return False
         self._next = offset + 1
@@ -89,7 +90,7 @@ class Completion:
         if self._begun:
             return self._begun[0]
         position = self._next
-        for first, after in self._known:  # all that came is finished, and so is what follows
+        for first, after in self._known:  # all records are finished; skip known finished ranges
             if first > position:
                 break
             position = max(position, after)
@@ -102,7 +103,7 @@ class Completion:
 
     @property
     def full(self) -> bool:
-        """Whether the metadata has no room for much more."""
+        """Whether the metadata is nearly full."""
         count = len(self._finished)
         if count < LOOK_FROM and not self._known:
             return False
@@ -117,7 +118,8 @@ class Completion:
         return list(_joined(_ranges(self._begun, self._finished), self._known, position))
 
     def metadata(self) -> str:
-        """For the commit of `position`; what does not fit is left out and comes again."""
+        """The metadata for the commit of `position`; records that do not fit are left out and come
+        again."""
         return encode(self.position, self.finished_ranges(), self.topic_id)
 
 
@@ -163,7 +165,7 @@ def _joined(
 
 
 def encode(position: int, ranges: Iterable[tuple[int, int]], topic_id: str | None = None) -> str:
-    """Gap, length, gap, length ... as varints in base64, counted from `position`."""
+    """The ranges as gap, length, gap, length ... in base64 varints, counted from `position`."""
     raw = bytearray()
     prefix = PREFIX if topic_id is None else f"{PREFIX_WITH_ID}{topic_id}:"
     room = (LONGEST_METADATA - len(prefix)) // 4 * 3
@@ -178,7 +180,8 @@ def encode(position: int, ranges: Iterable[tuple[int, int]], topic_id: str | Non
 
 
 def decode(position: int, metadata: str | None) -> Ranges:
-    """The ranges that `encode` wrote. Damaged or another's words mean none: all comes again."""
+    """The ranges that `encode` wrote. Damaged or foreign metadata has none: all records come
+    again."""
     if not metadata or not metadata.startswith((PREFIX, PREFIX_WITH_ID)):
         return []
     try:

@@ -1,7 +1,8 @@
-"""Records that a share group delivers: how often, and which come for the last time.
+"""Records that a share group delivers: how often, and which are delivered for the last time.
 
-After its last delivery the broker gives a record up and keeps nothing of it, also if a worker dies
-with it. So a record that comes for the last time is parked and not attempted. Pure.
+After its last delivery the broker gives a record up and keeps nothing of it, also if a worker
+crashes while it holds the record. So a record in its last delivery is parked and not attempted.
+Pure.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ MOST_DELIVERIES = 5
 def delivered(
     stream: Stream, natives: Iterable[DeliveredRecord], limit: int | None, now_ms: int
 ) -> tuple[list[RecordInHand], list[Write]]:
-    """The records to handle, and dead letters of those whose deliveries are used up; `limit` None:
-    no record is parked."""
+    """The records to handle, and dead letters of those whose deliveries are used up. With `limit`
+    None no record is parked."""
     new: list[RecordInHand] = []
     letters: list[Write] = []
     for native in natives:

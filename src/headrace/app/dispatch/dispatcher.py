@@ -12,12 +12,13 @@
     owned.offsets()                                # what may be committed
     ready, writes = dispatcher.tick(now_ms)        # the clock
 
-A number that an event returns is the number of runs that may begin: wake as many slots. Rules:
-records of one lane run one after the other; a record is done when it was handled, or when the
-record that replaces it is written; no offset is committed beyond a record that is not done; no
-record of a closing partition begins, and no result of a lost partition counts.
+An event returns the number of runs that may begin: wake that many slots. Rules: records of one lane
+run one after the other; a record is done when it was handled, or when the record that replaces it
+is written; no offset is committed beyond a record that is not done; no record of a closing
+partition begins, and no result of a lost partition counts.
 
-Reads no clock, uses no randomness, takes no lock, writes nothing: `subscription_runner.py` does.
+Reads no clock, uses no randomness, takes no lock, writes nothing: `subscription_runner.py` does
+that.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Dispatcher:
         self.run_size = RunSize(subscription)
         self._batch_wait = BatchWait(subscription, self.lanes, self.waits)
         self._partitions: list[OwnedPartition] = []
-        self.in_memory = 0  # records that wait there without order
+        self.in_memory = 0  # records without order that wait in memory
         self.put_off = PutOff()
 
     # ---- partitions come and go
@@ -211,7 +212,7 @@ class Dispatcher:
                 case Write():
                     writes += self._still_wanted(wait)
                 case BatchIsLate():
-                    pass  # `take` sees it
+                    pass  # `take` sees that the batch is late
             ready = self.lanes.ready
         for owned in self._partitions:
             ready = self._let_out(owned) or ready
@@ -407,7 +408,7 @@ class Dispatcher:
         self.lanes.hold(run, [record for record in rest if not record.stream.owned.closing])
 
     def _hold_until(self, run: Run[RecordInHand], rest: list[RecordInHand], due_ms: int) -> None:
-        """The lane waits in memory, the failed record first."""
+        """Hold the lane in memory, the failed record first."""
         assert run.lane is not None
         self._hold(run, rest)
         self.waits.add(due_ms, LaneWait(run.lane.name))
@@ -415,8 +416,8 @@ class Dispatcher:
     def _hold_until_written(
         self, run: Run[RecordInHand], rest: list[RecordInHand], failure: Failure
     ) -> None:
-        """The lane goes on when the copies are safe. Exactly once, they are written with the rest
-        of the run.
+        """Hold the lane until the copies are written. With exactly once they are written with the
+        rest of the run.
         """
         if run.lane is None or self.subscription.exactly_once:
             failure.goes_on = True
@@ -427,7 +428,8 @@ class Dispatcher:
             write.held = held
 
     def _let_go(self, run: Run[RecordInHand], at: int) -> None:
-        """Its partition is another's: with a lane all of the run is, without one this record."""
+        """Another worker has its partition: let go of this record and, in a lane, of the rest of
+        the run."""
         rest = run.records[at:] if run.lane is not None else run.records[at : at + 1]
         self._not_running(rest)
         self.lanes.done(run)
@@ -435,7 +437,7 @@ class Dispatcher:
     # ---- copies that are written
 
     def written(self, write: Write) -> int:
-        """It is safe, and so the record is done."""
+        """The copy is written, and so the record is done."""
         ready = self._over([write.record], Acknowledgement.REJECT)
         held = write.held
         if held is not None:
@@ -446,12 +448,12 @@ class Dispatcher:
         return ready
 
     def not_written(self, write: Write, now_ms: int) -> None:
-        """`tick` gives it out again."""
+        """The copy was not written; `tick` returns it again later."""
         if self._still_wanted(write):
             self.waits.add(now_ms + WRITE_AGAIN_MS, write)
 
     def _still_wanted(self, write: Write) -> list[Write]:
-        """Not when its partition is another's: that one has the record now."""
+        """Returns nothing if the partition was revoked: its new owner has the record."""
         if not write.record.stream.owned.gone:
             return [write]
         self._not_running([write.record])
@@ -459,7 +461,7 @@ class Dispatcher:
             self.lanes.release(write.held.lane)
         return []
 
-    # ---- what is written in one transaction with the offsets of records
+    # ---- records in one transaction with offsets
 
     def _move(self, record: RecordInHand, made: int, due_ms: int) -> None:
         owned = record.stream.owned
@@ -468,7 +470,7 @@ class Dispatcher:
             owned.moves.append(Move(record, made, due_ms))
 
     def _move_key(self, run: Run[RecordInHand], at: int, made: int, due_ms: int) -> None:
-        """The failed record and all that came after it, in its run and in its lane."""
+        """Move the failed record and all that came after it, in its run and in its lane."""
         failed, *later = run.records[at:]
         self._not_running(run.records[at:])
         self._move(failed, made, due_ms)
@@ -484,7 +486,7 @@ class Dispatcher:
         results: Sequence[tuple[RecordInHand, list[Outgoing[Any, Any]]]],
         transacted: Transacted,
     ) -> None:
-        """Exactly once: these results and the offsets of their records, in one transaction."""
+        """Exactly once: these results and the offsets of their records go into one transaction."""
         for record, outgoing in results:
             owned = record.stream.owned
             if owned.gone:
@@ -505,9 +507,9 @@ class Dispatcher:
         return list(owned.moving)
 
     def results_refused(self, move: Move, error: BaseException, now_ms: int) -> Write | None:
-        """Exactly once: no transaction will ever take these results."""
-        # Nothing of the others in it would be written either. The record is given up: its dead
-        # letter, if any, goes in their place.
+        """Exactly once: the cluster will never accept these results."""
+        # The transaction would lose its other records too. So the record is given up: its dead
+        # letter, if any, replaces the results.
         move.given_up, move.results = True, []
         self.stats.failed += 1
         if not self.subscription.dead_letters:

@@ -1,6 +1,6 @@
 """The effects that a dispatcher asks for: copies to be written, and the consequences of a failure.
 
-Plain data. The runner performs it and reports back how it ended.
+Plain data. The runner performs the effects and reports the results back.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headrace.client.records import Outgoing
 
 @dataclass(slots=True)
 class HeldLane:
-    """A lane that goes on when so many writes are safe."""
+    """A lane that continues when so many writes are confirmed."""
 
     lane: Hashable
     writes: int
@@ -25,7 +25,7 @@ class HeldLane:
 
 @dataclass(slots=True, eq=False)
 class Write:
-    """A copy of a record, which counts as under way until the copy is safe."""
+    """A copy of a record. The record counts as under way until the copy is written."""
 
     record: RecordInHand
     fate: Fate  # DEAD_LETTER or DELAYED
@@ -39,9 +39,10 @@ class Write:
 
 @dataclass(slots=True)
 class Move:
-    """A record whose place here is done when others are written, in one transaction with it.
+    """A record whose offset is committed when its replacements are written, in one transaction with
+    them.
 
-    Either a copy of itself for the retry partition, or the results that its handler gave.
+    The replacement is a copy of itself for the retry partition, or the results of its handler.
     """
 
     record: RecordInHand
@@ -54,7 +55,8 @@ class Move:
 
 @dataclass(slots=True)
 class Transacted:
-    """Results that a slot waits for, exactly once; `then` is the runner's to call at the end."""
+    """Results in a transaction, for which a slot waits (exactly once); the runner calls `then` at
+    the end."""
 
     left: int
     then: Callable[[], None]
@@ -76,12 +78,12 @@ class Failure:
 
     @property
     def moves(self) -> bool:
-        """Whether a transaction waits to be made."""
+        """Whether the failure needs a transaction."""
         return self.fate is Fate.MOVES or self.fate is Fate.MOVES_WITH_ITS_KEY
 
 
 def ended_by(moves: Iterable[Move]) -> list[Transacted]:
-    """The end of these moves is the end of which transactions, for slots that wait for them."""
+    """The transactions that have ended with these moves, for slots that wait for them."""
     ended = []
     for move in moves:
         if move.of is not None:

@@ -9,7 +9,7 @@ from headrace.app.retries.failure_fate import Fate, Verdict
 def count_failure(
     stats: Stats, fate: Fate, verdict: Verdict | None, records: int, now_ms: int
 ) -> None:
-    """So many records had the same failure and have the same fate. `verdict` None: no attempt was
+    """Count records with the same failure and the same fate. `verdict` is None if no attempt was
     made."""
     if verdict is not None and verdict.counts:
         stats.failed += records

@@ -1,11 +1,11 @@
-"""Which records may run now, by the order that was asked for.
+"""Chooses the records that may run now, by the order that the subscription asks for.
 
-A lane is what must run one after the other: a partition, a key, or with no order a record by
-itself. A run is what one slot takes from a lane at once and handles in order. While a run is out,
-or its lane is held after a failure, the lane gives nothing else; other lanes go on. Of those that
-may run, the lane whose first record came first is taken: so what is finished stays close together,
-the committed offset follows, and a crash repeats little. Pure: no clock, no lock; the caller has
-both.
+A lane holds records that must run one after the other: those of a partition, of a key, or with no
+order a single record. A run is what one slot takes from a lane at once and handles in order. While
+a run is out, or its lane is held after a failure, no other run is taken from the lane; other lanes
+continue. Of the lanes that may run, the one whose first record came first is taken: so finished
+records stay close together, the committed offset follows, and a crash repeats little. Pure: no
+clock, no lock; the caller has both.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OrderBy = Literal["key", "partition"] | None
 class Queued(Protocol):
     """The records of a lane."""
 
-    came: int  # its number among all that came; set here
+    came: int  # its number among all records; set here
 
     @property
     def lane(self) -> Hashable:
@@ -41,13 +41,13 @@ class Lane(Generic[J]):
         self.state = READY
 
 
-# A lane is in exactly one of these. READY: in the row of those that wait for a slot. OUT: a slot
-# has a run of it. HELD: nothing of it runs until `release`.
+# A lane is in exactly one of these states. READY: it waits for a slot. OUT: a slot has a run of it.
+# HELD: nothing of it runs until `release`.
 READY, OUT, HELD = "ready", "out", "held"
 
 
 class Run(Generic[J]):
-    """Records that one slot handles in order; `lane` is None where there is no order."""
+    """Records that one slot handles in order; `lane` is None if the subscription has no order."""
 
     __slots__ = ("records", "lane")
 
@@ -60,7 +60,7 @@ class Lanes(Generic[J]):
     def __init__(self, order_by: OrderBy) -> None:
         self.order_by = order_by
         self.waiting = 0  # records in lanes, not in runs
-        self._free: deque[J] = deque()  # with no order: all that wait
+        self._free: deque[J] = deque()  # without order: all that wait
         self._lanes: dict[Hashable, Lane[J]] = {}
         self._ready: list[tuple[int, int, Lane[J]]] = []  # heap: `came` of the first, a number
         self._came = 0
@@ -87,7 +87,7 @@ class Lanes(Generic[J]):
         self.waiting += came - before
 
     def add_first(self, records: Iterable[J]) -> None:
-        """The same for those that came long ago and have waited elsewhere: before all others."""
+        """Add records that came long ago and have waited elsewhere: before all others."""
         if self.order_by is None:
             back = list(records)
             self._free.extendleft(reversed(back))
@@ -113,7 +113,7 @@ class Lanes(Generic[J]):
         heapq.heappush(self._ready, (lane.queue[0].came, self._entered, lane))
 
     def take(self, most: int) -> Run[J] | None:
-        """The next run, of at most so many records; None if nothing may run now."""
+        """The next run, of at most `most` records; None if nothing may run now."""
         if self.order_by is None:
             free = self._free
             if not free:
@@ -144,7 +144,7 @@ class Lanes(Generic[J]):
         return len(self._free) if self.order_by is None else len(self._ready)
 
     def done(self, run: Run[J]) -> None:
-        """All of the run is over; its lane goes on."""
+        """The run is finished; its lane continues."""
         if run.lane is not None and run.lane.state is OUT:
             self._go_on(run.lane)
 
@@ -160,8 +160,8 @@ class Lanes(Generic[J]):
         self.waiting += len(back)
 
     def keep_alike(self, run: Run[J], of: Callable[[J], object]) -> None:
-        """The run keeps its first records as far as they are alike; the others wait in front of
-        their lane again."""
+        """Keep the first records of the run for which `of` returns the same; the others go back to
+        the front of their lane."""
         assert run.lane is not None
         first = of(run.records[0])
         alike = next((at for at, one in enumerate(run.records) if of(one) != first), None)
@@ -172,13 +172,13 @@ class Lanes(Generic[J]):
             self.waiting += len(rest)
 
     def release(self, name: Hashable) -> None:
-        """A held lane goes on."""
+        """Let a held lane continue."""
         lane = self._lanes.get(name)
         if lane is not None and lane.state is HELD:
             self._go_on(lane)
 
     def empty(self, run: Run[J]) -> list[J]:
-        """Take all that waits in the lane of a run, for another place."""
+        """Take the waiting records out of the lane of a run, to move them elsewhere."""
         if run.lane is None:
             return []
         taken = list(run.lane.queue)
@@ -187,15 +187,15 @@ class Lanes(Generic[J]):
         return taken
 
     def drop(self, gone: Callable[[J], bool]) -> None:
-        """Forget what is gone, and lanes that were ready and are left with nothing."""
+        """Drop records that are gone, and ready lanes that are then empty."""
         self._free = deque(record for record in self._free if not gone(record))
         waiting = len(self._free)
         for lane in list(self._lanes.values()):
             if lane.queue:
                 lane.queue = deque(record for record in lane.queue if not gone(record))
                 waiting += len(lane.queue)
-            # One that is held waits for what failed before, even with nothing in it: what comes
-            # next must not begin in a new lane. The caller of `release` lets it continue.
+            # A held lane waits for its failed record, even when it is empty: the next record must
+            # not begin in a new lane. The caller of `release` lets it continue.
             if not lane.queue and lane.state is READY:
                 del self._lanes[lane.name]
         self.waiting = waiting

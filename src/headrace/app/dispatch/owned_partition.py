@@ -44,16 +44,17 @@ class Stream:
         self.topic = topic
         self.partition = owned.partition
         self.retry = retry
-        # Whether records are copies that carry their first place and id in headers: in a topic
-        # that anybody writes to such headers mean nothing.
+        # Whether records are copies that carry their first place and id in headers: in a topic that
+        # any client writes to such headers mean nothing.
         self.carries = carries
         self.headers_of = owned.headers_of
         self.completion = Completion(0)
         self.committed: tuple[int, str] | None = None  # what the group's offset says
-        self.read_to = 0  # where its end was when all of it had been read
+        self.read_to = 0  # its end at the last time when all had been read
 
     def begin(self, offset: int) -> bool:
-        """A record was read, in order. False: it is known, or finished by a former owner."""
+        """A record was read, in order. Returns False if it is known, or was finished by a former
+        owner."""
         if self.completion.starts_beyond(offset):
             self.completion = Completion(offset, topic_id=self.completion.topic_id)
         return self.completion.begin(offset)
@@ -76,8 +77,8 @@ Offsets = list[tuple[Stream, tuple[int, str]]]  # what to commit: position and m
 
 
 class OwnedPartition:
-    """A source partition of ours. The dispatcher changes it, behind its runner's lock; what the
-    polling thread alone uses is named below.
+    """A source partition of ours. The dispatcher changes it, under its runner's lock; fields that
+    only the polling thread uses are marked below.
     """
 
     __slots__ = (
@@ -85,7 +86,7 @@ class OwnedPartition:
         "partition", "paused", "retry", "runner", "running", "acknowledgements", "source", "topic",
         "topic_id",
     )  # fmt: skip
-    runner: SubscriptionRunner  # the polling thread's: who performs what is decided about it
+    runner: SubscriptionRunner  # the polling thread's: performs the dispatcher's decisions
 
     def __init__(
         self,
@@ -97,7 +98,7 @@ class OwnedPartition:
         topic_id: str | None = None,
         carries: bool = False,
     ) -> None:
-        """`carries`: the source itself is of copies, as a wide topic is."""
+        """`carries`: the records of the source itself are copies, as in a wide topic."""
         self.topic = topic
         self.topic_id = topic_id  # of the source; None: the cluster has no topic ids
         self.partition = partition
@@ -105,17 +106,17 @@ class OwnedPartition:
         self.source = Stream(self, topic, retry=False, carries=carries)
         self.retry = Stream(self, retry_topic, retry=True, carries=True)
         self.blocked: BlockedKeys[RecordInHand] = BlockedKeys()
-        self.closing = False  # begin nothing of it; what ends still counts
-        self.gone = False  # given to another: nothing of it counts any more
+        self.closing = False  # begin no more of it; results still count
+        self.gone = False  # another worker has it: no result counts any more
         self.loading_to: int | None = None  # the end of the retry partition that must be read first
         self.running = 0  # records in runs that are out, or whose copies are being written
         self.moves: list[Move] = []
-        self.moving: list[Move] = []  # in a transaction whose end is not known
+        self.moving: list[Move] = []  # in a transaction whose outcome is unknown
         # For a queue: records that are done or go back, which the polling thread acknowledges.
         # None: not a queue; a group's offset says what is done.
         self.acknowledgements: list[tuple[FetchedRecord, Acknowledgement]] | None = None
         self.paused = False  # the polling thread's
-        self.arriving = 0  # the polling thread's: read and not begun, see `arrivals.py`
+        self.arriving = 0  # the polling thread's: read, not begun (`arrivals.py`)
 
     @property
     def streams(self) -> tuple[Stream, Stream]:
@@ -140,7 +141,7 @@ class OwnedPartition:
         if self.acknowledgements is not None and not self.gone:
             self.acknowledgements.append((record.native, how))
 
-    # ---- what may be committed
+    # ---- offsets to commit
 
     def offsets(self) -> Offsets:
         """Offsets of both streams, always together: a key that one stream unblocked may have
@@ -152,7 +153,8 @@ class OwnedPartition:
         ]
 
     def changed_offsets(self, *, sent_too: bool) -> Offsets:
-        """The same, if one of them has changed; none while a transaction of its moves is open."""
+        """The same offsets, if one of them has changed; none while a transaction of its moves is
+        open."""
         if self.gone or self.moving or self.loading_to is not None:
             return []
         found = self.offsets()

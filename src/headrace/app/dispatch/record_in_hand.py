@@ -1,4 +1,4 @@
-"""A record in the hands of a worker, from when it is read until it is done or lives on elsewhere.
+"""A record that a worker holds, from when it is read until it is done or written elsewhere.
 
 Its first place, id and count of attempts come from the headers that a retry carries; for most
 records nothing is parsed.
@@ -34,18 +34,18 @@ class FetchedRecord(Protocol):
 
 
 class DeliveredRecord(FetchedRecord, Protocol):
-    """The same of a share group, which counts how often it has delivered the record."""
+    """A record as a share group delivers it, with the number of its deliveries."""
 
     def delivery_count(self) -> int:
-        """This delivery included."""
+        """The number of deliveries, this one included."""
         ...
 
 
 class RecordInHand:
-    """One record. Built for each one that is read, so it has no more than it needs."""
+    """One record. One is built for each record read, so it has no more fields than it needs."""
 
     __slots__ = ("native", "stream", "offset", "lane", "made", "came", "_carried")
-    came: int  # its number among all that came; kept by the lanes
+    came: int  # its number among all records; kept by the lanes
 
     def __init__(self, native: FetchedRecord, stream: Stream, offset: int, lane: Hashable) -> None:
         self.native = native
@@ -62,7 +62,7 @@ class RecordInHand:
 
     @property
     def due_ms(self) -> int:
-        """Not before; of copies in the retry partition."""
+        """Earliest time of the next attempt; 0 for records of the source partition."""
         return self.carried.due_ms
 
     @property
@@ -79,7 +79,7 @@ class RecordInHand:
         return self._carried
 
     def message(self) -> Message:
-        """As a handler sees it."""
+        """The message for a handler."""
         native, carried = self.native, self.carried
         timestamp_ms = native.timestamp()[1]
         place = self.stream.place
@@ -103,7 +103,7 @@ class RecordInHand:
 
     @property
     def message_id(self) -> str:
-        """The same through delay, retry and redrive."""
+        """The id of the message: the same through delay, retry and redrive."""
         return self._id_by(self.stream.headers_of(self.native))
 
     def _id_by(self, headers: HeaderList) -> str:
@@ -119,13 +119,13 @@ class RecordInHand:
 
     @property
     def origin_text(self) -> str:
-        """Where it was first read, for people."""
+        """The place where it was first read, as text for people."""
         topic, partition, offset = self.carried.origin or (*self.stream.place, self.offset)
         return f"{topic}/{partition}/{offset}"
 
     @property
     def written_at_ms(self) -> int | None:
-        """When the record was first written, as far as anybody said."""
+        """The time when the record was first written; None if it is unknown."""
         if self.carried.origin is not None:
             return self.carried.origin_at_ms
         kind, timestamp_ms = self.native.timestamp()
@@ -134,9 +134,9 @@ class RecordInHand:
     def copy_for(
         self, topic: str, *, made: int, first_failed_ms: int, worker: str, more: HeaderList
     ) -> Outgoing[Any, Any]:
-        """The whole record again, for its retry topic or its dead letters.
+        """A copy of the whole record, for its retry topic or its dead letters.
 
-        `worker` names the process that made the attempt, for people who look for its log.
+        `worker` names the process that made the attempt, for people who search its log.
         """
         native, carried = self.native, self.carried
         at, at_ms = carried.origin or (*self.stream.place, self.offset), self.written_at_ms
@@ -154,7 +154,7 @@ class RecordInHand:
 
 
 def lane_of_key(owned: OwnedPartition, native: FetchedRecord, unkeyed: int) -> Hashable:
-    """The lane of a record; a record without a key is alone, by a number of its own."""
+    """The lane of a record; a record without a key has its own lane, with a number of its own."""
     key = native.key()
     return (owned, key) if key is not None else (owned, unkeyed)
 

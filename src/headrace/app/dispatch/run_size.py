@@ -1,6 +1,6 @@
 """How many records a slot takes from a lane at once, and whether a batch waits for more of them.
 
-Long runs cost less for each record; short ones share the work among slots and keep what is finished
+Long runs cost less for each record; short ones share the work among slots and keep finished records
 close together. Pure: time is an argument.
 """
 
@@ -11,10 +11,10 @@ from headrace.app.dispatch.record_in_hand import RecordInHand
 from headrace.app.dispatch.waits import BatchIsLate, Waits
 from headrace.app.subscription import Subscription
 
-# A slot takes at most so many records at once; with several slots and slow handlers one by one.
+# A slot takes at most this many records at once; with several slots and slow handlers one by one.
 LONGEST_RUN = 256
 QUICK_S = 0.0002
-# With the order of keys a run takes about so long: a longer one would leave the other keys, and
+# With the order of keys a run takes about this long: a longer one would keep the other keys, and
 # with them the committed offset, far behind.
 KEY_RUN_S = 0.01
 # Records of one exactly-once transaction.
@@ -27,7 +27,7 @@ class RunSize:
         self.mean_s = 0.001  # of one attempt
 
     def learn(self, seconds: float, count: int) -> None:
-        """So many attempts took so long together."""
+        """Learn from `count` attempts that took `seconds` together."""
         self.mean_s += (seconds / count - self.mean_s) * 0.2
 
     def most(self, waiting: int) -> int:
@@ -46,7 +46,7 @@ class RunSize:
 
 
 class BatchWait:
-    """An incomplete batch waits for more, for so long at most."""
+    """An incomplete batch waits for more records, for a limited time."""
 
     def __init__(
         self, subscription: Subscription, lanes: Lanes[RecordInHand], waits: Waits
@@ -54,8 +54,8 @@ class BatchWait:
         self._wait_ms = subscription.batch_wait_ms if subscription.batch is not None else 0
         self._complete = subscription.batch or 0
         self._lanes, self._waits = lanes, waits
-        self._until_ms: int | None = None  # when what there is goes as it is
-        self._late_runs = 0  # that need not wait any more
+        self._until_ms: int | None = None  # when the waiting records are taken as they are
+        self._late_runs = 0  # runs that need not wait any more
 
     def set_back(self, by_ms: int) -> None:
         """The same as `Waits.set_back`."""
@@ -76,6 +76,6 @@ class BatchWait:
         if now_ms < self._until_ms:
             return True
         self._until_ms = None
-        # Each lane that waited has its run now, however short.
+        # Each lane that waited can run now, also with few records.
         self._late_runs = max(0, self._lanes.ready - 1) if self._lanes.order_by else 0
         return False

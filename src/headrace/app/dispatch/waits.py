@@ -1,6 +1,6 @@
 """The waits of a dispatcher in memory, by due time. Pure: time is an argument.
 
-Looking at the clock, rather than sleeping until then, is what lets a test move it.
+Checking the time, rather than sleeping until then, lets a test move the clock.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class LaneWait:
 
 @dataclass(slots=True)
 class RecordWait:
-    """A record without order is to be tried again."""
+    """A record without order that will be tried again."""
 
     record: RecordInHand
     made: int  # attempts so far
@@ -30,22 +30,22 @@ class RecordWait:
 
 @dataclass(slots=True)
 class ReleaseWait:
-    """A record of a queue goes back to it."""
+    """A record of a queue that goes back to the queue."""
 
     record: RecordInHand
 
 
 @dataclass(slots=True)
 class BatchIsLate:
-    """An incomplete batch has waited long enough for more."""
+    """An incomplete batch that has waited long enough for more."""
 
 
-# A Write: one that failed is to be made again.
+# A Write that failed and will be repeated.
 Wait = LaneWait | RecordWait | ReleaseWait | BatchIsLate | Write
 
 
 class PutOff:
-    """When records are due of which TryLater was said: how many wait because something is away."""
+    """When records delayed by TryLater are due: counts how many wait because something is away."""
 
     def __init__(self) -> None:
         self._due: list[int] = []  # heap
@@ -62,7 +62,7 @@ class PutOff:
 class Waits:
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Wait]] = []
-        self._number = 0  # of entries: of one moment, the first to be entered is first
+        self._number = 0  # of entries: at equal times the older entry is first
 
     def add(self, due_ms: int, wait: Wait) -> None:
         self._number += 1
@@ -73,7 +73,7 @@ class Waits:
             yield heapq.heappop(self._heap)[2]
 
     def set_back(self, by_ms: int) -> None:
-        """The clock was set back: each wait lasts as long as it was meant to."""
+        """The clock was set back: each wait keeps its length."""
         self._heap = [(due_ms - by_ms, number, wait) for due_ms, number, wait in self._heap]
 
     def next_ms(self) -> int | None:

@@ -1,1 +1,1 @@
-"""What others see of a running app: its log, its numbers, its pages, its observers."""
+"""How to observe a running app: its log, its metrics, its pages, its observers."""

@@ -1,7 +1,7 @@
 """Log lines that may be very many: the first of a period are written, the rest is counted.
 
-A handler that fails for one reason fails for every record. Its first lines tell all there is to
-know; the sum at the end of the period tells how much of it there was, so nothing is silent.
+A handler that fails for one reason fails for every record. Its first lines show the reason; the sum
+at the end of the period shows how often it happened, so nothing is silent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Trace = tuple[type[BaseException], BaseException, TracebackType | None]
 
 @dataclass(slots=True)
 class Kind:
-    """Lines that say the same of many records; `more` sums up what was left out."""
+    """Lines with the same meaning for many records; `more` describes those that were left out."""
 
     more: str  # such as "more attempts failed"
     most: int  # lines of one kind and cause in one period
@@ -44,7 +44,7 @@ class BoundedLog:
     def __init__(
         self, *, clock: WallClock, after: Callable[[int, Callable[[], None]], None]
     ) -> None:
-        """`after` calls a function when the wall clock says so."""
+        """`after` calls a function at a time of the wall clock."""
         self._clock = clock
         self._after = after
         self._lock = threading.Lock()
@@ -53,7 +53,8 @@ class BoundedLog:
     def say(
         self, kind: Kind, cause: str, level: int, line: str, trace: Trace | None = None
     ) -> None:
-        """Lines of one kind and cause count together. The first of them has its stack."""
+        """Write a line, or count it; lines of one kind and cause count together. The first has its
+        stack."""
         with self._lock:
             period = self._period(kind, cause)
             written = period.lines < kind.most
@@ -88,6 +89,6 @@ class BoundedLog:
             )  # fmt: skip
 
     def close(self) -> None:
-        """Say what was counted and not said yet."""
+        """Write the sums that are not written yet."""
         for period in list(self._periods.values()):
             self._end(period)

@@ -1,7 +1,7 @@
 """The log lines about failed attempts, dead letters, and records that were handled before.
 
 One line per failed attempt, with the place in the handler's own code; a stack only where a record
-is given up, and only the first of its kind. An undecodable record has no stack: one line says it.
+is given up, and only the first of its kind. An undecodable record has one line and no stack.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class FailureLog:
         )
 
     def given_up(self, record: RecordInHand, error: BaseException, *, made: int, then: str) -> None:
-        """No other attempt follows; `then` says what becomes of the record."""
+        """No other attempt follows; `then` is the fate of the record."""
         attempts = f"attempt {made} of {self._attempts} failed" if made > 1 else "failed"
         trace: Trace | None = None
         if not isinstance(error, Undecodable):
@@ -90,7 +90,7 @@ def in_a_line(error: BaseException) -> str:
 
 
 def _where(error: BaseException) -> str | None:
-    """The last line of the program's own code; of a library's, if there is none."""
+    """The last line of the program's own code; the last line of a library if there is none."""
     trace = from_the_handler_on(error)
     own = last = None
     while trace is not None:
@@ -105,7 +105,7 @@ def _where(error: BaseException) -> str | None:
 
 
 def wait_text(wait_ms: int) -> str:
-    """A wait as people say it: 200 ms, 1 s, 2.5 s, 40 s, 10 min, 3 h."""
+    """A wait in words for people: 200 ms, 1 s, 2.5 s, 40 s, 10 min, 3 h."""
     if wait_ms < 950:
         return f"{wait_ms} ms"
     seconds = wait_ms / 1000

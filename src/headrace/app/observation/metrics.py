@@ -1,8 +1,8 @@
 """An app's metrics for Prometheus, read from plain counters at each scrape.
 
-Nothing is counted twice, and an app without scrapes has no cost. For alarms: `parked_total` growing
-means that something cannot be handled, and `dead_letter_oldest_timestamp_seconds` says how long the
-oldest letter has been lying there.
+Nothing is counted twice, and an app without scrapes has no cost. For alarms: growth of
+`parked_total` means that something cannot be handled, and `dead_letter_oldest_timestamp_seconds` is
+the time of the oldest dead letter.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ COUNTERS = {
 GAUGES = {
     "in_flight": "Attempts under way.",
 }
-# Looking at the dead letters costs requests; alarms do not need it more often.
+# Reading the dead letters costs requests; alarms do not need it more often.
 LOOK_AT_LETTERS_EVERY_S = 30.0
 
 
 class AppMetrics:
-    """One per app: it keeps what it found among the dead letters for a while."""
+    """One per app: it caches what it has read from the dead letters for a while."""
 
     def __init__(self, app: App, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._app = app
@@ -71,7 +71,7 @@ class AppMetrics:
         return {"group": self._app.group, "handler": subscription.name}
 
     def _of_the_worker(self) -> Iterator[Family]:
-        """The metrics that exist only while it runs."""
+        """The metrics that exist only while the app runs."""
         worker = self._app.worker
         runners = worker.runners if worker is not None else []
         yield Family(
@@ -107,7 +107,8 @@ class AppMetrics:
 
 
 def letters_of(app: App) -> dict[str, tuple[int, float | None]]:
-    """How many letters lie in each dead-letter topic of the app, and since when; what is there."""
+    """How many letters each existing dead-letter topic of the app has, and the time of the
+    oldest."""
     try:
         topics = Topics(app.connection)
         there = {each.name for each in topics.all()}
@@ -129,7 +130,7 @@ def letters_of(app: App) -> dict[str, tuple[int, float | None]]:
                     oldest += _first_time_s(app, topic.name, partition.partition)
             found[topic.name] = (count, min(oldest, default=None))
         return found
-    except ClientError as away:  # other numbers are still worth having
+    except ClientError as away:  # the other metrics are still useful
         log.warning("cannot count the dead letters: %s", away)
         return {}
 

@@ -1,9 +1,9 @@
 """The events of an app for observers: metrics, traces, tests.
 
 `Stats` counts in plain slots and costs next to nothing; exporters of metrics read them at each
-scrape. An `Observer` is called for each attempt and each end; an app without observers builds
-nothing for them. Observers must be quick and must not raise: what they raise is logged and
-forgotten.
+scrape. An `Observer` is called for each attempt and each outcome; an app without observers builds
+nothing for them. Observers must be quick and must not raise: their exceptions are logged and then
+ignored.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headrace.app")
 
-# handled: done. duplicate: `once=` knew it. retried: will be tried again. parked: in the dead
-# letters. dropped: failed for good, and the subscription has no dead letters.
+# handled: done. duplicate: `once=` has it already. retried: will be tried again. parked: in the
+# dead letters. dropped: failed for good, and the subscription has no dead letters.
 Outcome = Literal["handled", "duplicate", "retried", "parked", "dropped"]
 
 
 @dataclass(slots=True)
 class Stats:
-    """Counted since the app began; of one subscription."""
+    """The counters of one subscription since the app began."""
 
     received: int = 0  # read, also from the retry topic
     handled: int = 0
     failed: int = 0  # attempts that failed
-    put_off: int = 0  # attempts that are to be made later because something is away
+    put_off: int = 0  # attempts delayed by TryLater, because something is away
     retried: int = 0
     parked: int = 0
     duplicates: int = 0
@@ -49,7 +49,7 @@ class Observer:
     def around(
         self, subscription: Subscription, message: Message
     ) -> AbstractContextManager[None] | None:
-        """Entered before the handler and left after it, in its own context; None for nothing."""
+        """Entered before the handler and left after it, in its own context; None for no context."""
         return None
 
     def ended(
@@ -75,8 +75,8 @@ class Observer:
 
 @contextmanager
 def forgiven(observer: Observer) -> Iterator[None]:
-    """Looking on must not change what happens."""
+    """Ignore an observer's exceptions: observing must not change what happens."""
     try:
         yield
-    except Exception:  # whatever a stranger's observer raises
+    except Exception:  # any exception of a user's observer
         log.exception("an observer failed: %s", type(observer).__name__)

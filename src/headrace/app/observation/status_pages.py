@@ -1,7 +1,7 @@
 """Status pages of an app: `/health`, `/ready` and `/metrics`, for orchestrators and Prometheus.
 
-Healthy: the process works, and its polling thread polls. Ready: it is in its group and may be
-given work. Only shows, never changes anything. Listens on the given address, loopback by default.
+Healthy: the process works, and its polling thread polls. Ready: it is in its group and may be given
+work. Changes nothing. Listens on the given address, loopback by default.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class AppStatusPages(StatusPages):
-    """Open from the moment it is made until `close`."""
+    """Serves the pages from its creation until `close`."""
 
     def __init__(self, app: App, *, host: str = "127.0.0.1", port: int = 0) -> None:
         numbers = AppMetrics(app)
@@ -51,7 +51,7 @@ def healthy(app: App) -> str | None:
 
 
 def ready(app: App) -> str | None:
-    """None, or what it waits for."""
+    """None, or what the app waits for."""
     problem = healthy(app)
     if problem is not None:
         return problem

@@ -1,1 +1,1 @@
-"""`once=`: memories of which messages were handled, so that none has its effect twice."""
+"""`once=`: remembers which messages were handled, so that none has its effect twice."""

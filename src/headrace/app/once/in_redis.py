@@ -1,9 +1,9 @@
 """`once=Redis(url, keep="24h")`: the memory of handled messages is in Redis.
 
-A message is claimed before the handler runs and marked as done after it; a failed attempt gives the
-claim back. Weak, and good for notices, not for money: between the handler's effect and the mark a
-crash lets the message run again, and Redis itself may forget. It prevents the common case: the same
-message again after a rebalance, a redelivery, a double send.
+A message is claimed before the handler runs and marked as done after it; a failed attempt releases
+the claim. This is weak, and good for notices, not for money: a crash between the handler's effect
+and the mark lets the message run again, and Redis itself may forget. It prevents the common case:
+the same message again after a rebalance, a redelivery, a double send.
 
 A claim expires if its holder dies (`claim`, renewed while the handler runs). An unreachable Redis
 is not a failure of the message: `TryLater`.
@@ -32,7 +32,7 @@ DONE = b"done"
 AWAY = (RedisError, OSError)
 TIMEOUTS: dict[str, Any] = {"socket_timeout": 5, "socket_connect_timeout": 5}
 
-# Change the key only while the claim is still ours: another may hold it after ours ran out.
+# Change the key only while the claim is still ours: another worker may hold it after ours expired.
 IF_MINE = "if redis.call('get', KEYS[1]) == ARGV[1] then "
 MARK = IF_MINE + "redis.call('set', KEYS[1], ARGV[2], 'px', ARGV[3]) end"
 RENEW = IF_MINE + "redis.call('pexpire', KEYS[1], ARGV[2]) end"
@@ -64,10 +64,10 @@ class Redis:
         return None
 
     def prepare(self, group: str) -> None:
-        """Nothing: keys make themselves."""
+        """Does nothing: keys need no preparation."""
 
     def close(self) -> None:
-        """Connections of the asyncio client end with the loop that they were opened on."""
+        """Close; connections of the asyncio client end with the loop that they were opened on."""
         self._client.close()
 
     def _key(self, group: str, message_id: str) -> str:
@@ -81,7 +81,7 @@ class Redis:
         return f"{self._prefix}.topics-in-ids-since:{group}"
 
     def _former_key(self, group: str, message_id: str, written_at_ms: int | None) -> str | None:
-        """Where an older worker would have marked this message; None if it is too young."""
+        """The key of an older worker's mark for this message; None if it cannot have one."""
         older = former_id(message_id)
         since_ms = self._topic_ids_since_ms[group]
         if older is None or not may_be_known_formerly(written_at_ms, since_ms):
@@ -89,7 +89,8 @@ class Redis:
         return self._key(group, older)
 
     def _is_this(self, mark: Any, left_ms: int, written_at_ms: int | None) -> bool:
-        """A mark does not say when it was made, but how long it is kept from now on."""
+        """Whether the mark is for this record. A mark has no time of its own, only the time that it
+        is still kept."""
         handled_at_ms = self._now_ms() - self._keep_ms + max(left_ms, 0)
         return mark == DONE and was_this(written_at_ms, handled_at_ms)
 
@@ -126,7 +127,7 @@ class Redis:
         try:
             yield OnceAttempt(duplicate=False)
         except BaseException:
-            with suppress(*AWAY):  # the claim runs out by itself
+            with suppress(*AWAY):  # the claim expires by itself
                 self._client.eval(DROP, 1, key, mine)
             raise
         finally:
@@ -204,6 +205,7 @@ def _number(said: Any) -> int:
 
 
 def _require_done(holder: Any) -> None:
-    """Handled before, or at this moment in the hands of another worker."""
+    """Raise TryLater unless the message was handled before: another worker has it at this
+    moment."""
     if holder != DONE:
         raise TryLater("another worker is at this message")

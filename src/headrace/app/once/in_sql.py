@@ -1,8 +1,8 @@
 """`once=Sql(engine)`: the memory of handled messages is in the handler's own database.
 
 Each message leaves a row in `headrace_once`, written in the same transaction as the handler's own
-work: both are there or neither, whatever dies in between. That is strong enough for money, as long
-as the handler's whole effect goes through the `db` it is given.
+work: both are there or neither, whichever process fails in between. That is strong enough for
+money, as long as the whole effect of the handler goes through the `db` that it gets.
 
 A second attempt at the same message, also one that runs at the same moment, finds the row (or waits
 for the transaction that writes it, but no longer than `lock_wait`). The database ends the
@@ -65,7 +65,7 @@ MYSQL = ("mysql", "mariadb")
 # No message has this id: the ids of messages hold a "/".
 TOPIC_IDS_SINCE = "headrace: topics in ids since"
 
-# The older form of a message's id, if it has one, and when the record was written.
+# The older form of a message's id, if it has one, and the time when the record was written.
 Former = tuple[str | None, int | None]
 
 
@@ -110,7 +110,8 @@ class Sql:
         return None
 
     def prepare(self, group: str) -> None:
-        """Nothing yet: the database may still be away, and the first attempt makes the table."""
+        """Does nothing yet: the database may still be away, and the first attempt creates the
+        table."""
         if len(group) > LONGEST_GROUP:
             raise ValueError(f"with once=Sql a group's name has at most {LONGEST_GROUP} characters")
 
@@ -138,7 +139,7 @@ class Sql:
         }
 
     def close(self) -> None:
-        """The engine is the caller's, and so is its end."""
+        """Does nothing: the engine belongs to the caller, who closes it."""
 
     # ---- one attempt
 
@@ -159,7 +160,7 @@ class Sql:
                 yield OnceAttempt(duplicate, None if duplicate else connection)
         except (SQLAlchemyError, OSError) as failure:
             if not entered:
-                self._topic_ids_since_ms.clear()  # perhaps somebody dropped the table
+                self._topic_ids_since_ms.clear()  # perhaps the table was dropped
             if sqlstate(failure) == LOCK_NOT_AVAILABLE and not entered:
                 with suppress(SQLAlchemyError, OSError), connection.begin():
                     self._end_standing(connection)
@@ -170,7 +171,7 @@ class Sql:
             connection.close()
         if (cleaning := self._cleaning()) is not None:
             with suppress(SQLAlchemyError, OSError), engine.begin() as connection:
-                connection.execute(cleaning)  # if it fails, then the next time
+                connection.execute(cleaning)  # if it fails, the next one does it
 
     @asynccontextmanager
     async def _attempt_async(
@@ -189,7 +190,7 @@ class Sql:
                 yield OnceAttempt(duplicate, None if duplicate else connection)
         except (SQLAlchemyError, OSError) as failure:
             if not entered:
-                self._topic_ids_since_ms.clear()  # perhaps somebody dropped the table
+                self._topic_ids_since_ms.clear()  # perhaps the table was dropped
             if sqlstate(failure) == LOCK_NOT_AVAILABLE and not entered:
                 with suppress(SQLAlchemyError, OSError):
                     async with connection.begin():
@@ -205,7 +206,7 @@ class Sql:
                     await connection.execute(cleaning)
 
     def _is_known(self, connection: Connection, row: dict[str, Any], former: Former) -> bool:
-        """Write the row, and say whether the message was handled before."""
+        """Write the row; returns whether the message was handled before."""
         if (limits := self._limits(connection.dialect)) is not None:
             connection.execute(limits)
         return not self._claim(connection, row) or self._was_known(connection, row, former)
@@ -240,7 +241,8 @@ class Sql:
         return True
 
     def _limits(self, dialect: Dialect) -> TextClause | None:
-        """One statement for both; on MySQL and MariaDB in whole seconds and for the session."""
+        """One statement for both limits; on MySQL and MariaDB in whole seconds and for the
+        session."""
         lock_ms, pause_ms = self._lock_wait_ms, self._longest_pause_ms
         if dialect.name == "postgresql":
             return text(
@@ -297,7 +299,7 @@ class Sql:
         return now_ms  # another worker wrote it a moment ago
 
     def _create_table(self, connection: Connection) -> None:
-        """Several workers may start at once: who comes second finds the table."""
+        """Several workers may start at once: the second one finds the table."""
         try:
             with connection.begin_nested():
                 self._metadata.create_all(connection)
@@ -326,8 +328,8 @@ def _whole_seconds(ms: int) -> int:
 
 
 def _key(message_id: str) -> str:
-    """A form of the id that every database can store in its column and compare: PostgreSQL knows no
-    NUL and no lone surrogate, MySQL sees no space at the end.
+    """A form of the id that every database can store in its column and compare: PostgreSQL does not
+    accept NUL or lone surrogates, MySQL ignores a space at the end.
     """
     plain = message_id.isprintable() and not message_id.endswith(" ")
     if len(message_id) <= LONGEST_MESSAGE_ID and plain:
@@ -342,7 +344,8 @@ def _former(message_id: str, written_at_ms: int | None) -> Former:
 
 
 def _is_away(failure: Exception, *, inside_handler: bool) -> bool:
-    """Before the handler every error is the database's; inside, only a lost connection is."""
+    """Whether the database is away: before the handler every error means that, inside it only a
+    lost connection."""
     if not inside_handler:
         return not isinstance(failure, DataError)
     if not isinstance(failure, DBAPIError):

@@ -17,14 +17,15 @@ from typing import Any, Protocol, runtime_checkable
 class OnceAttempt:
     """The result for the worker when an attempt is opened."""
 
-    duplicate: bool  # handled before: the handler is not called, the record completes
-    db: Any = None  # what a handler that asks for `db` is given
+    duplicate: bool  # handled before: the handler is not called, the record is done
+    db: Any = None  # the argument for a handler with a parameter `db`
 
 
 @runtime_checkable
 class Once(Protocol):
-    """Leaving the block of an attempt without an exception makes the effect, and the memory of it,
-    permanent; leaving it with one undoes both. The handler's kind says which block is used.
+    """Remembers handled messages. Leaving the block of an attempt without an exception makes the
+    effect, and the memory of it, permanent; leaving it with an exception undoes both. `attempt` is
+    for plain functions, `attempt_async` for coroutines.
     """
 
     def refusal(self, *, asynchronous: bool) -> str | None:
@@ -38,10 +39,10 @@ class Once(Protocol):
     def attempt(
         self, group: str, message_id: str, written_at_ms: int | None = None
     ) -> AbstractContextManager[OnceAttempt]:
-        """One attempt of a plain function, on its thread. Either end may raise TryLater.
+        """One attempt of a plain function, on its thread. Entering and leaving may raise TryLater.
 
-        `written_at_ms` is the record's own time: it tells whether what is remembered under an older
-        form of the id (`message_ids.former_id`) can be this record.
+        `written_at_ms` is the record's own time: it decides whether an entry under an older form of
+        the id (`message_ids.former_id`) can be this record.
         """
         ...
 

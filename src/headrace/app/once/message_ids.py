@@ -1,15 +1,15 @@
-"""Ids of messages: by which name `once=` remembers a record.
+"""Ids of messages: the names under which `once=` remembers records.
 
 A record without an id of its sender is named by its place: `orders/0/5@<topic id>`. The topic's id
-is a part of it because a topic that is deleted and created again has the same name and counts its
-offsets from 0 again: without it, new records would be taken for old ones that were handled. The id
-of a published record begins with that of the record it came from, so it differs as well.
+is a part of it because a topic that is deleted and created again has the same name and begins with
+offset 0 again: without it, new records would be taken for old ones that were handled. The id of a
+published record begins with that of the record it came from, so it differs as well.
 
 An id that a sender chose is unique within its topic at best (`7` in `orders` and in `refunds` are
 two messages), so it is remembered together with the topic: `orders//7`.
 
 Ids were written without the topic's id, and those of senders without the topic, until these were
-added: `former_id` is that older form, under which a store may still remember a record.
+added: `former_id` is that older form, which a store may still hold for a record.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import re
 from headrace.client.records import HeaderList
 from headrace.wire.contract.headers import MESSAGE_ID, SOURCE, SOURCE_TOPIC_ID
 
-# A place, with or without the topic's id; behind a "~" follows what publishing adds.
+# A place, with or without the topic's id; publishing adds a "~" and more text.
 _PLACE = re.compile(r"[A-Za-z0-9._-]+/\d+/\d+(?:@[A-Za-z0-9_-]{22})?(?:~.*)?", re.ASCII | re.DOTALL)
 # As `remembered_as` writes it.
 _OF_TOPIC = re.compile(r"[A-Za-z0-9._-]+//(.*)", re.ASCII | re.DOTALL)
@@ -27,9 +27,9 @@ _OF_TOPIC = re.compile(r"[A-Za-z0-9._-]+//(.*)", re.ASCII | re.DOTALL)
 _WITH_TOPIC_ID = re.compile(r"([^@~]+/\d+/\d+)@[A-Za-z0-9_-]{22}((?:~.*)?)", re.ASCII | re.DOTALL)
 
 
-# A producer's clock may be so far ahead of the clock that wrote down when its record was handled.
+# How far a producer's clock may be ahead of the clock that wrote down when its record was handled.
 CLOCKS_DIFFER_MS = 60_000
-# While workers of both kinds run, those without topic ids still write older ids.
+# While old and new workers run together, those without topic ids still write older ids.
 UPGRADE_TAKES_MS = 24 * 3_600_000
 
 
@@ -39,9 +39,9 @@ def place_id(record_id: str, topic_id: str | None) -> str:
 
 
 def sent_id(headers: HeaderList) -> str | None:
-    """The id that a record's own headers give it: by its sender, or by the delay service that
-    delivered it; None: it is named by its place."""
-    given = {name: value for name, value in headers if value}  # an empty one names nothing
+    """The id in a record's own headers, from its sender or from the delay service that delivered
+    it; None: the record is named by its place."""
+    given = {name: value for name, value in headers if value}  # an empty one is not an id
     if MESSAGE_ID in given:
         return _id_text(given[MESSAGE_ID])
     if SOURCE in given:
@@ -51,7 +51,8 @@ def sent_id(headers: HeaderList) -> str | None:
 
 
 def _id_text(raw: bytes) -> str:
-    """Different bytes are different ids, also where they are not UTF-8: a number in binary, say."""
+    """The id as text: different bytes are different ids, also if they are not UTF-8, such as a
+    binary number."""
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -64,8 +65,8 @@ def remembered_as(topic: str, message_id: str) -> str:
 
 
 def former_id(message_id: str) -> str | None:
-    """The id as it was written before topic ids, and before the topic was a part of ids that
-    senders chose; None for one that never had another form."""
+    """The id in its form before topic ids, and before the topic was a part of ids that senders
+    chose; None for an id that never had another form."""
     of_topic = _OF_TOPIC.fullmatch(message_id)
     if of_topic is not None:
         return of_topic[1]

@@ -3,9 +3,9 @@
 `idle_in_transaction_session_timeout` counts only between two exchanges. asyncpg prepares a
 statement and executes it later without a Sync between the two; a worker that is halted just there
 leaves its session `active`, waiting for the client, and its locks stay. A worker that has waited
-for such a lock in vain ends those sessions, and says so: only sessions that have written to the
-table of `once=`, belong to the same database and role, and have heard nothing from their client
-for `longest_pause`. PostgreSQL lets a role end its own sessions, so no right is needed.
+for such a lock in vain ends those sessions, and logs it: only sessions that have written to the
+table of `once=`, belong to the same database and role, and have got nothing from their client for
+`longest_pause`. PostgreSQL lets a role end its own sessions, so no right is needed.
 """
 
 from __future__ import annotations

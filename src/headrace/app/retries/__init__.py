@@ -1,1 +1,1 @@
-"""What becomes of a record that failed: tried again, tried later, or put with the dead letters."""
+"""The fate of a failed record: retried, delayed, or parked as a dead letter."""

@@ -25,7 +25,8 @@ class Carried:
 
 
 def carried_by(given: HeaderList) -> Carried:
-    """Headers that make no sense, because somebody else wrote them, count as not there."""
+    """Read the headers; values that make no sense, because another program wrote them, are
+    ignored."""
     found = {name: value.decode("utf-8", "replace") for name, value in given if value is not None}
     return Carried(
         made=_number(found.get(names.ATTEMPT)) or 0,

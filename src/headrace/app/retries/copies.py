@@ -1,4 +1,4 @@
-"""The copies of a record that are written when an attempt failed: for a retry, or a dead letter."""
+"""The copies of a record that are written after a failed attempt: for a retry, or a dead letter."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _dead_letter(write: Write, group: str, worker: str, more: HeaderList) -> Out
 
 
 def copy_to_move(move: Move, now_ms: int, *, worker: str) -> Outgoing[Any, Any]:
-    """For the retry partition; with no attempt made it waits behind another of its key."""
+    """The copy for the retry partition; without an attempt it waits behind another of its key."""
     return move.record.copy_for(
         move.record.owned.retry.topic,
         made=move.made,

@@ -45,7 +45,7 @@ def why_headers(
 def said_by(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 - an exception of a stranger whose __str__ fails
+    except Exception:  # noqa: BLE001 - a user's exception whose __str__ fails
         return f"(its text cannot be had: {type(error).__name__}.__str__ fails)"
 
 
@@ -66,11 +66,11 @@ def from_the_handler_on(error: BaseException) -> TracebackType | None:
 
 
 def cut_end(text: str, most: int) -> bytes:
-    """The first so many bytes, with no letter torn."""
+    """The first `most` bytes, without a cut character."""
     return text.encode("utf-8", "replace")[:most].decode("utf-8", "ignore").encode()
 
 
 def cut_start(text: str, most: int) -> bytes:
-    """The last so many bytes, with no letter torn."""
+    """The last `most` bytes, without a cut character."""
     raw = text.encode("utf-8", "replace")
     return raw[max(0, len(raw) - most) :].decode("utf-8", "ignore").encode()

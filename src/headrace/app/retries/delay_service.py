@@ -1,9 +1,8 @@
-"""Finds the service that brings back long waits: the cluster's delay service, or one that the app
-starts.
+"""Finds the service for long waits: the cluster's delay service, or one that the app starts.
 
 A retry topic is registered for delayed messages like any other. If no delay service runs, the app
 starts one as a child process, which always ends with the app; its state is in topics, so its folder
-is a temporary one. With `delay="require"` the app does not start without a service instead.
+is a temporary one. With `delay="require"` the app refuses to start without a service instead.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class Delaying:
         self._watching: threading.Thread | None = None
 
     def enable(self, retry_topics: Iterable[str]) -> None:
-        """Register these topics and see to it that somebody serves them."""
+        """Register these topics and make sure that a service runs."""
         registry = DelayedTopics(self._connection)
         for topic in retry_topics:
             registry.enable(topic)

@@ -13,8 +13,8 @@
     queue       after whatever wait                        RELEASED
     queue       after TryLater, with room in memory        WAITS_IN_MEMORY
 
-Exactly once no record moves: what cannot be delayed waits in memory. Pure: the caller rolls the
-dice and says whether there is room.
+With exactly once no record moves: a record that cannot be delayed waits in memory. Pure: the caller
+gives the random number and whether there is room.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Fate(Enum):
     DEAD_LETTER = auto()  # a copy goes to the dead letters
     DROPPED = auto()
     WAITS_IN_PLACE = auto()  # and its lane behind it
-    MOVES_WITH_ITS_KEY = auto()  # to the retry partition, and so do all later records of the key
+    MOVES_WITH_ITS_KEY = auto()  # to the retry partition, with all later records of the key
     WAITS_IN_MEMORY = auto()  # while others go on
     DELAYED = auto()  # a copy goes to the retry topic through the delay service
     MOVES = auto()  # to the retry partition, alone
@@ -55,11 +55,11 @@ OUTCOMES: dict[Fate, Outcome] = {
 
 @dataclass(slots=True)
 class Verdict:
-    """About one error of one record."""
+    """The judgement of one error of one record."""
 
     made: int  # attempts that count
     wait_ms: int | None  # None: no other attempt
-    counts: bool = True  # whether this attempt does
+    counts: bool = True  # whether this attempt counts
 
     @property
     def waits_long(self) -> bool:
@@ -67,7 +67,7 @@ class Verdict:
 
 
 def verdict_on(error: BaseException, *, made_before: int, retry: Retry, chance: float) -> Verdict:
-    """`chance` in [0, 1] places the wait in its spread."""
+    """Judge the error; `chance` in [0, 1] places the wait in its spread."""
     if isinstance(error, TryLater):  # not a failure of the message: it does not count
         return Verdict(made_before, error.after_ms, counts=False)
     made = made_before + 1
@@ -79,15 +79,16 @@ def verdict_on(error: BaseException, *, made_before: int, retry: Retry, chance: 
 def fate_after(
     verdict: Verdict, subscription: Subscription, *, room: bool, delayed: bool, ours: bool
 ) -> Fate:
-    """`room`: in memory, for one more. `delayed`: a delay service is there. `ours`: so is its
-    partition still.
+    """The fate of a record. `room`: memory has room for one more. `delayed`: there is a delay
+    service. `ours`: the partition is still ours.
     """
     if not ours:
         return Fate.COMES_ELSEWHERE
     if verdict.wait_ms is None:
         return Fate.DEAD_LETTER if subscription.dead_letters else Fate.DROPPED
     if subscription.queue:
-        # A delivery counts at the broker; what is not this record's fault should not.
+        # The broker counts each delivery; a failure that is not this record's fault should not
+        # count.
         return Fate.WAITS_IN_MEMORY if room and not verdict.counts else Fate.RELEASED
     if subscription.order_by == "key" and verdict.waits_long:
         return Fate.MOVES_WITH_ITS_KEY

@@ -1,4 +1,4 @@
-"""The topics that an app makes for itself: retries and dead letters, one pair per source topic.
+"""The topics that an app creates for itself: retries and dead letters, one pair per source topic.
 
 They have as many partitions as their source: the owner of a source partition owns the retry
 partition of the same number. An existing topic is not changed, except that partitions are added.
@@ -20,8 +20,8 @@ from headrace.wire.contract import confirmations
 
 log = logging.getLogger("headrace.app")
 
-# Copies that wait are the only ones: neither age nor size may delete them. Their owner deletes what
-# is done.
+# Waiting copies exist only here: neither age nor size may delete them. Their owner deletes finished
+# ones.
 RETRY_SETTINGS = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 SHARED_SETTINGS = ("min.insync.replicas",)
 # The room for headers that a copy has beyond its source: those of a dead letter, and some more.
@@ -33,7 +33,8 @@ _OF_DELAYS = re.compile(r"(.+)\.delay(?:\.rejected|\.outcomes)?")
 
 
 def is_derived(topic: str, there: Container[str]) -> bool:
-    """Whether a topic belongs to another that is there, or to the cluster: no pattern means it."""
+    """Whether a topic belongs to another existing one, or to the cluster: patterns do not include
+    it."""
     if topic.startswith("__"):
         return True
     for form in (_OF_A_GROUP, _OF_DELAYS):
@@ -44,7 +45,7 @@ def is_derived(topic: str, there: Container[str]) -> bool:
 
 
 def ensure_confirmations(connection: ClientSettings) -> None:
-    """The topic where `confirm=True` tells outboxes that a message has had its effect."""
+    """Make the topic where `confirm=True` reports to outboxes that a message has had its effect."""
     Topics(connection).ensure(
         confirmations.TOPIC, partitions=confirmations.PARTITIONS, settings=confirmations.SETTINGS
     )
@@ -63,7 +64,8 @@ class AppTopics:
         }
 
     def sources(self, subscriptions: list[Subscription]) -> dict[str, Subscription]:
-        """Every topic that is there and is handled; a named one must be there."""
+        """Every existing topic that has a handler; raises if one that is given by name is
+        missing."""
         there = Topics(self._connection).cluster.topics
         found: dict[str, Subscription] = {}
         for subscription in subscriptions:
@@ -81,7 +83,7 @@ class AppTopics:
         return found
 
     def ensure(self, sources: dict[str, Subscription]) -> dict[str, int]:
-        """Make what is missing beside these topics; how many partitions each of them has."""
+        """Create what is missing for these topics; returns how many partitions each of them has."""
         counts = {}
         topics = Topics(self._connection)
         for topic, subscription in sources.items():
@@ -129,5 +131,5 @@ class AppTopics:
             try:
                 topics.grow(name, partitions=count)
             except ClientError as failure:
-                if failure.code != "INVALID_PARTITIONS":  # another worker was quicker
+                if failure.code != "INVALID_PARTITIONS":  # another worker was faster
                     raise

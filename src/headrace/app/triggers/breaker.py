@@ -1,4 +1,4 @@
-"""A circuit breaker: an endpoint that is down is left alone, then tried with one call.
+"""A circuit breaker: an endpoint that is down gets no calls for a while, then one trial call.
 
 Closed: calls pass; `failures_to_open` failures in a row open it. Open: no call passes for
 `rest_ms`, each further trial that fails doubles the rest up to `longest_rest_ms`. Half open: one
@@ -30,7 +30,7 @@ class CircuitBreaker:
     closes_at_ms: int = 0  # when the next trial may run, while open
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long to hold back before the next call; 0 takes the permission to call now."""
+        """How long to wait before the next call; 0 means that the caller may call now."""
         if self.state is BreakerState.CLOSED:
             return 0
         if self.state is BreakerState.HALF_OPEN:  # the trial is under way
@@ -50,7 +50,8 @@ class CircuitBreaker:
             self._open(now_ms)
 
     def abandoned(self) -> None:
-        """A call ended without an answer to whether the endpoint works: the next may try it."""
+        """A call ended without showing whether the endpoint works: the next call may be the
+        trial."""
         if self.state is BreakerState.HALF_OPEN:
             self.state = BreakerState.OPEN
 

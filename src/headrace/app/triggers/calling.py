@@ -1,8 +1,8 @@
 """A trigger's handler: turns a batch of records into calls of its target, and reports failures.
 
-Records that the filter refuses are done. The others go in calls of at most `bytes`, no faster than
+Records that the filter rejects are done. The others go in calls of at most `bytes`, no faster than
 `rate`. A call that is refused as a whole is split in two until the bad record is found, so its
-neighbours get through. While the breaker is open no call is made, and waiting is not counted as an
+neighbours get through. While the breaker is open no call is made, and waiting does not count as an
 attempt: an endpoint that is down for an hour causes no dead letters.
 """
 
@@ -25,11 +25,11 @@ CE_TYPE = "ce_type"
 
 
 class CallRefused(Exception):
-    """The target will not take this record, however often it is asked."""
+    """The target will never accept this record."""
 
 
 class Failed(Exception):
-    """The target did not succeed with this record; it may, next time."""
+    """The target failed with this record; a retry may succeed."""
 
 
 @dataclass(slots=True)
@@ -79,13 +79,13 @@ class Calling:
         return wanted
 
     async def _call(self, calls: list[Call]) -> dict[int, BaseException]:
-        """Which of them failed, and why."""
+        """Call the target; returns the failed records with their errors."""
         await self._wait_for_turn()
         try:
             named = await self._target.call([call.event for call in calls])
         except TargetFailed as failure:
             return await self._whole_failed(calls, failure)
-        except BaseException:  # it said nothing about the endpoint
+        except BaseException:  # this shows nothing about the endpoint
             self._breaker.abandoned()
             raise
         self._breaker.succeeded()
@@ -113,7 +113,8 @@ class Calling:
         return {calls[0].at: kind(str(failure))}
 
     def _down(self, failure: TargetFailed) -> BaseException:
-        """While the breaker is open the record is not to blame."""
+        """The error for records of a failed call; while the breaker is open it does not count as an
+        attempt."""
         if self._breaker.state is BreakerState.OPEN:
             rest_ms = max(1, self._breaker.closes_at_ms - self._now_ms(), failure.retry_after_ms)
             return TryLater(str(failure), after=rest_ms)
@@ -134,7 +135,7 @@ class Calling:
 
 
 def by_size(calls: list[Call], most_bytes: int) -> list[list[Call]]:
-    """Calls of at most so many bytes of data; a record that is larger goes alone."""
+    """Split into calls of at most `most_bytes` of data; a record that is larger goes alone."""
     parts: list[list[Call]] = []
     size = 0
     for call in calls:

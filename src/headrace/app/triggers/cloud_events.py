@@ -35,7 +35,7 @@ _PLAIN = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%
 
 @dataclass(slots=True)
 class Event:
-    """One record on its way out, before it takes the form of a request."""
+    """One record to send, before it takes the form of a request."""
 
     id: str
     source: str
@@ -43,7 +43,7 @@ class Event:
     time_ms: int
     subject: str | None
     data: bytes | None
-    content_type: str | None = None  # None: looked at
+    content_type: str | None = None  # None: found from the data
 
 
 @dataclass(slots=True)
@@ -89,9 +89,9 @@ def sign(request: Request, secret: bytes, now_s: int) -> None:
 def signature_is_good(
     header: str, body: bytes, secret: bytes, *, now_s: int | None = None, tolerance_s: int = 300
 ) -> bool:
-    """For receivers: was this body signed with the secret, and not long ago?
+    """For receivers: whether this body was signed with the secret, and recently.
 
-    `now_s` is the present time in seconds; without it the machine's clock says it.
+    `now_s` is the present time in seconds; by default the machine's clock is used.
     """
     now_s = int(time.time()) if now_s is None else now_s
     try:
@@ -105,7 +105,7 @@ def signature_is_good(
 
 
 def header_value(text: str) -> str:
-    """Safe in a header: no control characters, no line breaks, ASCII only."""
+    """Make text safe for a header: no control characters, no line breaks, ASCII only."""
     cleaned = "".join(character for character in text if character.isprintable())
     return quote(cleaned.strip(), safe=_PLAIN)
 
@@ -161,13 +161,13 @@ def _data_member(data: bytes) -> str:
     text = _text(data)
     if text is None:
         return f'"data_base64": "{base64.b64encode(data).decode()}"'
-    if _is_json(text):  # as it came, so that long numbers stay what they were
+    if _is_json(text):  # unchanged, so that long numbers keep their digits
         return f'"data": {text}'
     return f'"data": {json.dumps(text)}'
 
 
 def _rfc3339(time_ms: int) -> str | None:
-    """None for a record without a time, or with one beyond the calendar."""
+    """The time in RFC 3339; None for a record without a time, or with one beyond the calendar."""
     if not 0 <= time_ms <= LATEST_TIME_MS:
         return None
     moment = datetime.fromtimestamp(time_ms / 1000, UTC)

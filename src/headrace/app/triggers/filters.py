@@ -7,10 +7,10 @@ The language is a small part of Python's own expression syntax, so there is noth
     headers["kind"] == "refund" or topic == "refunds"
 
 Names: `topic`, `partition`, `offset`, `timestamp` (milliseconds), `key` (text), `headers` (text by
-name), `value` (the decoded JSON, or text where it is none). A field that is absent is `None`, at
-any depth, and a comparison of things that cannot be compared is false: a filter never fails on a
-record, it only says no. The expression is parsed once, checked against a list of allowed nodes and
-turned into nested functions; nothing of it is ever compiled or executed as Python.
+name), `value` (the decoded JSON, or text if it is not JSON). A missing field is `None`, at any
+depth, and a comparison of values that cannot be compared is false: a filter never fails on a
+record, it only rejects it. The expression is parsed once, checked against a list of allowed nodes
+and turned into nested functions; nothing of it is ever compiled or executed as Python.
 
 Not done: arithmetic, regular expressions, loops. Length and depth are bounded.
 """
@@ -37,7 +37,7 @@ DEEPEST_EXPRESSION = 40
 
 
 class FilterRefused(ValueError):
-    """The expression is not one of this language; the message says where and why."""
+    """The expression is not valid in this language; the message has the place and the reason."""
 
 
 class Filter:

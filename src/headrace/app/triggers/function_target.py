@@ -25,7 +25,7 @@ from headrace.app.triggers.targets import Failure, TargetFailed
 LENGTH = struct.Struct(">I")
 # The result of one call of a function: ids and reasons, or one error.
 LONGEST_ANSWER = 16 * 1024 * 1024
-# A worker imports the function's module before its first call; that may be a slow one.
+# A worker imports the function's module before its first call; the import may be slow.
 START_TIMEOUT_S = 60
 
 

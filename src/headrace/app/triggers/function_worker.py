@@ -33,7 +33,7 @@ def main() -> None:
     _end_with(door)
     try:
         function = _load(sys.argv[3])
-    except Exception as problem:  # any failure of the user's module is reported
+    except Exception as problem:  # noqa: BLE001  any failure of the user's module is reported
         _send(door, f"{type(problem).__name__}: {problem}")
         return
     _send(door, None)

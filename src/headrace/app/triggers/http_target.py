@@ -3,13 +3,13 @@
 The answer: 2xx means done; a JSON body `{"failed": [{"id": ..., "reason": ...}]}` (or plain ids)
 names the records of a batch that failed. An answer that begins as a JSON object and cannot be read
 to its end may name any of them, so none counts as done and the call is tried again. 408, 425, 429,
-5xx, a broken connection and a time-out may be tried again, `Retry-After` is kept to; every other
-status will not get better by repeating.
+5xx, a broken connection and a time-out may be tried again, and `Retry-After` is respected; a retry
+does not help with any other status.
 
-The address is in the operator's file, yet names move: each name is looked up by us, addresses that
-are private, loopback, link-local or reserved are refused unless the host is in `allow_hosts`, and
-the connection goes to the address that was checked. Redirects are not followed: they would lead
-past that check.
+The address is in the operator's file, but a name can change its address: we look each name up,
+addresses that are private, loopback, link-local or reserved are refused unless the host is in
+`allow_hosts`, and the connection goes to the address that was checked. Redirects are not followed:
+they would bypass that check.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from headrace.app.triggers import cloud_events
 from headrace.app.triggers.cloud_events import Event, Request
 from headrace.app.triggers.targets import Failure, TargetFailed
 
-# An answer names failed records; more than this is not an answer to us.
+# The longest answer with failed records that is read to its end.
 LONGEST_ANSWER = 1_048_576
-LONGEST_BEGINNING = 64  # looked at to see whether it is a JSON object
+LONGEST_BEGINNING = 64  # read to see whether it is a JSON object
 LONGEST_REASON = 500
 LONGEST_RETRY_AFTER_MS = 3_600_000
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -112,14 +112,14 @@ class HttpTarget:
             self._session = aiohttp.ClientSession(
                 connector=connector,
                 timeout=self._timeout,
-                trust_env=False,  # a proxy from the environment would make the check moot
+                trust_env=False,  # a proxy from the environment would bypass the check
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._session
 
 
 def checked_url(url: str, allow_hosts: Sequence[str]) -> str:
-    """The address if it may be called; a host given as a number is checked here."""
+    """The URL if it may be called; a host given as an IP address is checked here."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f"{url!r} is not an http or https address")
@@ -147,7 +147,7 @@ def _refusal(host: str, address: str) -> str:
 
 
 class CheckedResolver(AbstractResolver):
-    """Looks names up and lets through only addresses that may be called."""
+    """Looks names up and returns only addresses that may be called."""
 
     def __init__(self, allow_hosts: frozenset[str]) -> None:
         self._names = aiohttp.ThreadedResolver()
@@ -169,8 +169,8 @@ class CheckedResolver(AbstractResolver):
 
 
 async def _read_answer(content: aiohttp.StreamReader) -> bytes:
-    """The whole body if it may be a JSON object, however many pieces it comes in; at most a little
-    more than LONGEST_ANSWER. Of any other body only the beginning."""
+    """The whole body if it may be a JSON object, in however many pieces it comes; at most a little
+    more than LONGEST_ANSWER. Only the beginning of any other body."""
     body = bytearray()
     while len(body) <= LONGEST_ANSWER and (piece := await content.readany()):
         body += piece
@@ -200,10 +200,10 @@ def _retry_after_ms(text: str | None) -> int:
 
 
 def failures_in(body: bytes) -> list[Failure]:
-    """The failed records that an answer names; text and lists name none.
+    """The failed records in an answer; text and lists have none.
 
     Raises TargetFailed for a JSON object that is cut off, too long, or whose `failed` is not a list
-    of ids: which records it means cannot be known.
+    of ids: the failed records are then unknown.
     """
     text = _json_text(body)
     if not text.startswith(b"{"):

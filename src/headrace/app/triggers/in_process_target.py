@@ -34,4 +34,4 @@ class InProcessTarget:
         return [Failure(str(id), "named by the function") for id in failed or ()]
 
     async def close(self) -> None:
-        """Nothing was opened."""
+        """Does nothing: nothing was opened."""

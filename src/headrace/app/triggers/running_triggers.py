@@ -1,7 +1,7 @@
-"""Triggers at work: one app, and so one consumer group, for each trigger of the file.
+"""Runs triggers: one app, and so one consumer group, for each trigger of the file.
 
-A group of its own means that a trigger that is slow, or that waits for its endpoint, holds back no
-other; its lag is seen under its own name, `<group>.<trigger>`.
+Because of its own group a trigger that is slow, or waits for its endpoint, delays no other; its lag
+has its own name, `<group>.<trigger>`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RunningTrigger:
 
 
 async def run(file: TriggerFile, connection: ClientSettings) -> None:
-    """Until cancelled; then what is under way is drained."""
+    """Run until cancelled; then drain the calls under way."""
     triggers = [started(trigger, file.group, connection) for trigger in file.triggers]
     try:
         async with asyncio.TaskGroup() as group:

@@ -12,8 +12,8 @@
     concurrency = 4
     rate = 50                                 # calls per second at most
 
-Only this file names functions and addresses, nothing that a record holds. Everything that is wrong
-in it is reported at once, with the name of the trigger and the setting.
+Only this file names functions and addresses; a record cannot. All errors in it are reported at
+once, with the name of the trigger and the setting.
 """
 
 from __future__ import annotations
@@ -118,7 +118,8 @@ def parse(shape: Mapping[str, Any], environment: Mapping[str, str]) -> TriggerFi
 
 
 class _Reader:
-    """Takes settings out of one table and notes what is wrong; what is left over is unknown."""
+    """Takes settings out of one table and collects errors; settings that are left over are
+    unknown."""
 
     def __init__(self, name: str, entry: dict[str, Any], problems: list[str]) -> None:
         self._name = name

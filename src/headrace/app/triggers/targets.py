@@ -1,8 +1,8 @@
 """The targets of a trigger, and the possible results of a call: common to all targets.
 
-A target takes a list of calls and says which of them failed. It raises `TargetFailed` when the
-whole call failed, with what that means for the next one: later (the endpoint is down, the time was
-up) or never (the endpoint refuses what it was sent).
+A target takes a list of calls and returns the failed ones. It raises `TargetFailed` when the whole
+call failed, with the consequence for a retry: later (the endpoint is down, the time was up) or
+never (the endpoint refuses the content).
 """
 
 from __future__ import annotations

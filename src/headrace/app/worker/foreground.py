@@ -1,4 +1,4 @@
-"""Running an app in the foreground: until a signal says stop, or within a loop of the caller's."""
+"""Runs an app in the foreground: until a signal to stop, or within a loop of the caller."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def run_until_signal(app: App) -> None:
-    """SIGINT and SIGTERM end it in good order; a failure of the worker is raised."""
+    """Run until SIGINT or SIGTERM, then stop in an orderly way; raises a failure of the worker."""
     told = threading.Event()
     before: dict[int, Any] = {}
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -33,7 +33,7 @@ def run_until_signal(app: App) -> None:
 
 
 async def serve(app: App) -> None:
-    """The handlers run on this loop. Cancel to stop."""
+    """Run the handlers on this loop. Cancel to stop."""
     loop = asyncio.get_running_loop()
     beginning = asyncio.ensure_future(asyncio.to_thread(app.begin, loop))
     try:

@@ -9,8 +9,8 @@ librdkafka's call for group metadata does not return.
 One commit at a time. librdkafka sends a commit that was refused with a temporary error (the
 coordinator has moved, its disk is full) again after a while, and does not hold back later commits:
 the older commit may arrive last, and the last one counts, without any error. So while one is
-unanswered no other is sent, and no transaction is begun. Only where nothing can be waited for, when
-the group takes partitions away, a second one may follow; if the first comes after it, records are
+unanswered no other is sent, and no transaction is begun. Only when the group revokes partitions,
+where waiting is not possible, a second one may follow; if the first arrives after it, records are
 handled again, and none is lost.
 """
 
@@ -37,16 +37,16 @@ from headrace.client.transaction_writer import ANY_PARTITION, TransactionWriter
 
 log = logging.getLogger("headrace.app")
 
-# A dead worker's open transaction hides what follows it for so long at most.
+# How long a dead worker's open transaction hides later records at most.
 TRANSACTION_TIMEOUT_MS = 10_000
-# A commit whose time ran out is under way: librdkafka goes on with it when it is asked again.
+# A commit whose time ran out is under way: librdkafka continues it at the next call.
 PATIENCE = Patience(call_s=10.0, commit_s=25.0, other_s=0.0)
-# Errors of one record that no transaction will ever take.
+# Errors of one record that the cluster will never accept.
 NEVER_TAKEN = codes("INVALID_RECORD", "MSG_SIZE_TOO_LARGE", "TOPIC_EXCEPTION", "_UNKNOWN_PARTITION")
 
 
 class NotOurs(Exception):
-    """The group has given partitions to another; what was to be committed is not."""
+    """The group has given partitions to another member; their offsets were not committed."""
 
 
 class GroupCommits:
@@ -54,7 +54,7 @@ class GroupCommits:
         self._member = member
         self._connection = connection
         self._writer: FencedWriter | None = None
-        self._one_by_one = False  # until a transaction is committed, each record is a batch alone
+        self._one_by_one = False  # until a transaction commits, each record has its own batch
         self.unanswered = 0  # commits not waited for; the callback of each counts it down
 
     # ---- offsets
@@ -88,8 +88,8 @@ class GroupCommits:
             _refused(refusal)
 
     def still_ours(self, owned: Iterable[OwnedPartition]) -> bool | None:
-        """Ask the group, by a commit that repeats what is committed or says what is new. None: it
-        is being rebalanced and does not say; ask again.
+        """Ask the group, by a commit that repeats committed offsets or has new ones. None: the
+        answer is open during a rebalance; ask again.
         """
         asked = [one for one in owned if not one.moving and not one.gone]
         offsets = _as_sent([said for one in asked for said in one.runner.offsets(one)])
@@ -98,8 +98,8 @@ class GroupCommits:
     # ---- transactions
 
     def transact(self, owned: list[OwnedPartition]) -> Outcome | None:
-        """Write the moves of these partitions and commit their offsets, all or nothing; None, and
-        nothing yet, while a commit is unanswered, which could take the offsets back.
+        """Write the moves of these partitions and commit their offsets, all or nothing. Returns
+        None, and does nothing yet, while a commit is unanswered: it could set the offsets back.
 
         May be called again with the same partitions after any outcome but Unknown. Raises Fault if
         no writer can be made.
@@ -132,7 +132,7 @@ class GroupCommits:
     def _blame(
         self, moves: list[tuple[OwnedPartition, Move]], refused: dict[int, ClientError]
     ) -> None:
-        """A broker refuses a whole batch, also for one of its records: next time tells which."""
+        """A broker refuses a whole batch for one of its records: single batches then show which."""
         if len(refused) > 1 and not self._one_by_one:
             self._one_by_one = True
             return
@@ -148,10 +148,10 @@ class GroupCommits:
         offsets: dict[int, int],
         refused: dict[int, ClientError],
     ) -> Outcome:
-        """One transaction: these records, and the offsets of these partitions as they stand.
+        """Run one transaction: these records, and the present offsets of these partitions.
 
-        `offsets` gets those of the records, `refused` the records that no transaction will ever
-        take, by number.
+        `offsets` gets the offsets of the records, `refused` the records that the cluster will never
+        accept, by number.
         """
         found: Offsets = []
 
@@ -206,7 +206,8 @@ class GroupCommits:
             raise
 
     def _ready_writer(self) -> FencedWriter:
-        """Its id is new, so nothing is fenced by it: the group's generation fences."""
+        """The writer. Its id is new, so opening it fences no other: the group's generation
+        fences."""
         if self._writer is None:
             at = self._connection
             name = f"headrace-app-{uuid.uuid4().hex}"
@@ -216,7 +217,7 @@ class GroupCommits:
             chosen["message.max.bytes"] = LARGEST_MESSAGE
             writer = FencedWriter(program_settings(at, chosen), PATIENCE)
             try:
-                writer.open(lambda: None, stopping=lambda: True)  # this thread has more to do
+                writer.open(lambda: None, stopping=lambda: True)  # do not block this thread
             except Fault:
                 writer.close()
                 raise
@@ -230,7 +231,7 @@ class GroupCommits:
 
 
 def _refused(fault: Fault) -> None:
-    """By the group: said to the caller. By anything else: the next commit says it again."""
+    """Raise a refusal by the group. After any other error the next commit repeats the offsets."""
     if fault.code in NOT_OURS:
         raise NotOurs(str(fault))
     log.warning("offsets were not committed and will be again: %s", fault)

@@ -1,9 +1,9 @@
 """The polling thread: the only one that touches the consumers, and it never waits for a handler.
 
 It polls for ever, so heartbeats and `max.poll.interval.ms` do not depend on how long handlers take;
-when too much waits it pauses partitions. One consumer is the member of the group and reads the
-sources. The retry partitions of what it owns are read by a second consumer, which is assigned by
-hand: so the owner of a source partition owns the retry partition of the same number under every
+when too many records wait it pauses partitions. One consumer is the member of the group and reads
+the sources. A second consumer, which is assigned by hand, reads the retry partitions of the owned
+sources: so the owner of a source partition owns the retry partition of the same number under every
 assignor and both group protocols, and a rebalance never separates the two.
 """
 
@@ -31,8 +31,8 @@ from headrace.client.records import TopicPartition
 log = logging.getLogger("headrace.app")
 
 COMMIT_EVERY_S = 0.5
-LAST_ANSWER_S = 5.0  # at the end, for the commit before the last
-LAST_COMMIT_S = 5.0  # a rebalance is over by then, or another has what was ours
+LAST_ANSWER_S = 5.0  # at the end, for the answer to the commit before the last
+LAST_COMMIT_S = 5.0  # after this time a rebalance is over, or another member has our partitions
 CHUNK = 2_000
 CHUNK_BYTES = 32_000_000
 # A partition with so many records under way is paused until most of them are done.
@@ -41,7 +41,7 @@ LEAST_PER_PARTITION = 20
 MOST_BYTES = 128_000_000  # of all partitions together, roughly
 IDLE_POLL_S = 0.05
 BUSY_POLL_S = 0.002
-# Retry partitions lose what is done, this often.
+# How often finished records are deleted from retry partitions.
 TRIM_EVERY_S = 60.0
 
 Place = tuple[str, int]
@@ -60,9 +60,8 @@ class WorkerIntake:
         revoke_wait_s: float,
         fetch_wait_ms: int,
     ) -> None:
-        """`runner_for` finds who runs the subscription of a topic; `ensure` makes its retry
-        partitions, if this one is new; `loop_work` is called in every turn, and says whether to
-        hurry.
+        """`runner_for` finds the runner for a topic; `ensure` makes its retry partitions, if this
+        one is new; `loop_work` is called in every turn, and returns whether to hurry.
         """
         self.connection = connection
         self._start_from = start_from
@@ -107,7 +106,7 @@ class WorkerIntake:
     # ---- the loop
 
     def turn(self, timeout_s: float) -> None:
-        """Once around: read, write what is to be written with offsets, commit."""
+        """One turn: read, run transactions, commit."""
         self._renew_lease()
         arrived = self._read(timeout_s)
         if arrived:
@@ -141,12 +140,12 @@ class WorkerIntake:
         return arrived
 
     def _feed(self, arrived: Arrived) -> None:
-        """Hand records over in stretches of one partition, then the ends that were reached."""
+        """Pass records on in stretches of one partition, then the ends that were reached."""
         for _, fault in arrived.faults:
             if fault.is_fatal:
-                # Fenced by a member of the same name: this client reads nothing any more.
+                # Fenced by a member of the same name: this client gets no more records.
                 raise fault.explained(self.connection.bootstrap)
-            log.warning("%s", fault)  # it cures most of it by itself
+            log.warning("%s", fault)  # librdkafka recovers from most of them
         for place, records in arrived.stretches:
             self._feed_one(place, records)
         for place, end in arrived.ends.items():
@@ -189,10 +188,11 @@ class WorkerIntake:
             if (owned := self._by_retry.get(place)) is not None:
                 owned.runner.retries_read_to(owned, end)
 
-    # ---- what is committed
+    # ---- commits
 
     def _transact(self) -> bool:
-        """Whether nothing spoke against it; if not, the group or the cluster needs a while."""
+        """Run a transaction if one is needed. False: the group or the cluster refused it, try again
+        later."""
         moving = [one for one in self.owned.values() if one.moves or one.moving]
         if not moving:
             return True
@@ -233,7 +233,8 @@ class WorkerIntake:
             log.info("offsets were not committed: %s", told)
 
     def _trim(self) -> None:
-        """Delete what is done from the retry partitions; if it fails, the next time does it."""
+        """Delete finished records from the retry partitions; after a failure the next call does
+        it."""
         before = {
             owned.retry.place: offset
             for owned in self._by_retry.values()
@@ -243,7 +244,7 @@ class WorkerIntake:
             self._requests.delete_records(before, TRIM_EVERY_S)
 
     def _balance(self) -> None:
-        """Pause partitions of which too much waits, resume them when it is less."""
+        """Pause partitions with too many waiting records, resume them when there are fewer."""
         share = MOST_BYTES / self._mean_bytes / max(1, len(self.owned))
         most = max(LEAST_PER_PARTITION, min(MOST_PER_PARTITION, int(share)))
         for owned in self.owned.values():
@@ -254,20 +255,20 @@ class WorkerIntake:
     def _set_paused(self, owned: OwnedPartition, paused: bool) -> None:
         try:
             (self.member.pause if paused else self.member.resume)([owned.source.place])
-        except Fault as fault:  # it is being taken away in this moment
+        except Fault as fault:  # it is being revoked at this moment
             log.debug("%s: %s", owned.source.place, fault)
             return
         owned.paused = paused
 
     def _renew_lease(self) -> None:
-        """After a long standstill of the whole process the group may have given us up: ask it
-        before another record is begun.
+        """After a long standstill of the whole process the group may have removed us: ask it before
+        another record begins.
         """
         now = time.monotonic()
         if now - self._polled_at > self.lease_s and self.owned:
             ours = self.commits.still_ours(self.owned.values())
             if ours is None:
-                return  # until the group says, the lease stays as it is
+                return  # until the group answers, the lease stays as it is
             if not ours:
                 log.warning(
                     "this worker stood still for too long; its partitions are another's now"
@@ -278,7 +279,7 @@ class WorkerIntake:
         for runner in {owned.runner for owned in self.owned.values()}:
             runner.lease_until = self._polled_at + self.lease_s
 
-    # ---- the group gives and takes
+    # ---- assignment and revocation
 
     def _assigned(self, member: Intake, given: list[TopicPartition]) -> None:
         self.assigned_once = True
@@ -304,7 +305,7 @@ class WorkerIntake:
             owned.closing = self.stopping
         starts = {owned.source.place: owned.source.completion.position for owned in new}
         self.member.add(starts)
-        # A partition that was paused when it was taken away stays so in librdkafka.
+        # A partition that was paused when it was revoked stays paused in librdkafka.
         self.member.resume(starts)
         self._read_retries_of(new)
         log.info("took over %s", ", ".join(str(owned.source.place) for owned in new))
@@ -334,7 +335,8 @@ class WorkerIntake:
             self._begin(left, anew=True)
 
     def _begin_in_doubt(self) -> None:
-        """The committed offsets say how a transaction ended, and where to go on."""
+        """Restart partitions whose transaction's outcome is unknown: the committed offsets show
+        it."""
         going = [one for one in self._in_doubt if self.owned.get(one.source.place) is one]
         self._in_doubt = []
         if going:
@@ -344,7 +346,7 @@ class WorkerIntake:
             self._begin([(one.topic, one.partition) for one in going], anew=False)
 
     def _keep_going(self) -> None:
-        """While the group is being answered: what we have is still ours and goes on."""
+        """Continue the other work while waiting for the group: our partitions are still ours."""
         self._renew_lease()
         self._loop_work()
         self._commit_now_and_then()
@@ -382,8 +384,8 @@ class WorkerIntake:
         return [self.owned[place] for place in places if place in self.owned]
 
     def _wait_for(self, going: list[OwnedPartition]) -> None:
-        """Until what is under way has ended, within the limit. With exactly-once that is when its
-        transaction has.
+        """Wait until running records of these partitions have ended, within the limit. With
+        exactly-once their transaction must have ended.
         """
         deadline = time.monotonic() + self._revoke_wait_s
         may_move = True
@@ -419,8 +421,8 @@ class WorkerIntake:
     # ---- the end
 
     def _commit_to_the_end(self, within_s: float) -> None:
-        """While a rebalance is under way, as when several workers end at once, the group takes no
-        offsets: wait until it is over, else what we have done would be done again.
+        """During a rebalance, as when several workers end at once, the group accepts no offsets:
+        wait until it is over, else the finished records would be handled again.
         """
         deadline = time.monotonic() + min(within_s, LAST_ANSWER_S)
         while self.commits.unanswered and time.monotonic() < deadline:
@@ -439,7 +441,7 @@ class WorkerIntake:
             self._renew_lease()
 
     def drain(self, within_s: float) -> None:
-        """Begin nothing more, wait for what is under way, commit and leave the group."""
+        """Begin no more records, wait for running ones, commit and leave the group."""
         deadline = time.monotonic() + within_s
         for owned in self.owned.values():
             owned.runner.close(owned)
@@ -454,7 +456,7 @@ class WorkerIntake:
         self.close(max(0.0, deadline - time.monotonic()))
 
     def close(self, within_s: float = 0.0) -> None:
-        """Leave the group. Also after a failure: others then get the partitions at once."""
+        """Leave the group, also after a failure: others then get the partitions at once."""
         self._revoke_wait_s = within_s
         self.member.close()  # calls _revoked, which commits
         if self._retries is not None:

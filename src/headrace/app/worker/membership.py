@@ -1,6 +1,6 @@
-"""How a worker is a member of its group: its consumer's settings, and how long it counts as one.
+"""A worker's membership in its group: its consumer's settings, and how long it counts as a member.
 
-The settings of the app win over those here, where nothing speaks against it.
+The settings of the app win over those here, unless they would break the worker.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OF_THE_CLASSIC_PROTOCOL = (
 @dataclass(slots=True)
 class Membership:
     settings: dict[str, Any]  # of the consumer, librdkafka's
-    lease_s: float  # without a poll for so long, the group may have given us up
+    lease_s: float  # without a poll for this long, the group may have removed us
     session_text: str  # how long the group keeps the partitions of a member that died
 
     @classmethod
@@ -41,10 +41,11 @@ class Membership:
                 "enable.partition.eof": True,
                 "partition.assignment.strategy": "cooperative-sticky",
                 "session.timeout.ms": SESSION_TIMEOUT_MS,
-                "heartbeat.interval.ms": 1_000,  # a rebalance is heard of by the next heartbeat
+                "heartbeat.interval.ms": 1_000,  # the next heartbeat learns of a rebalance
                 "allow.auto.create.topics": False,
                 "fetch.wait.max.ms": fetch_wait_ms,
-                # With a full local queue the next fetch waits; a second, its default, starves us.
+                # When the local queue is full the next fetch waits; its default of a second is too
+                # long.
                 "fetch.queue.backoff.ms": 20,
                 # With its default librdkafka may forget the only broker when that one restarts.
                 "metadata.recovery.strategy": NO_REBOOTSTRAP,

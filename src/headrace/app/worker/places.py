@@ -1,9 +1,9 @@
 """Committed offsets and log end offsets of partitions, asked for until the cluster answers.
 
-Without them a partition cannot begin. An answer may take long: a worker that died in a transaction
-hides its offsets until the cluster ends that, and a broker that has just started knows nothing for
-a while. So each request is a short one, and `meanwhile` is called in between: the worker's other
-work continues. Called on the polling thread only.
+A partition cannot begin without them. An answer may take long: an open transaction of a crashed
+worker hides its offsets until the cluster ends it, and a broker that has just started has no
+answers for a while. So each request is a short one, and `meanwhile` is called in between: the
+worker's other work continues. Called on the polling thread only.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger("headrace.app")
 QUESTION_S = 2.0
 LOOK_AGAIN_S = 0.2
 SAY_EVERY_S = 10.0
-STOPPING_S = 5.0  # a worker that is to stop asks no longer than this
+STOPPING_S = 5.0  # a worker that is stopping asks no longer than this
 
 T = TypeVar("T")
 
@@ -82,11 +82,11 @@ class ResumeOffsets:
         return self.asked(lambda: self._requests.first_offsets(places, QUESTION_S))
 
     def ends(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
-        """Also of what is in open transactions."""
+        """The end offsets, after open transactions."""
         return self.asked(lambda: self._requests.end_offsets(places, QUESTION_S))
 
     def asked(self, question: Callable[[], T]) -> T:
-        """The answer to any question, put again until the cluster answers it."""
+        """The answer to a question, which is repeated until the cluster answers it."""
         began = said = time.monotonic()
         while True:
             try:
@@ -115,7 +115,7 @@ class ResumeOffsets:
 
 
 def _is_of_former_topic(stream: Stream, offset: int, said: str | None) -> bool:
-    """Whether the group's offset was committed for a topic that is gone, and whose name this has.
+    """Whether the group's offset was committed for a deleted topic of the same name.
 
     A commit that is under way while a topic is deleted may reach the group after its deletion.
     """

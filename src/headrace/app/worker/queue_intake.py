@@ -1,10 +1,9 @@
-"""The polling thread of queues: a share consumer for each subscription, and it never waits for a
-handler.
+"""The polling thread of queues: a share consumer per subscription; it never waits for handlers.
 
 It takes as many records as its handlers can begin soon, renews the locks of all that it holds, and
-acknowledges what the dispatcher decides: accepted when handled, released after the wait of a
+acknowledges them as the dispatcher decides: accepted when handled, released after the wait of a
 failed attempt, rejected when the dead letter is written. Records whose lock was lost do not begin.
-The retry topic is read along: there `headrace dead-letters redrive` puts a letter for this group.
+The retry topic is read too: `headrace dead-letters redrive` puts a letter for this group there.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ LAST_ANSWER_S = 5.0
 # so that another worker can take them.
 AHEAD_S = 0.2
 MOST_AHEAD = 1_000
-# What is left of a lock when it is renewed: the fetch that is under way may take half a second.
+# The rest of a lock's time at its renewal: the fetch that is under way may take half a second.
 RENEW_AT = 0.5
 LOOK_AT_LOCKS_S = 0.25
 
@@ -103,7 +102,7 @@ class QueueIntake:
 
     @property
     def must_hurry(self) -> bool:
-        """Queues have no transactions to go on with."""
+        """Always False: queues have no transactions to continue."""
         return False
 
     def subscribe(self, topics: Iterable[str]) -> None:
@@ -115,7 +114,7 @@ class QueueIntake:
             raise
 
     def _join(self, topics: list[str]) -> None:
-        # Joining comes first: it says so if the cluster has no share groups.
+        # Join first: joining fails if the cluster has no share groups.
         for runner in self._runners:
             names = [topic for topic in topics if runner.subscription.matches(topic)]
             if names:
@@ -150,7 +149,7 @@ class QueueIntake:
     # ---- the end
 
     def drain(self, within_s: float) -> None:
-        """Begin nothing more, wait for what is under way, acknowledge it and leave the group."""
+        """Begin no more records, wait for running ones, acknowledge them and leave the group."""
         deadline = time.monotonic() + within_s
         for queue in self._queues:
             for owned in queue.owned.values():
@@ -171,7 +170,7 @@ class QueueIntake:
         for queue in self._queues:
             for owned in queue.owned.values():
                 queue.runner.forget(owned)
-            queue.runner.lease_until = float("inf")  # a slot that waits for it sees that it is over
+            queue.runner.lease_until = float("inf")  # a slot that waits sees that it is over
             queue.consumer.close()
 
 
@@ -222,7 +221,7 @@ class _Queue:
         return owned.source if topic == source else owned.retry
 
     def acknowledge(self) -> None:
-        """Acknowledge what has been decided; what is not ours any more is not."""
+        """Send the decided acknowledgements, except for records that are not ours any more."""
         acknowledge = {
             Acknowledgement.ACCEPT: self.consumer.accept,
             Acknowledgement.RELEASE: self.consumer.release,
@@ -236,7 +235,7 @@ class _Queue:
                     acknowledge[how](native.share)
 
     def look_at_locks(self) -> None:
-        """Renew those that end soon, and begin nothing whose lock has ended."""
+        """Renew locks that end soon; records whose lock has ended do not begin."""
         now = time.monotonic()
         if now < self._look_at:
             return
@@ -253,7 +252,7 @@ class _Queue:
                 self.consumer.renew(delivery.share)
         if lost:
             self._lose(lost)
-        # A process that stood still begins nothing before it has looked at the locks again.
+        # After a standstill a process begins no record before it has checked the locks again.
         self.runner.lease_until = now + LOOK_AT_LOCKS_S + shortest_s / 4
 
     def look_at_refused(self) -> None:

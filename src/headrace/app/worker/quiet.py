@@ -1,6 +1,6 @@
 """Whether a worker has nothing to do until the clock moves or a record arrives: for tests.
 
-Asked from another thread while the worker runs, so an answer is about the past; two equal answers,
+Called from another thread while the worker runs, so an answer is about the past; two equal answers,
 with no record in between, can be trusted.
 """
 
@@ -14,17 +14,17 @@ from headrace.client.records import TopicPartition
 
 
 def streams(worker: Worker) -> list[Stream]:
-    """All that it reads now: source partitions and their retry partitions."""
+    """All partitions that it reads now: sources and their retry partitions."""
     return [stream for owned in list(worker.intake.owned.values()) for stream in owned.streams]
 
 
 def is_quiet(worker: Worker, ends: Mapping[TopicPartition, int]) -> bool:
-    """Everything up to these ends is read, and either done or waiting for a time to come."""
+    """Whether everything up to these ends is read, and is either done or waits for a later time."""
     now_ms = worker.app.clock()
     due_ms = next_due_ms(worker)
     if due_ms is not None and due_ms <= now_ms:
         return False
-    # First: from there records go into the lanes.
+    # These first: their records go into the lanes.
     if any(owned.arriving for owned in list(worker.intake.owned.values())):
         return False
     if not all(runner.is_idle() for runner in worker.runners):
@@ -38,5 +38,5 @@ def is_quiet(worker: Worker, ends: Mapping[TopicPartition, int]) -> bool:
 
 
 def next_due_ms(worker: Worker) -> int | None:
-    """When something that waits here is due; what waits in the delay service is not known here."""
+    """When something that waits here is due; messages in the delay service are not known here."""
     return worker.next_wake_ms()

@@ -1,9 +1,9 @@
-"""Runs one subscription: its dispatcher behind a lock, and all that the dispatcher asks for.
+"""Runs one subscription: guards its dispatcher by a lock, and performs the dispatcher's effects.
 
 The polling thread, the slots and the producer's thread call it. Each call is one event: the
-dispatcher decides under the lock, where nothing waits, and what follows is done after it: slots are
-woken, copies written, failures said. It brings what the dispatcher has not: the clock, the dice,
-the log, and the lease, until which this worker may believe that its partitions are its own.
+dispatcher decides under the lock, where nothing waits, and the effects follow after it: slots are
+woken, copies written, failures logged. It adds what the dispatcher lacks: the clock, random
+numbers, the log, and the lease, until which this worker may rely on owning its partitions.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Results = Sequence[tuple[RecordInHand, list[Outgoing[Any, Any]]]]
 
 
 class Outlet(Protocol):
-    """The interface of a worker for its runners."""
+    """What a runner needs from its worker."""
 
     def write(self, record: Outgoing[Any, Any], ended: Ended) -> None:
         """Send a record; `ended` is called, on any thread, when it is written or with the reason
@@ -59,11 +59,11 @@ class Outlet(Protocol):
         ...
 
     def after(self, due_ms: int, do: Callable[[], None]) -> None:
-        """Call it when the wall clock says so."""
+        """Call `do` at this time of the wall clock."""
         ...
 
     def hurry(self) -> None:
-        """There is something for the polling thread to do."""
+        """There is work for the polling thread."""
         ...
 
 
@@ -88,14 +88,14 @@ class SubscriptionRunner:
             name=subscription.name,
             attempts=subscription.retry.attempts,
         )
-        self.wake: Callable[[int], None] = _nobody  # tells idle slots; set by the slots
+        self.wake: Callable[[int], None] = _nobody  # wakes idle slots; set by the slots
         self.lease_until = float("inf")  # monotonic: no record is begun after it
         self.dispatcher = Dispatcher(subscription)
         self._lock = threading.Lock()  # around every use of the dispatcher
         self._outlet = outlet
         self._chance = chance
         self._say_later_from_ms = 0
-        # Waits for a batch are short: the time of the last turn is too old for them.
+        # Waits for a batch are short: the time of the last turn would be too old for them.
         self._batches_wait = subscription.batch is not None and subscription.batch_wait_ms > 0
 
     # ---- the polling thread: partitions
@@ -117,7 +117,7 @@ class SubscriptionRunner:
     def own_queue(
         self, topic: str, partition: int, topic_id: str | None, headers_of: HeadersOf
     ) -> OwnedPartition:
-        """A partition of a queue, which others read as well."""
+        """Take a partition of a queue, which other workers read too."""
         owned = OwnedPartition(
             topic,
             partition,
@@ -132,12 +132,12 @@ class SubscriptionRunner:
         return owned
 
     def close(self, owned: OwnedPartition) -> None:
-        """Begin nothing more of it; what is under way may end."""
+        """Begin no more records of it; running ones may end."""
         with self._lock:
             self.dispatcher.close(owned)
 
     def forget(self, owned: OwnedPartition) -> None:
-        """It is another's now: what ends later does not count."""
+        """Another worker has it now: later results of its records do not count."""
         with self._lock:
             ended = self.dispatcher.forget(owned)
         for one in ended:
@@ -172,13 +172,13 @@ class SubscriptionRunner:
     def take_acknowledgements(
         self, owned: OwnedPartition
     ) -> list[tuple[FetchedRecord, Acknowledgement]]:
-        """What is to be acknowledged now."""
+        """The acknowledgements to send now."""
         with self._lock:
             found, owned.acknowledgements = owned.acknowledgements or [], []
         return found
 
     def lost(self, gone: Callable[[FetchedRecord], bool]) -> None:
-        """These records of a queue are not ours any more."""
+        """Give up records of a queue that are not ours any more."""
         with self._lock:
             self.dispatcher.lanes.drop(lambda record: gone(record.native))
 
@@ -198,7 +198,7 @@ class SubscriptionRunner:
             self.dispatcher.retries_read_to(owned, end)
 
     def tick(self, now_ms: int) -> None:
-        """Called in every turn of the polling thread."""
+        """Advance the time; called in every turn of the polling thread."""
         with self._lock:
             ready, writes = self.dispatcher.tick(now_ms)
         if ready:
@@ -220,9 +220,9 @@ class SubscriptionRunner:
         return copy_to_move(move, self.clock(), worker=worker_name())
 
     def results_refused(self, move: Move, error: BaseException) -> None:
-        """Exactly once: no transaction will ever take the results of this record."""
+        """Exactly once: the cluster will never accept the results of this record."""
         if move.given_up:
-            return  # it is the dead letter that is refused: only people can help
+            return  # the dead letter itself is refused: only people can help
         now_ms, record = self.clock(), move.record
         with self._lock:
             write = self.dispatcher.results_refused(move, error, now_ms)
@@ -267,27 +267,27 @@ class SubscriptionRunner:
             return self.dispatcher.take()
 
     def completed(self, records: Sequence[RecordInHand]) -> None:
-        """These are handled, and all they led to is written."""
+        """These records are handled, and all their results are written."""
         with self._lock:
             ready = self.dispatcher.completed(records)
         if ready:
             self.wake(ready)
 
     def not_begun(self, records: Sequence[RecordInHand]) -> None:
-        """Their partition is going or gone, and they will come again."""
+        """Their partition is being revoked or lost; these records will be delivered again."""
         with self._lock:
             self.dispatcher.not_begun(records)
 
     def ended(self, run: Run[RecordInHand], seconds: float) -> None:
-        """All of a run was gone through; its lane may go on."""
+        """All of a run was handled; its lane may continue."""
         with self._lock:
             ready = self.dispatcher.ended(run, seconds)
         if ready:
             self.wake(ready)
 
     def transact(self, results: Results, then: Callable[[], None]) -> None:
-        """Exactly once: these results and the offsets of their records, in one transaction. `then`
-        is called, on any thread, when it has ended or does not matter any more.
+        """Exactly once: write these results and the offsets of their records in one transaction.
+        `then` is called, on any thread, when it has ended or does not matter any more.
         """
         transacted = Transacted(len(results), then)
         with self._lock:
@@ -306,8 +306,8 @@ class SubscriptionRunner:
     def failed(
         self, run: Run[RecordInHand], at: int, error: BaseException, more: HeaderList
     ) -> Failure:
-        """The attempt at this record of a run failed; those before it are over. `more`: headers for
-        what is written because of it.
+        """The attempt at this record of a run failed; those before it are finished. `more`: headers
+        for records that are written because of it.
         """
         failure = self._failure(run, at, error, more)
         self._perform(failure)
@@ -375,7 +375,7 @@ class SubscriptionRunner:
         with self._lock:
             self.dispatcher.not_written(write, now_ms)
 
-    # ---- what people are told
+    # ---- log lines for people
 
     def _say(
         self, records: list[RecordInHand], error: BaseException, failure: Failure, now_ms: int
@@ -395,7 +395,7 @@ class SubscriptionRunner:
             self.said.failed(first, error, made=verdict.made, wait_ms=wait_ms, of=len(records))
 
     def _say_later(self, why: TryLater, now_ms: int) -> None:
-        """Once for all records that wait for the same reason, and again while it lasts."""
+        """Log once for all records that wait for the same reason, and again while it lasts."""
         if now_ms < self._say_later_from_ms:
             return
         self._say_later_from_ms = now_ms + SAY_LATER_EVERY_MS
@@ -405,25 +405,25 @@ class SubscriptionRunner:
 
     @property
     def waiting(self) -> int:
-        """Records that were read and are not begun."""
+        """Records that were read and have not begun."""
         return self.dispatcher.lanes.waiting
 
     def put_off_now(self) -> int:
-        """Records that wait because what their handler needs is away."""
+        """Records that wait because something that their handler needs is away."""
         now_ms = self.clock()
         with self._lock:
             return self.dispatcher.put_off.count(now_ms)
 
     def is_idle(self) -> bool:
-        """Whether nothing is under way and nothing could begin."""
+        """Whether no record runs and none could begin."""
         with self._lock:
             return not self.stats.in_flight and not self.dispatcher.lanes.ready
 
 
 def _nobody(ready: int) -> None:
-    """No slots yet."""
+    """Stands in until slots are set."""
 
 
 def worker_name() -> str:
-    """host/process, for the headers of copies and for people who look for its log."""
+    """host/process, for the headers of copies and for people who search its log."""
     return f"{socket.gethostname()}/{os.getpid()}"

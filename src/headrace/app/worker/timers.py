@@ -1,6 +1,6 @@
 """Functions to call at a wall-clock time; the polling thread checks several times a second.
 
-Looking, rather than sleeping until then, is what lets a test move the clock.
+Checking the time, rather than sleeping until then, lets a test move the clock.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import threading
 import time
 from collections.abc import Callable
 
-# Milliseconds since 1970. Due times are compared with it and with nothing else; tests give one that
-# they move. How long a call may take is measured with monotonic time elsewhere.
+# Milliseconds since 1970. Due times are compared with this clock only; tests give one that they
+# move. The length of a call is measured with monotonic time elsewhere.
 WallClock = Callable[[], int]
 
 

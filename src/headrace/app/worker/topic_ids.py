@@ -20,7 +20,7 @@ log = logging.getLogger("headrace.app")
 
 LOOK_EVERY_S = 2.0
 QUESTION_S = 2.0
-# A broker learns of a new topic a moment after others; one that is deleted is not waited for.
+# A broker may learn of a new topic a moment after others; a deleted one is not waited for.
 PATIENCE_S = 5.0
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # the zero id: of clusters before Kafka 2.8
 NOT_THERE = codes("UNKNOWN_TOPIC_OR_PART", NOT_AUTHORIZED)
@@ -37,7 +37,8 @@ class TopicIds:
         self._requests = requests
         self._monotonic = monotonic
         self._known: dict[str, str | None] = {}
-        # Another broker may not have heard yet: an id that was replaced never counts again.
+        # Another broker may still answer with the old id: an id that was replaced never counts
+        # again.
         self._replaced: set[str] = set()
         self._asked: Answers = {}  # question number `next_question - 1`, until it is answered
         self._look_at = 0.0
@@ -45,7 +46,7 @@ class TopicIds:
         self._answered: dict[str, int] = {}
 
     def of(self, topic: str) -> str | None:
-        """None: the cluster has no topic ids, or did not tell."""
+        """The topic's id; None if the cluster has no topic ids, or has not answered."""
         return self._known.get(topic)
 
     def learn(self, topics: Collection[str], asked: Callable[[Callable[[], Any]], Any]) -> None:
@@ -73,12 +74,12 @@ class TopicIds:
         return bool(self._asked) or self._monotonic() >= self._look_at
 
     def answered(self, topic: str) -> int:
-        """The number of the last question whose answer was the id that we know; 0 for none."""
+        """The number of the last question that was answered with the known id; 0 for none."""
         return self._answered.get(topic, 0)
 
     def look(self, topics: Collection[str], at_once: Collection[str] = ()) -> dict[str, int]:
         """The topics that were created again, each with its present number of partitions. Never
-        waits. The ids of the topics in `at_once` are wanted now.
+        waits. The ids of the topics in `at_once` are asked for now.
         """
         changed = self._heard(topics) if self._asked and self._all_answered() else {}
         now = self._monotonic()
@@ -101,7 +102,7 @@ class TopicIds:
             try:
                 found = answer.result()
             except Fault:
-                continue  # deleted, or a broker is away: the group or the next look tells
+                continue  # deleted, or a broker is away: the group or the next call shows it
             if topic not in topics:
                 continue
             told, before = _id(found), self._known.get(topic)

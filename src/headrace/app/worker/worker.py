@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headrace.app")
 
-# Handlers of a partition that goes to another worker may end for so long.
+# How long handlers of a revoked partition may still run.
 REVOKE_WAIT_S = 10.0
 LOOK_FOR_TOPICS_S = 30.0
-# A handler that is cancelled may end for so long; then the worker ends without it.
+# How long a cancelled handler may still run; then the worker ends without it.
 CANCEL_WAIT_S = 10.0
 
 
@@ -48,10 +48,10 @@ class Worker:
             raise ValueError("The app handles nothing yet: give it a handler with @app.on(topic).")
         self.app = app
         self.failure: BaseException | None = None
-        self.started = threading.Event()  # the first assignment came, or it failed
+        self.started = threading.Event()  # set by the first assignment or a failure
         self._timers = Timers()
         self._hurry = False
-        self.impatient = False  # a test that moves the clock wants it to be seen at once
+        self.impatient = False  # a test that moves the clock needs it to be seen at once
         self._own_loop = loop is None
         self._loop = loop or asyncio.new_event_loop()
         self._chance = random.Random(app.seed)
@@ -76,7 +76,7 @@ class Worker:
         self._timers.at(due_ms, do)
 
     def next_wake_ms(self) -> int | None:
-        """When something that waits here is due."""
+        """The time when something that waits here is due."""
         due = [self._timers.next_ms(), *(runner.next_wake_ms() for runner in self.runners)]
         return min((each for each in due if each is not None), default=None)
 
@@ -86,7 +86,7 @@ class Worker:
     # ---- the beginning
 
     def start(self) -> None:
-        """Returns when the topics are there and the threads run; raises why they cannot."""
+        """Returns when the topics exist and the threads run; raises the reason if they cannot."""
         app = self.app
         topics = AppTopics(
             app.connection, group=app.group, dead_letters_keep_ms=app.dead_letters_keep_ms
@@ -169,12 +169,13 @@ class Worker:
             runner.dispatcher.delayed = runner.subscription.needs_delay_service
 
     def _ensure(self, topic: str, partition: int) -> None:
-        """A partition was added, or the topic came after us: its retry partition must be there."""
+        """Make the retry partition of a partition that was added, or of a topic created after our
+        start."""
         if partition >= self._counts.get(topic, 0):
             self._counts |= self._topics.ensure({topic: self._runner_for(topic).subscription})
 
     def _look_for_topics(self) -> None:
-        """Patterns may mean topics that were made since."""
+        """Find topics that were created since and match a pattern."""
         now = time.monotonic()
         patterns = any(t.startswith("^") for s in self.app.subscriptions for t in s.topics)
         if not patterns or now < self._look_at:
@@ -203,7 +204,7 @@ class Worker:
         try:
             self.intake.run()
             self.intake.drain(self.app.drain_ms / 1000)
-        except BaseException as failure:  # raised again where the worker is waited for
+        except BaseException as failure:  # raised again where the caller waits for the worker
             self.failure = failure
             if isinstance(failure, ClientError):
                 log.error("the worker stops: %s", failure)
@@ -247,7 +248,7 @@ class Worker:
         asyncio.set_event_loop(self._loop)
         self._watchdog.begin()
         self._loop.run_forever()
-        # A handler that blocked the loop has kept our own tasks from beginning: end them unbegun.
+        # Our own tasks that a blocking handler has kept from beginning: end them before they begin.
         for task in asyncio.all_tasks(self._loop):
             task.cancel()
         self._loop.run_until_complete(asyncio.sleep(0))
@@ -269,7 +270,7 @@ class Worker:
     # ---- the end
 
     def abandon(self) -> None:
-        """It could not start: let go of what it has."""
+        """Release everything after a failed start."""
         self._delaying.close()
         if self._own_loop and not self._loop.is_running():
             self._loop.close()
@@ -294,7 +295,7 @@ class Worker:
                 subscription.once.close()
 
     def _cancel(self, slots: LoopSlots) -> None:
-        """Within a limit: a handler may block the loop, or catch its cancellation."""
+        """Wait for a limited time: a handler may block the loop, or catch its cancellation."""
         stopped = asyncio.run_coroutine_threadsafe(slots.stop(), self._loop)
         try:
             stopped.result(CANCEL_WAIT_S)
@@ -303,7 +304,7 @@ class Worker:
             log.warning("%s does not end, although it was cancelled: it is given up", name)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Until it has stopped by itself, which it only does when it failed."""
+        """Wait until the worker has stopped by itself, which it does only after a failure."""
         return self._stopping.wait(timeout_s)
 
 

@@ -1,5 +1,4 @@
-"""Topics that Headrace keeps for itself: created as they must be, repaired where possible, else
-refused.
+"""Topics that Headrace keeps for itself: created correctly, repaired where possible, else refused.
 
 A cluster with automatic topic creation, or a person, may have created such a topic first, with
 another number of partitions or with records that are deleted after a week. Every service calls

@@ -1,2 +1,1 @@
-"""Delayed messages as a client sees them: schedules, topics, the service's instances,
-cancellation."""
+"""Delayed messages as a client sees them: schedules, topics, instances, cancellation."""

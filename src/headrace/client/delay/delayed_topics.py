@@ -1,5 +1,4 @@
-"""Which topics take delayed messages: enable, disable and list them, cancel and wait for the
-outcome.
+"""Which topics take delayed messages: enable, disable, list them, cancel with an outcome.
 
 To enable `orders` is to create its companion `orders.delay` and the topics beside it, and to write
 the pair into the registry, a compacted topic that the delay service follows. Every step may be

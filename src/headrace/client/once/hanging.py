@@ -4,10 +4,9 @@ Apache Kafka 4.3.1, killed while a transaction was in PrepareCommit, was seen to
 CompleteCommit after its restart without the marker in one of the partitions (KIP-664): readers of
 committed records are held back there for ever. A coordinator lists the partitions in which it still
 has to write a marker; a transaction that is open in another partition is hanging. Partitions are
-asked twice,
-before and after the coordinators, so that one that ends in between is not taken for hanging. The
-user needs DESCRIBE on every transactional id: an id that access control hides looks as if no
-coordinator knew it.
+asked twice, before and after the coordinators, so that one that ends in between is not taken for
+hanging. The user needs DESCRIBE on every transactional id: an id that access control hides looks as
+if no coordinator knew it.
 
 A service that writes records and its mark in one transaction (`marks.py`) can find out what was
 decided, and ends a hanging transaction of its own accordingly: the coordinator says it, or the

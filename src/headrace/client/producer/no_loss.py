@@ -35,9 +35,7 @@ def defaults_for(
     """The no-loss settings without those that contradict the given ones, which win."""
     chosen = dict(NO_LOSS)
     if transactional_id:
-        chosen["transactional.id"] = (
-            transactional_id  # its own time-out bounds the delivery timeout
-        )
+        chosen["transactional.id"] = transactional_id  # its time-out bounds the delivery timeout
         chosen["metadata.recovery.strategy"] = NO_REBOOTSTRAP
     elif "message.timeout.ms" not in given:
         chosen["delivery.timeout.ms"] = DELIVERY_TIMEOUT_MS

@@ -1,4 +1,4 @@
-"""Does a Kafka broker answer where it should, or is the place free for one?"""
+"""Checks whether a Kafka broker answers at the address, or the port is free for one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CONNECT_TIMEOUT_S = 2.0
 
 
 def check_cluster(connection: ClientSettings, *, expected: bool) -> Finding:
-    """`expected`: the person named a cluster; otherwise a free port is just as good."""
+    """`expected`: the user named a cluster; otherwise a free port is fine too."""
     where = connection.bootstrap
     listening = any(_listens(address) for address in addresses(where))
     if listening:
@@ -39,7 +39,7 @@ def _ask(connection: ClientSettings) -> Finding:
 
 
 def check_brokers(connection: ClientSettings) -> Finding:
-    """Raises `Unreachable` if none answers."""
+    """Check the brokers. Raises `Unreachable` if none answers."""
     metadata = reach(connection.admin(), connection)
     brokers = ", ".join(f"{b.id} at {b.host}:{b.port}" for b in metadata.brokers.values())
     return good(

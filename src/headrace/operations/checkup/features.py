@@ -1,4 +1,4 @@
-"""Does the cluster promise features that it does not serve? Pure: it judges a list of levels."""
+"""Checks whether the cluster promises features that it does not serve. Pure: it judges levels."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from headrace.operations.checkup.finding import Finding, watch
 
 
 def check_features(features: Sequence[Feature]) -> list[Finding]:
-    """Data folders of the first releases, and those that Apache Kafka made, have share.version=1
-    and streams.version=1: clients then believe that share groups and streams groups are there."""
+    """Compare levels with served APIs. Data folders of the first releases, and those that Apache
+    Kafka made, have share.version=1 and streams.version=1: clients then believe that share groups
+    and streams groups are available."""
     empty = [one.name for one in features if one.level > 0 and not one.served]
     if not empty:
         return []

@@ -1,4 +1,4 @@
-"""One thing that the doctor looked at, how it is, and what to do about it."""
+"""One check of the doctor: its result, and what to do about it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 class FindingState(StrEnum):
     GOOD = "good"
-    WATCH = "watch"  # works, but know it
+    WATCH = "watch"  # works, but the user should know
     WRONG = "wrong"  # the doctor's exit code is 1
 
 

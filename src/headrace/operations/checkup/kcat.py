@@ -1,4 +1,4 @@
-"""Can the kcat of this machine log in by SCRAM? Debian 12's cannot, at no Kafka 4 broker.
+"""Checks whether this machine's kcat can log in by SCRAM. Debian 12's cannot, at Kafka 4 brokers.
 
 Before 2.6.1 librdkafka answers with another nonce than the server's. RFC 5802 forbids that; Apache
 Kafka refuses it since 4.0, and so does Headrace. The client only gets "invalid credentials".

@@ -1,4 +1,4 @@
-"""Is this machine fit to run a node? Python, packages, open files, disk, tools. Asks no broker."""
+"""Checks whether this machine can run a node: Python, packages, open files, disk, tools."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace.quantities import size
 OLDEST_PYTHON = (3, 11)
 PACKAGES = ("crc32c", "cramjam", "confluent-kafka", "typer", "rich")
 
-# A node opens a few files per partition and one per connection; a thousand is soon used up.
+# A node opens a few files per partition and one per connection; a thousand is not enough for long.
 FEW_OPEN_FILES = 10_000
 LITTLE_SPACE_BYTES = 1 << 30  # one segment of the default size
 LITTLE_SPACE_SHARE = 0.1

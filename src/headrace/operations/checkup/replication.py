@@ -1,4 +1,4 @@
-"""Does the cluster survive the loss of a broker? Its state held against the recipe. Pure.
+"""Checks whether a cluster survives the loss of a broker: compares its state with a recipe. Pure.
 
 The recipe: three brokers and three controllers, three replicas, min ISR one below that, no unclean
 elections, a rack for every broker or for none. A cluster of one broker has nothing to replicate.
@@ -47,8 +47,8 @@ def _nodes(status: ClusterStatus) -> Finding:
 
 
 def _folders(status: ClusterStatus) -> list[Finding]:
-    """Nothing, if all are online and have room: most brokers have one, without which they do not
-    run."""
+    """Findings about data folders; none if all are online and have room: most brokers have only
+    one, without which they do not run."""
     full = ", ".join(f"{found.path} of broker {found.broker}" for found in status.full_folders)
     if full:
         return [wrong("data folders", f"the disk is full: {full}", "Make room on it.")]

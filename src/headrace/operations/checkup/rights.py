@@ -1,4 +1,4 @@
-"""Who may write to a topic later, but not now?
+"""Finds users who may write to a topic later, but not now.
 
 A record in `orders.delay` becomes a record in `orders`, written by the delay service. So any user
 who may write to the companion may write to the topic, with a delay, whatever the topic's entries
@@ -18,7 +18,7 @@ MOST_NAMED = 5
 
 
 def check_delayed_writes(topics: Iterable[str], entries: Sequence[Acl]) -> list[Finding]:
-    """A finding for each pair of topics whose writers differ; one that says so if none do."""
+    """A finding for each pair of topics whose writers differ; a single good one if none do."""
     names = set(topics)
     pairs = [
         (target_of(name), name)
@@ -49,7 +49,7 @@ def _compared(target: str, companion: str, entries: Sequence[Acl]) -> Finding | 
 
 
 def writers_of(topic: str, entries: Sequence[Acl]) -> set[str]:
-    """Principals of the entries that may write; super users have none."""
+    """Principals of the entries that may write; super users have no entries."""
     concerned = [
         entry
         for entry in entries

@@ -1,4 +1,4 @@
-"""Can pipelines run here? PySpark, a Java that it can use, and its jars. Starts neither."""
+"""Checks whether pipelines can run here: PySpark, a suitable Java, and its jars. Starts neither."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ABOUT = "spark"
 
 
 def check_spark(cache: Path | None = None) -> Finding:
-    """Says all that is missing at once."""
+    """One finding with everything that is missing."""
     cache = jars.user_cache() if cache is None else cache
     try:
         version = metadata.version("pyspark")

@@ -1,8 +1,8 @@
-"""Can this topic lose an acknowledged record? Its settings held against the no-loss recipe.
+"""Checks whether a topic can lose an acknowledged record: compares its settings with the recipe.
 
-The recipe: three copies, two of them in sync before a write is acknowledged, no leader that lacks
+The recipe: three replicas, two of them in sync before a write is acknowledged, no leader that lacks
 records, retention that outlasts the longest absence of a consumer, and acks=all at the producers
-(which only they can say). Pure: it judges a description.
+(which only they know). Pure: it judges a description.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from headrace.operations.checkup.finding import Finding, good, watch, wrong
 SAFE_REPLICATION = 3
 SAFE_IN_SYNC = 2
 DAY_MS = 86_400_000
-SHORT_RETENTION_MS = 3 * DAY_MS  # a consumer that breaks on a Friday is looked at on Monday
+SHORT_RETENTION_MS = 3 * DAY_MS  # a consumer that fails on a Friday is repaired on Monday
 
 
 def check_topic(topic: TopicDescription, *, brokers: int, durability: str | None) -> list[Finding]:

@@ -1,6 +1,6 @@
-"""All that is looked at in a cluster that answers, and in one of its topics.
+"""All checks of a cluster that answers, and of one of its topics.
 
-What the person may not see is a finding too, and does not hide the others.
+A check that the user has no right for is a finding too, and does not hide the others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def check_running_cluster(connection: ClientSettings) -> list[Finding]:
 
 
 def _look_at_replication(connection: ClientSettings) -> list[Finding]:
-    """Nothing, where there is one broker and its data folders are well."""
+    """No findings if there is one broker and its data folders are fine."""
     try:
         status = read_status(connection)
         brokers = [node.id for node in status.nodes if "broker" in node.roles and not node.fenced]
@@ -39,7 +39,7 @@ def _look_at_replication(connection: ClientSettings) -> list[Finding]:
 
 
 def _look_at_rights(connection: ClientSettings) -> list[Finding]:
-    """Nothing, where everybody may do everything."""
+    """No findings if all users may do everything."""
     try:
         entries = Acls(connection).find(AclFilter(resource_type="topic"))
     except ClientError as refusal:

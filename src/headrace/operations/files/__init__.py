@@ -1,1 +1,1 @@
-"""Kafka's files of a data folder, read without a broker: what they hold, damage, and its repair."""
+"""Kafka's files of a data folder, read without a broker: their contents, damage, and its repair."""

@@ -1,6 +1,6 @@
-"""Rows of the outbox, to look at: `send` writes them, the relay reads and deletes them.
+"""Rows of the outbox, for reading: `send` writes them, the relay reads and deletes them.
 
-The table is not Django's to change: relays count on how the database draws its ids.
+Django must not change the table: relays depend on how the database assigns its ids.
 """
 
 from __future__ import annotations

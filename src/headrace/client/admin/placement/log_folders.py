@@ -1,5 +1,4 @@
-"""How many bytes partitions take on the brokers' disks (DescribeLogDirs, which librdkafka
-lacks)."""
+"""The bytes of partitions on the brokers' disks (DescribeLogDirs, which librdkafka lacks)."""
 
 from __future__ import annotations
 

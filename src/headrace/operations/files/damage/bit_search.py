@@ -1,11 +1,11 @@
-"""The one bit of a batch that makes its checksum right again, if there is one.
+"""Finds the one bit of a batch whose flip makes its checksum right again, if there is one.
 
-CRC-32C tells any two batches apart that differ in one bit, so at most one flip can be right; that
-a batch with more damage looks as if one flip would do happens once in 2**32 / bits. How a flip
-changes the checksum depends on its distance from the end alone, so one pass over the length is
-enough: about a microsecond per byte.
-Base offset, length, leader epoch and magic lie outside the checksum. The batch's neighbours say
-what magic, length and (in a log without holes) base offset must be.
+CRC-32C differs for any two batches that differ in one bit, so at most one flip can be right; a
+batch with more damage looks as if one flip would repair it once in 2**32 / bits. How a flip changes
+the checksum depends only on its distance from the end, so one pass over the length is enough: about
+a microsecond per byte.
+Base offset, length, leader epoch and magic are not covered by the checksum. The batch's neighbours
+determine magic, length and (in a log without holes) base offset.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _TABLE = [_step(byte) for byte in range(256)]
 
 
 def mended(batch: bytes, *, base_offset: int | None) -> bytes | None:
-    """The batch with one bit flipped back, or None. `batch` is all between its good neighbours;
-    `base_offset`: what it must be, if that is known."""
+    """The batch with one bit flipped back, or None. `batch` is all bytes between its good
+    neighbours; `base_offset` is the right value, if it is known."""
     if not HEADER_SIZE <= len(batch) <= LARGEST:
         return None
     found = bytearray(batch)
@@ -52,7 +52,7 @@ def mended(batch: bytes, *, base_offset: int | None) -> bytes | None:
     stored = int.from_bytes(found[CRC_AT:ATTRIBUTES_AT], "big")
     difference = crc32c(memoryview(found)[ATTRIBUTES_AT:]) ^ stored
     if difference and difference.bit_count() == 1:
-        pack_into(">I", found, CRC_AT, stored ^ difference)  # the checksum itself was hit
+        pack_into(">I", found, CRC_AT, stored ^ difference)  # the checksum itself was damaged
     elif difference:
         bit = _bit_that_makes(difference, len(batch) - ATTRIBUTES_AT)
         if bit is None:

@@ -1,6 +1,6 @@
 """A check of a whole data folder: the metadata, every partition, and the files beside them.
 
-Changes nothing. Says also whether a node would start on the folder as it is.
+Changes nothing. Also reports whether a node would start on the folder as it is.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Offsets = dict[Partition, int]
 
 @dataclass(slots=True)
 class Check:
-    """One data folder, and what was found in it."""
+    """One data folder, and the findings in it."""
 
     folder: Path
     progress: Progress
-    clean: bool = False  # whether the last stop was
+    clean: bool = False  # whether the last stop was clean
     findings: list[Finding] = field(default_factory=list)
     folders: int = 0
     bytes: int = 0
@@ -103,7 +103,7 @@ class Check:
         disk, folder = RealDisk(), str(self.metadata)
         found = survey(disk, folder, everything=True)
         flushed = max([found.recovery_point or 0, *(s.end_offset for s in found.all_snapshots)])
-        # A snapshot may stand for all that was flushed.
+        # A snapshot may replace all flushed records before it.
         required = flushed if found.base < flushed else 0
         log = LogFiles(self.metadata, self.clean, flushed, required, contiguous=True)
         self.findings += check_log_files(log, lambda size: self._passed(METADATA_FOLDER, size))
@@ -122,7 +122,7 @@ class Check:
         self._check_bootstrap(disk)
 
     def _add_wrong_epochs(self, found: Survey) -> None:
-        """Batches that only the metadata log can tell to be wrong."""
+        """Find batches that only the metadata log shows to be wrong."""
         known = {(str(finding.path), finding.position) for finding in self.findings}
         for damage in found.damage:
             if damage.size and (damage.path, damage.position) not in known:
@@ -205,7 +205,7 @@ OFFSETS = {
 
 
 def shown(check: Check, finding: Finding) -> str:
-    """The file as one would type it from within the data folder."""
+    """The file's path, relative to the data folder."""
     return str(finding.path.relative_to(check.folder))
 
 

@@ -1,4 +1,4 @@
-"""One thing that a check of a data folder found, and what is done about it."""
+"""One finding of a check of a data folder, and its remedy."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 
 class CannotMend(Exception):
-    """What was asked cannot be done with this folder; the text says why and what to do."""
+    """The repair cannot be done in this folder; the text has the reason and what to do."""
 
 
 class Kind(StrEnum):
-    DAMAGED = "damaged"  # what was flushed is not what is there
-    UNFINISHED = "unfinished"  # not flushed before the last stop; the next start puts it right
-    NOTE = "note"  # nothing is wrong, but somebody should know
+    DAMAGED = "damaged"  # flushed data has changed
+    UNFINISHED = "unfinished"  # not flushed before the last stop; the next start repairs it
+    NOTE = "note"  # nothing is wrong, but the user should know
 
 
 class Remedy(StrEnum):
@@ -22,10 +22,10 @@ class Remedy(StrEnum):
 
     FLIP = "flip-bits"  # look for the one bit that makes the checksum right
     REBUILD = "rebuild"  # rebuilt from the batches, at once or by the next start
-    SET_ASIDE = "set-aside"  # a start goes on without it
-    EPOCH = "new-epoch"  # quorum-state, with an epoch above every one that it may have held
-    CUT_METADATA = "cut-metadata"  # loses what the metadata log has behind the damage
-    IDENTITY = "identity"  # meta.properties, from what the metadata says
+    SET_ASIDE = "set-aside"  # a node starts without it
+    EPOCH = "new-epoch"  # quorum-state, with an epoch above any that it may have held
+    CUT_METADATA = "cut-metadata"  # loses the metadata log's records after the damage
+    IDENTITY = "identity"  # meta.properties, from the metadata
     NONE = ""
 
 
@@ -35,8 +35,8 @@ class Finding:
     path: Path
     what: str
     position: int | None = None  # byte in the file
-    size: int | None = None  # bytes that are concerned
-    offset: int | None = None  # of the first record that is concerned
-    until: int | None = None  # of the first record behind it that is good
+    size: int | None = None  # damaged bytes
+    offset: int | None = None  # of the first damaged record
+    until: int | None = None  # of the first good record after it
     remedies: tuple[Remedy, ...] = ()
-    advice: str = ""  # what happens or what to do, for people
+    advice: str = ""  # what happens or what to do, as text

@@ -1,4 +1,4 @@
-"""The offset index and the time index of a segment, held against the batches they point to.
+"""Checks the offset index and the time index of a segment against the batches they point to.
 
 Batches come in the order of the file, entries in the order of the index; both ascend, so one pass
 over each is enough.
@@ -16,14 +16,14 @@ from headrace.operations.files.damage.finding import Finding, Kind, Remedy
 from headrace.wire.protocol.record_batch import BatchHeader
 
 Entry = tuple[int, int]
-# Whether an entry is right about a batch; None: it speaks of a later one.
+# Whether an entry is right about a batch; None: it is about a later one.
 Judge = Callable[[Entry, int, BatchHeader], bool | None]
 
 ADVICE = "a lookup that it misleads is noticed; `repair` makes it anew"
 
 
 def judge_offset(entry: Entry, base: int, batch: BatchHeader) -> bool | None:
-    """The last offset of a batch, and where that batch begins."""
+    """An entry holds the last offset of a batch, and the position of that batch."""
     relative, position = entry
     if position >= batch.position + batch.size:
         return None
@@ -31,7 +31,7 @@ def judge_offset(entry: Entry, base: int, batch: BatchHeader) -> bool | None:
 
 
 def judge_time(entry: Entry, base: int, batch: BatchHeader) -> bool | None:
-    """The largest timestamp so far, and an offset of the batch that has it."""
+    """An entry holds the largest timestamp so far, and an offset of the batch that has it."""
     timestamp, relative = entry
     if base + relative > batch.last_offset:
         return None
@@ -39,7 +39,7 @@ def judge_time(entry: Entry, base: int, batch: BatchHeader) -> bool | None:
 
 
 class IndexCheck:
-    """One index on its way along the batches of its segment."""
+    """The check of one index, batch by batch of its segment."""
 
     __slots__ = ("path", "_base", "_judge", "_entries", "_next", "_wrong", "_first_wrong")
 
@@ -68,7 +68,7 @@ class IndexCheck:
         return any(other[0] < one[0] or other[1] < one[1] for other in more)
 
     def pass_over(self, damage: DamagedRange) -> None:
-        """An index entry for a batch that cannot be read cannot be judged."""
+        """Skip entries about a batch that cannot be read: they cannot be judged."""
         until = damage.next_offset
         while self._next < len(self._entries):
             _, second = self._entries[self._next]
@@ -79,7 +79,7 @@ class IndexCheck:
             self._next += 1
 
     def findings(self) -> Iterator[Finding]:
-        """At the end of the file."""
+        """The findings, at the end of the file."""
         while self._next < len(self._entries):
             self._blame()
             self._next += 1
@@ -102,7 +102,7 @@ def index_checks(log: Path, base: int) -> list[IndexCheck]:
 
 
 def _entries(data: bytes, entry: Struct) -> Iterator[Entry]:
-    """An index in use is longer than what it holds; the rest is zeros."""
+    """The entries; an index in use is longer than its entries, the rest is zeros."""
     whole = len(data) - len(data) % entry.size
     for number, (first, second) in enumerate(entry.iter_unpack(data[:whole])):
         if number and first == 0 and second == 0:

@@ -22,12 +22,12 @@ from headrace.operations.files.dump.small_files import transaction_index_rows
 Passed = Callable[[int], None]  # called with the number of bytes read
 
 ENDLESS = 1 << 63
-KEPT = (".cut-", ".damaged-")  # in names of what an earlier start or repair has kept
+KEPT = (".cut-", ".damaged-")  # in names of files kept by an earlier start or repair
 
 
 @dataclass(slots=True)
 class LogFiles:
-    """A log's folder, and what its batches have said so far."""
+    """A log's folder, and what is known from its batches so far."""
 
     folder: Path
     clean: bool
@@ -35,7 +35,7 @@ class LogFiles:
     required_end: int  # the log may not end before it
     contiguous: bool = False  # the metadata log has no holes
     bases: list[int] = field(default_factory=list)
-    end_offset: int = 0  # behind the last good batch
+    end_offset: int = 0  # after the last good batch
     epochs: list[tuple[int, int]] = field(default_factory=list)  # epoch and its first offset
 
     def __post_init__(self) -> None:
@@ -79,8 +79,8 @@ def _check_segment(log: LogFiles, base: int, following: int, passed: Passed) -> 
 
 
 def _damaged_range(log: LogFiles, path: Path, damage: DamagedRange) -> Finding:
-    """Torn by a power cut, or damaged. The next start cuts what was not flushed, so good batches
-    behind it are worth a repair before that."""
+    """A range torn by a power cut, or damaged. The next start truncates unflushed data, so good
+    batches after the range are worth a repair before that."""
     unflushed = not log.clean and damage.offset >= log.recovery_point
     is_end = damage.next_offset is None and int(path.stem) == log.bases[-1]
     unfinished = unflushed and (log.contiguous or is_end)

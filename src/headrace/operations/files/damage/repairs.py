@@ -1,6 +1,6 @@
-"""Ways to repair a damaged data folder, each taken only by name.
+"""Repairs of a damaged data folder, each run only if the user names it.
 
-Nothing is removed: a file that is replaced or changed is kept in a folder (`set_aside.py`). Ways
+Nothing is removed: a file that is replaced or changed is kept in a folder (`set_aside.py`). Repairs
 that lose nothing come first.
 """
 
@@ -17,7 +17,7 @@ from headrace.operations.files.damage.set_aside import SetAside
 
 Take = Callable[[Check, list[Finding], SetAside, bool], list[str]]
 
-# In the order in which they are offered and taken; what each does, in words, and what it loses.
+# In the order in which they are offered and run; each with its effect and its loss, in words.
 WAYS: dict[Remedy, tuple[str, str, Take]] = {
     Remedy.FLIP: (
         "flip back the one bit that makes a batch's checksum right",
@@ -54,7 +54,7 @@ WAYS: dict[Remedy, tuple[str, str, Take]] = {
 
 @dataclass(slots=True)
 class Offer:
-    """A way that can be taken here."""
+    """A repair that can be run here."""
 
     remedy: Remedy
     findings: list[Finding] = field(default_factory=list)
@@ -77,7 +77,7 @@ class Repair:
 
 
 def offers(check: Check) -> list[Offer]:
-    """The ways that mend something in this folder, in the order in which they are taken."""
+    """The repairs that help in this folder, in the order in which they are run."""
     every = [Offer(remedy) for remedy in WAYS]
     for offer in every:
         offer.findings = [f for f in check.damage if offer.remedy in f.remedies]

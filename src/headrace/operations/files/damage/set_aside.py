@@ -1,4 +1,4 @@
-"""Where `segment repair` keeps what it replaces: a folder per repair, inside the data folder.
+"""The folder where `segment repair` keeps replaced files: one per repair, inside the data folder.
 
 It is in the metadata log's folder: on the same disk as the data, and the only place where Apache
 Kafka, which stops at an unknown folder, ignores it.
@@ -18,7 +18,7 @@ FOLDER = "set-aside"
 
 
 class SetAside:
-    """Made when the first file comes."""
+    """Made when the first file is kept."""
 
     def __init__(self, data: Path, now: datetime | None = None) -> None:
         moment = (now or datetime.now(UTC)).strftime("%Y%m%dT%H%M%SZ")
@@ -35,8 +35,8 @@ class SetAside:
         return kept
 
     def copy(self, path: Path) -> Path:
-        """The file is about to be changed in place. The kept copy is the state before the first
-        repair."""
+        """Keep a copy of a file that will be changed in place. The kept copy is the state before
+        the first repair."""
         kept = self._path_for(path)
         if kept.exists():
             return kept

@@ -1,6 +1,6 @@
-"""The effect of each way of `segment repair` on the files; each returns what it did, line by line.
+"""The work of each repair of `segment repair`; each returns what it did, line by line.
 
-With `dry_run` a way finds out what it can do, says so, and changes nothing.
+With `dry_run` a repair finds out what it can do, reports it, and changes nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def flip_bits(check: Check, findings: list[Finding], aside: SetAside, dry_run: b
 
 
 def _ranges_of(path: Path) -> list[Finding]:
-    """The damaged batches of a snapshot, whose finding speaks of the whole file."""
+    """The damaged batches of a snapshot, whose finding is about the whole file."""
     scan = BatchScan(RealDisk().open(str(path)), next_offset=0, contiguous=True)
     ranges = []
     for found in scan.batches():
@@ -120,12 +120,13 @@ def set_files_aside(
 
 # --- the metadata
 
-# More elections than a quorum holds between two records of its log: every leader writes one first.
+# More elections than a quorum has between two records of its log: every leader writes one first.
 EPOCHS_SKIPPED = 1_000
 
 
 def write_epoch(check: Check, findings: list[Finding], aside: SetAside, dry_run: bool) -> list[str]:
-    """A voter that forgets its vote could vote twice in one epoch; in a later one it never has."""
+    """A voter that forgets its vote could vote twice in one epoch; in a later epoch it has never
+    voted."""
     epoch = _highest_epoch(check) + EPOCHS_SKIPPED
     if not dry_run:
         for finding in findings:
@@ -183,7 +184,7 @@ def cut_metadata(
 
 
 def _what_is_lost(first: LogDamage, later: list[Path]) -> list[str]:
-    """The topics that were made behind the damage, as far as it can be read."""
+    """The topics that were created after the damage, as far as they can be read."""
     names, records = [], 0
     for path, position in [(Path(first.path), first.position), *((path, 0) for path in later)]:
         file = RealDisk().open(str(path))

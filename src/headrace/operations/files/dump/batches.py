@@ -1,7 +1,7 @@
 """`.log` files and KRaft's `.checkpoint` snapshots: batches, and the records in them if asked.
 
-Batches are read one at a time, so a file of any length fits. Damage is reported and not skipped:
-after a batch with a bad length nothing can be found again.
+Batches are read one at a time, so a file may have any length. Damage is reported and not skipped:
+after a batch with a bad length the next batch cannot be found.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def batch_rows(path: Path, *, records: bool) -> Iterator[Row]:
 
 
 def _next_batch(file: BinaryIO, left: int) -> tuple[bytes | None, str | None]:
-    """The next whole batch, or why there is none."""
+    """The next whole batch, or the reason why there is none."""
     head = file.read(HEADER_SIZE)
     if not any(head):
         return None, "zeros: space that was allocated and never written"
@@ -136,7 +136,7 @@ def _metadata_values(record: Record) -> dict[str, Any]:
 
 
 def shown(value: bytes | None) -> str | None:
-    """Text where it is text, else the bytes as escapes; None where there is no value."""
+    """The value as text, or as escapes if it is not text; None if there is no value."""
     if value is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Which reader a file of a data folder gets, by its name."""
+"""Chooses the reader for a file of a data folder by its name."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _UNREADABLE = (MalformedMessage, checkpoints.MalformedCheckpoint, ValueError)
 
 
 def rows_of(path: Path, *, records: bool) -> Iterator[Row]:
-    """The file's contents; what cannot be understood is a row with its damage."""
+    """The file's contents; a part that cannot be understood is a row with its damage."""
     reader = BY_NAME.get(path.name) or BY_SUFFIX.get(path.suffix)
     if reader is None and path.suffix not in BATCH_SUFFIXES:
         raise CannotRead(f"{path} is none of the files that a Kafka data folder has.")

@@ -1,7 +1,7 @@
 """Records of the internal topics in the words of their formats: groups, transactions, share state.
 
 All kinds of Apache Kafka 4.3 are known here, also those of share and streams groups, which our
-broker passes over: a folder may have been Apache's. A kind of a later release comes as None.
+broker ignores: a folder may have been Apache's. A kind of a later release comes as None.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def codecs_of(folder: str) -> tuple[RecordCodec, ...]:
 def in_words(
     codecs: tuple[RecordCodec, ...], key: bytes, value: bytes | None
 ) -> tuple[str, str | None] | None:
-    """Key and value; None if no format fits, because somebody else wrote here."""
+    """Key and value; None if no format fits, because another program wrote the record."""
     for codec in codecs:
         try:
             found = codec.decode(key, value)

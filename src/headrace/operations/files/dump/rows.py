@@ -1,4 +1,4 @@
-"""A row of a dump: named values, shown as text or as JSON, and whether it tells of damage."""
+"""A row of a dump: named values, shown as text or as JSON, and whether it reports damage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Row:
         return shown | ({"damage": self.damage} if self.damage else {})
 
     def as_text(self) -> str:
-        """`batch  first-offset 0  position 0 ...`; values that are not there are left out."""
+        """`batch  first-offset 0  position 0 ...`; missing values are left out."""
         parts = [
             f"{name.replace('_', '-')} {value}"
             for name, value in self.values.items()
@@ -33,7 +33,7 @@ class Row:
 
 
 def moment(timestamp_ms: int) -> str | None:
-    """A timestamp for people; None where a record has none."""
+    """A timestamp as text for people; None if a record has none."""
     if timestamp_ms < 0:
         return None
     try:

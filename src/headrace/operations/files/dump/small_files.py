@@ -37,7 +37,7 @@ def time_index_rows(path: Path) -> Iterator[Row]:
 
 
 def _entries(path: Path, entry: Struct) -> Iterator[tuple[int, int]]:
-    """The entries; an index in use is longer than what it holds, the rest is zeros."""
+    """The entries; an index in use is longer than its entries, the rest is zeros."""
     data = path.read_bytes()
     whole = len(data) - len(data) % entry.size
     for number, (first, second) in enumerate(entry.iter_unpack(data[:whole])):
@@ -135,6 +135,6 @@ def json_rows(path: Path) -> Iterator[Row]:
 
 
 def base_offset_of(path: Path) -> int:
-    """A segment's files are named by its first offset."""
+    """The base offset: a segment's files are named by its first offset."""
     name = path.name.partition(".")[0]
     return int(name) if name.isdigit() else 0

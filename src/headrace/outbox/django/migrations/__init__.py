@@ -1,1 +1,1 @@
-"""Migrations of Django that make the outbox's tables and bring them up to date."""
+"""Migrations of Django that create the outbox's tables and update older ones."""
