@@ -63,9 +63,9 @@ from headrace.console.security.tokens import Tokens
 
 log = logging.getLogger("headrace.console")
 
-PIPELINES = "headrace-pipelines"  # where `headrace pipeline` keeps its state, unless it is told
+PIPELINES = "headrace-pipelines"  # the default folder in which `headrace pipeline` keeps its state
 
-# Whose request it is; None where nobody has logged in.
+# The user of the current request; None without a login.
 _person: ContextVar[Person | None] = ContextVar("person", default=None)
 
 Page = Callable[[Console, web.Request], Awaitable[web.StreamResponse]]

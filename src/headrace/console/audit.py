@@ -36,9 +36,9 @@ class Change:
     person: str
     address: str  # where the browser is
     path: str  # of the form
-    what: str  # what the page said, cut
+    what: str  # the text that the page showed, cut
     done: bool
-    cluster: str = ""  # its id, or its address if no broker has said it; "" in lines of before
+    cluster: str = ""  # its id, or its address if no broker has sent the id; "" in older lines
 
 
 @dataclass(slots=True)

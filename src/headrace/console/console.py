@@ -41,7 +41,7 @@ class Console:
     renderer: Renderer = field(default_factory=Renderer)
     notices: Notices = field(default_factory=Notices)
     audit: Audit = field(default_factory=lambda: Audit(now_ms))
-    people: People | None = None  # None: nobody is asked to log in
+    people: People | None = None  # None: users need not log in
     login_limits: LoginLimits = field(default_factory=LoginLimits)
     person: Person | None = None  # whose request it is
     sampler: Sampler | None = None  # None: lag is not kept
@@ -130,7 +130,7 @@ class Console:
 
 
 def _owner() -> str:
-    """Where nobody logs in it is whoever runs the console."""
+    """The user who runs the console: acts for all users if there is no login."""
     try:
         name = getpass.getuser()
     except (OSError, KeyError):  # a user without a name, as in some containers

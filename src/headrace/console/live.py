@@ -31,7 +31,8 @@ RETRY_MS = 3_000  # a browser comes back this late
 async def stream(
     console: Console, request: web.Request, frames: AsyncIterator[tuple[str, Any]]
 ) -> web.StreamResponse:
-    """Events by name, each with a document; what fails is told as an event and ends the stream."""
+    """Streams events by name, each with a document. A failure is sent as an event and ends the
+    stream."""
     browser = console.guard.session_of(request)
     open_here = sum(each == browser for each in console.streams.values())
     if len(console.streams) >= MOST_STREAMS or open_here >= MOST_OF_ONE:

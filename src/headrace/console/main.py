@@ -64,7 +64,7 @@ class Settings:
     pipelines: Path | None = None  # the folder of pipelines that are shown
     park_to: str = ""  # where backlogs are parked: a database's address or a folder
     or_next_port: bool = False  # when the port is taken
-    listening: socket.socket | None = None  # opened by whoever started this process
+    listening: socket.socket | None = None  # opened by the process that started this one
     state: Path | None = None  # where lag over time is kept; None: in memory
     ends_with_stdin: bool = False  # which a parent holds open as long as it lives
 

@@ -6,14 +6,16 @@ is committed to the checkpoint, and so never while one writes:
 - a partition of a Delta table with more than MANY_FILES small files is compacted soon (it is looked
   at every LOOK_EVERY batches);
 - every so many batches (`Table(compact=)`, `--compact-every`) each partition with SWEEP_FILES;
-- at most once in VACUUM_EVERY_S files go that only versions older than KEEP_HOURS need.
+- at most once in VACUUM_EVERY_S the files are deleted that only versions older than KEEP_HOURS
+need.
 
 `deltalake` does it in this process where it understands the table, Spark's own commands where not:
 Iceberg, tables at an address, features that only Spark keeps. Spark compacts a whole table and is
 asked only every SPARK_LOOKS_EVERY batches, as asking is a job of its own. Compaction is one commit
 of the table, or none: a kill leaves files that no version names, and a later vacuum removes them;
-the batch is then repeated as after any kill. Who shares the table with another process that appends
-compacts only while that one lets it alone. What fails here is told, and the stream goes on.
+the batch is then repeated as after any kill. A stream that shares the table with another appending
+process compacts only while it can lock the table for itself. A failure is reported, and the stream
+goes on.
 
 The time between two batches is bounded by what is begun: no partition with more than MOST_BYTES or
 MOST_FILES of small files, and no further partition after WITHIN_S.
@@ -77,8 +79,8 @@ def for_sink(
     note: Say,
     every: int | None,
 ) -> Compaction | None:
-    """None: the sink is no Delta or Iceberg table, or compaction is off. `every` wins over what the
-    table says."""
+    """Returns None if the sink is not a Delta or Iceberg table, or compaction is off. `every`
+    overrides the table's own setting."""
     sink = pipeline.sink
     if not isinstance(sink, Table) or sink.written_by_spark or lock is None:
         return None
@@ -99,8 +101,8 @@ def for_sink(
 
 @dataclass(slots=True, kw_only=True)
 class Compaction:
-    """Of the table that one stream writes. Moments are seconds: `clock` for how long something
-    takes, `wall` for when it was."""
+    """Compaction of the table that one stream writes. Moments are seconds: `clock` measures how
+    long something takes, `wall` when it was."""
 
     table: Table
     location: str
@@ -113,7 +115,7 @@ class Compaction:
     wall: Callable[[], float] = time.time
     # Small files that the last compaction of a partition could not join; () is a whole table.
     left: dict[Partition, int] = field(default_factory=dict)
-    too_large: set[Partition] = field(default_factory=set)  # told of
+    too_large: set[Partition] = field(default_factory=set)  # already reported
     not_before: int = 0  # the number of a batch
 
     def after_batch(self, number: int) -> None:

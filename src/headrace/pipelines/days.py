@@ -1,7 +1,7 @@
 """Days in a pipeline's own zone, as groups of a stream.
 
-Spark's windows of a day begin at midnight UTC, whatever the zone, while its dates are of the zone:
-a number would stand under the wrong day. And a day may have 23 or 25 hours. So rows are grouped by
+Spark's windows of a day begin at midnight UTC, whatever the zone, while its dates use the zone: a
+number would be shown under the wrong day. And a day may have 23 or 25 hours. So rows are grouped by
 the moment at which their day ends, which Spark can compare with its watermark: the state of a day
 is dropped when the watermark has passed that moment, as it is for a window.
 """

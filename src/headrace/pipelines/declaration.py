@@ -122,7 +122,7 @@ class Topic:
             if not self.starting or min(*self.starting, *self.starting.values()) < 0:
                 raise PipelineError(f"{said}: starting= needs an offset for each partition.")
         else:
-            self.starting_ms  # noqa: B018 - what is no moment is refused now
+            self.starting_ms  # noqa: B018 - refuses now what is not a moment
 
     def _compiled(self) -> re.Pattern[str]:
         try:
@@ -351,7 +351,7 @@ class Pipeline:
 
     @property
     def dead_topic(self) -> str:
-        """Of a pattern all bad records lie in one topic."""
+        """Returns the dead-letter topic. All bad records of a pattern go into one topic."""
         of = self.topic
         begin = "" if of is None or of.pattern else f"{of.name}."
         return f"{begin}pipeline.{self.name}.dead"

@@ -2,8 +2,8 @@
 
 INT96 is Spark's own default for times in Parquet files. deltalake takes such a time for nanoseconds
 since 1970 in 64 bits, which reach from 1677 to 2262; a time beyond, such as the 9999-12-31 of a row
-without an end, becomes another one without a word, for good where deltalake writes the file anew.
-Our sessions write microseconds instead (`session.py`); other sessions, and ours of before, did not.
+without an end, silently becomes another time, permanently if deltalake rewrites the file. Our
+sessions write microseconds instead (`session.py`); other sessions, and our earlier ones, did not.
 Delta's own statistics say how far the times of a file reach; where they do not, its footer says
 whether it has INT96 at all.
 """
@@ -84,5 +84,5 @@ def _has_int96(path: Path) -> bool:
     try:
         schema = read_metadata(path).schema
     except (OSError, ArrowException):
-        return True  # not to be looked at here: nobody can say
+        return True  # the file cannot be read here, so it may have INT96
     return any(schema.column(n).physical_type == "INT96" for n in range(len(schema)))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def is_among(rows: pyarrow.Table) -> bool:
-    """Of columns of plain types."""
+    """Returns whether a NaN is among the values. Looks at columns of plain types."""
     return any(_has_one(column) for column in rows.columns)
 
 

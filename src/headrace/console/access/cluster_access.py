@@ -1,9 +1,9 @@
-"""The one way from a page to the cluster: few questions at a time, each with a time limit.
+"""The one way from a page to the cluster: a few questions at a time, each with a time limit.
 
-Questions are plain blocking functions of a connection and run on threads. More people than threads
-wait for their turn; more than `MOST_WAITING` are told so at once, so that a cluster in trouble is
-not asked ever more. A person who has given up (the time limit) leaves a thread that ends by itself
-when the client's own time limit is over.
+Questions are plain blocking functions of a connection and run on threads. If all threads are busy,
+up to `MOST_WAITING` questions wait; more are refused at once, so that a cluster in trouble does not
+get more and more questions. After the time limit the page gives up; the thread ends by itself when
+the client's own time limit is over.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class ClusterAccess:
 
     @property
     def cluster(self) -> str:
-        """The cluster's id; its address until a broker has said it."""
+        """The cluster's id, or its address until a broker has sent the id."""
         return self.connection.kept.metadata.cluster_id or self.bootstrap
 
     async def ask(
@@ -110,7 +110,7 @@ class ClusterAccess:
     def _done(self, asked: asyncio.Future[Any]) -> None:
         self._under_way -= 1
         if not self._under_way:
-            self.connection.kept.metadata.forget()  # it may be large, and nobody waits for it
+            self.connection.kept.metadata.forget()  # it may be large, and no page waits for it
         if not asked.cancelled():
             asked.exception()  # somebody who has gone does not read it
 
@@ -124,7 +124,8 @@ class ClusterAccess:
         try:
             yield producer
         except (DeliveryFailed, Fenced, BufferFull):
-            # It may be done for, such as after a cluster was made anew: the next is a new one.
+            # It may be unusable, for example after the cluster was created again: the next call
+            # makes a new one.
             with self.connection.kept.lock:
                 if self._producer is producer:
                     self._producer = None

@@ -32,7 +32,7 @@ MOST_ENTRIES = 200
 @dataclass(slots=True)
 class LetterTopic:
     topic: str
-    letters: int  # that lie there, dealt with or not
+    letters: int  # all in the topic, also those that were already resent or discarded
     sample: list[tuple[DeadLetter, Settled | None]]  # the newest
 
 
@@ -165,7 +165,8 @@ def redrive(
     reason: str,
     value: bytes | None,
 ) -> Done:
-    """To the group that failed and to nobody else; `value` replaces that of the one letter."""
+    """Sends letters again to the group that failed, and to no other group. `value` replaces the
+    value of the letter, if there is one letter only."""
     steps = DeadLetters(connection).redrive(
         topic,
         selection,

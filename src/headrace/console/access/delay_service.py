@@ -1,4 +1,5 @@
-"""The delay service as a page asks it: one that does not run is told of at once, not waited for."""
+"""The delay service as a page asks it. If it does not run, the page shows that at once and does not
+wait."""
 
 from __future__ import annotations
 

@@ -71,7 +71,8 @@ def what_waits(
 
 
 def readable(connection: ClientSettings, topics: list[str]) -> list[str]:
-    """The service answers whoever asks on its machine; a page shows what its person may read."""
+    """Returns the topics that the user may read: the delay service itself answers all requests from
+    its machine."""
     if not connection.is_secured:
         return topics
     allowed = Topics(connection).readable(topics)
@@ -117,7 +118,7 @@ class RejectedPage:
 
 
 def rejected(connection: HeldClientSettings, topic: str) -> RejectedPage:
-    """Of one topic; the first one without a name."""
+    """Returns the rejected messages of one topic; without a name, of the first topic."""
     topics = readable(connection, [pair.target for pair in DelayedTopics(connection).all()])
     if topic and topic not in topics:
         require_readable(connection, topic)
@@ -146,7 +147,7 @@ class Service:
 
 
 def how_it_fares(service: DelayInstances, topics: set[str]) -> Service:
-    """Of these topics, as far as the service tells them apart."""
+    """Returns the state of the delay service for these topics, as far as it counts by topic."""
     report = report_of(service.stats())
     return Service(
         len(report.instances),

@@ -28,7 +28,7 @@ class HeldClientSettings(ClientSettings):
     """librdkafka's admin client may be used by many threads at once."""
 
     kept: _Kept = field(default_factory=_Kept, init=False, repr=False)
-    # From when on metadata that somebody else was told will do, by the monotonic clock.
+    # Metadata that another question asked for since this moment may be used; monotonic clock.
     since_s: float = NEVER
 
     def admin(self) -> Any:

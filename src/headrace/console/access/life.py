@@ -39,7 +39,7 @@ OF_ONE_TOPIC = Bounds(records=50_000, bytes=8 << 20, seconds=1.5)
 LONGEST_S = 8.0
 MOST_TOPICS = 40
 MOST_GROUPS = 500
-# Of a topic with more, only the partition that the record's companions are in.
+# In a topic with more partitions, only the one that the record's companions are in is searched.
 MOST_PARTITIONS = 16
 MOST_STEPS = 200
 MOST_CANDIDATES = 50
@@ -256,7 +256,7 @@ class _Search:
         return steps
 
     def _given_up(self) -> set[str]:
-        """Groups with a dead letter of it that nobody has dealt with."""
+        """Returns the groups with a dead letter of it that was neither resent nor discarded."""
         settled = {
             (record.key or b"").decode(errors="replace")
             for record in self._found.values()
@@ -287,7 +287,7 @@ def _order(end: str) -> int:
 
 
 def _order_of(step: Step) -> int:
-    """Of steps of the same millisecond."""
+    """Sort key for steps of the same millisecond."""
     topic = "" if step.record is None else step.record.topic
     for number, end in enumerate((".delay", RETRY_SUFFIX, DEAD_SUFFIX)):
         if topic.endswith(end):

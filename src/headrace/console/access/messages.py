@@ -33,7 +33,7 @@ class Asked:
 class Answered:
     page: Page
     partitions: int
-    spans: dict[int, tuple[int, int]]  # first and end offset of those that were asked for
+    spans: dict[int, tuple[int, int]]  # first and end offset of each partition that was asked for
 
 
 def read_page(connection: HeldClientSettings, topic: str, asked: Asked) -> Answered:

@@ -57,7 +57,8 @@ def _facts(url: str) -> OutboxFacts:
 
 
 def shown(url: str) -> str:
-    """Without what stands before the `@` of its host: a user and perhaps a password."""
+    """Returns the URL without the part before the `@` of its host: a user and perhaps a
+    password."""
     scheme, found, rest = url.partition("://")
     if not found:
         return scheme

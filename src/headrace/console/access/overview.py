@@ -31,7 +31,7 @@ class TopicCounts:
     partitions: int
     under_replicated: int
     without_leader: int
-    dead: dict[str, int]  # records in dead-letter topics, dealt with or not
+    dead: dict[str, int]  # records in dead-letter topics, also those already resent or discarded
     dead_topics_left_out: int
 
 

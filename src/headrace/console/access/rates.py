@@ -32,7 +32,8 @@ class RateMeter:
         return float("inf") if self._at_s is None else now_s - self._at_s
 
     def note(self, ends: Mapping[str, int], now_s: float, *, longest_s: float = 30.0) -> None:
-        """A sample. After a long pause rates begin anew: an average over it would mislead."""
+        """Adds a sample. After a long pause the rates start again: an average over the pause would
+        mislead."""
         before, before_s = self._ends, self._at_s
         self._ends, self._at_s = ends, now_s
         if before_s is None or now_s <= before_s or now_s - before_s > longest_s:

@@ -59,8 +59,8 @@ def _audit(connection: ClientSettings) -> list[dict[str, Any]] | None:
 
 
 def require_observer(connection: ClientSettings) -> None:
-    """For what is no part of the cluster, such as databases: those who may describe the cluster
-    may see it. Where nobody needs rights, everybody may."""
+    """Requires the right to describe the cluster, for things outside it such as databases. If no
+    rights are needed here, all users may see them."""
     if not Cluster(connection).rights() & {"describe", "all"}:
         raise NotAllowed("You need the right to describe the cluster to see this.")
 

@@ -1,10 +1,10 @@
 """The cluster's metadata, asked for once by all questions of one page.
 
 Every question begins with the metadata of the whole cluster, and a page asks several: with 5,000
-topics that was most of its time. Here a question takes what another one was told since its page was
-asked for, and waits for an answer that is under way. Nothing is believed for longer than BELIEVED_S
-(some questions look again until something has happened), and nothing after a change by this client.
-One of these belongs to one person's connection: what one may see is never shown to another.
+topics that was most of its time. Here a question takes an answer that another question got since
+its page was requested, and waits for an answer that is under way. An answer is used for at most
+BELIEVED_S (some questions ask again until something has happened), and not after a change by this
+client. Each user's connection has its own object: what one user may see is never shown to another.
 """
 
 from __future__ import annotations

@@ -33,15 +33,15 @@ PATIENCE_S = 2.0
 
 @dataclass(slots=True)
 class TopicList:
-    """One page of those that match."""
+    """One page of the topics that match."""
 
     topics: list[TopicSummary] = field(default_factory=list)
     companions: dict[str, list[str]] = field(default_factory=dict)  # ends of names, by topic
     spans: Spans = field(default_factory=dict)
     sizes: Sizes = field(default_factory=dict)
     matching: int = 0
-    there: int = 0  # of people's own, or of all
-    hidden: int = 0  # of the cluster, of services, and companions
+    there: int = 0  # the user's topics, or all topics
+    hidden: int = 0  # topics of the cluster, of services, and companions
 
 
 def list_topics(

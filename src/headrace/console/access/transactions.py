@@ -1,4 +1,4 @@
-"""Questions about transactions: what is open, what hangs, and ending one."""
+"""Questions about transactions: which are open, which are hanging, and how to abort one."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Schema:
         self._name(self._schema, "", 0)
 
     def _name(self, schema: Any, space: str, depth: int) -> None:
-        """Remember types that have names, and refuse what is no schema."""
+        """Remembers named types; refuses what is not a schema."""
         if depth > DEEPEST:
             raise AvroRefused("The schema is nested too deeply.")
         if isinstance(schema, list):

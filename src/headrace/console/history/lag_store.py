@@ -107,7 +107,7 @@ class LagStore:
         return left_out
 
     def note_throughput(self, written_per_s: float, read_per_s: float, now_s: int) -> None:
-        """Of the whole cluster, for the last hour."""
+        """Notes the throughput of the whole cluster; keeps the last hour."""
         slot, kept = now_s // FINE.slot_s, FINE.kept_s // FINE.slot_s
         with self._lock, self._db:
             self._db.execute(
@@ -158,7 +158,8 @@ class LagStore:
 
 
 def _by_importance(lags: Mapping[str, GroupLag]) -> list[tuple[str, str, TopicLag]]:
-    """Where there is no room for all, those that are furthest behind are kept."""
+    """Orders the topics of all groups by lag, largest first: if there are too many, these
+    are kept."""
     found = [
         (group, topic, lag) for group, seen in lags.items() for topic, lag in seen.topics.items()
     ]

@@ -36,7 +36,8 @@ def pace(samples: Sequence[Sample]) -> Pace | None:
     took_s = last.at_s - first.at_s
     if took_s <= 0:
         return None
-    # A reset, or a topic made anew, moves offsets backwards: that is no reading.
+    # After a reset, or if a topic was deleted and created again, offsets move backwards: then
+    # nothing was read.
     read = max(last.committed - first.committed, 0)
     written = max(last.end - first.end, 0)
     return Pace(last.lag, read / took_s, written / took_s)

@@ -88,7 +88,7 @@ class Sampler:
         self.groups_left_out = max(len(names) - MOST_GROUPS, 0) + no_room
 
     def _open_store(self, cluster: str) -> None:
-        """Each cluster has a file of its own: one that was made anew has other offsets."""
+        """Opens the cluster's own file: a cluster that was created again has other offsets."""
         if cluster == self._cluster:
             return
         self.latest, self.at_s = {}, None

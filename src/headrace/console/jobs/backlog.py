@@ -114,7 +114,7 @@ class Expire:
     by: str
     command: str
     entry: CopyEntry | None = None
-    is_done: bool = False  # the group stands behind what expired
+    is_done: bool = False  # the group has committed behind the expired records
 
     def steps(self) -> Iterator[None]:
         with ending(Expiry(self.connection).expire(self.plan, by=self.by)) as found:

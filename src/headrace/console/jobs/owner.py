@@ -24,7 +24,7 @@ log = logging.getLogger("headrace.console.jobs")
 
 REDRIVE, BACKLOG = "redrive", "backlog"
 KINDS = (REDRIVE, BACKLOG)
-# Of one kind: jobs last for hours, and those of the other kind must not wait for them.
+# Jobs of one kind: jobs last for hours, and those of the other kind must not wait for them.
 MOST_AT_ONCE = 4
 MOST_REMEMBERED = 50
 
@@ -48,7 +48,7 @@ class Job:
     began_ms: int
     ended_ms: int | None = None
     failure: str = ""
-    stopped_by: str = ""  # who told it to stop
+    stopped_by: str = ""  # who asked it to stop
     owner: object = None  # whose login it uses; None: the console's own
 
     @property
@@ -84,7 +84,8 @@ class Jobs:
         taken: str = "That is under way already; stop that first.",
         on_end: Callable[[Job], None] | None = None,
     ) -> Job:
-        """`taken` is said when a job has this subject; `on_end` is called on the loop."""
+        """Raises ClientError with the text `taken` if a job already has this subject. `on_end` is
+        called on the event loop when the job ends."""
         assert subject[0] in KINDS, "each kind has its threads"
         running = [job for job in self.of(subject[0]) if not job.is_over]
         if any(job.subject == subject for job in running):

@@ -1,9 +1,10 @@
-"""By what the records of one message know each other: places, ids, a schedule's id. Pure.
+"""How the records of one message refer to each other: places, ids, a schedule's id. Pure.
 
-A delivered record names the delayed one it came from (`headrace-source`); a retry and a dead letter
-name where the message was first read (`headrace-retry-origin`, `headrace-dead-topic` and its
-like) and carry its message id. Every record that belongs adds what it knows, so that the next one
-is found. Headers are written by anybody: what makes no sense is no link.
+A delivered record names the delayed record it came from (`headrace-source`). A retry and a dead
+letter name the place where the message was first read (`headrace-retry-origin`,
+`headrace-dead-topic` and the headers beside it) and carry its message id. Every record that belongs
+to the message adds what it knows, so that the next one is found. Any client can write these
+headers: a value that cannot be read is ignored.
 """
 
 from __future__ import annotations

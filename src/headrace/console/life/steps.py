@@ -19,7 +19,7 @@ GOOD, BAD, WAITS, PLAIN = "good", "bad", "waits", "plain"
 
 @dataclass(slots=True)
 class Step:
-    at_ms: int | None  # None: nobody wrote down when
+    at_ms: int | None  # None: the time was not recorded
     kind: str  # GOOD and its like: how it looks
     title: str
     details: list[str] = field(default_factory=list)
@@ -128,7 +128,8 @@ def _retry(record: Record, told: dict[str, str]) -> Step:
             details.append(f"come back {redrives} time{'' if redrives == 1 else 's'}")
         return Step(record.timestamp_ms, WAITS, title, details, record)
     details = [f"group {group}"]
-    if headers.SOURCE in told:  # it has waited in the delay service, where the failure was told
+    # It has waited in the delay service: the delayed record shows the failure.
+    if headers.SOURCE in told:
         title = f"Given to the group again, for attempt {attempts + 1}"
         return Step(record.timestamp_ms, PLAIN, title, details, record)
     if worker := told.get(app_headers.WORKER):
@@ -152,7 +153,7 @@ def _dead(record: Record, told: dict[str, str]) -> Step:
 
 
 def group_of(topic: str) -> str:
-    """As it stands in the name of its retry or dead-letter topic."""
+    """Returns the group's name as it is written in the name of its retry or dead-letter topic."""
     name = topic.removesuffix(COMPANION_SUFFIX)
     for suffix in (RETRY_SUFFIX, DEAD_SUFFIX):
         name = name.removesuffix(suffix)

@@ -117,7 +117,8 @@ async def show(console: Console, request: web.Request) -> web.StreamResponse:
 
 
 async def park_destination(console: Console) -> ParkDestination:
-    """A database or folder is no part of the cluster: people who log in must be observers."""
+    """Returns where to park. A database or folder is not part of the cluster: users who log in must
+    have the right to describe the cluster."""
     if not console.park_to:
         return ParkDestination()
     if console.person is not None:
@@ -131,7 +132,7 @@ async def park_destination(console: Console) -> ParkDestination:
 async def _parked(
     console: Console, look: BacklogLook, destination: ParkDestination
 ) -> Part[ParkedList]:
-    """A part of the page, for which nobody waits long: the place may be down."""
+    """Lists what is parked, with a short time limit: the database or folder may be down."""
     if not destination.address:
         return Part(None)
     topics = sorted(topics_of(look), key=lambda topic: topic not in look.parked)
@@ -169,7 +170,7 @@ def cards_of(console: Console, look: BacklogLook, destination: ParkDestination) 
 
 
 def visible_jobs(console: Console, group: str, topics: set[str]) -> list[Job]:
-    """Of topics that this person may see."""
+    """Returns the jobs for topics that this user may see."""
     return [job for job in console.jobs.of(BACKLOG, group) if job.subject[2] in topics]
 
 

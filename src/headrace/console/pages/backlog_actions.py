@@ -130,7 +130,7 @@ def _named(form: Mapping[str, Any]) -> tuple[str, str]:
 
 
 async def _destination_for_changes(console: Console) -> ParkDestination:
-    if console.person is not None:  # a database or a folder is no part of the cluster
+    if console.person is not None:  # a database or a folder is not part of the cluster
         await console.access.ask(require_administrator)
     destination = await park_destination(console)
     if not destination.address:
@@ -160,7 +160,7 @@ def _begin(
 
 
 def _note_end(console: Console, path: str, job: Job) -> None:
-    """When it began somebody was told; that it ended is noted under the same name."""
+    """Notes in the activity that a job ended, under the user and path of the note of its start."""
     card = job_card(job)
     what = f"{card.title} for {job.subject[1]}: {card.state}"
     console.note(job.by, "", path, what, done=not job.failure)

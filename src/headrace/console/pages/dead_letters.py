@@ -1,4 +1,5 @@
-"""Dead letters: which topics have some, the letters of one, one whole; send again, put away."""
+"""Dead letters: which topics have some, the letters of one topic, one letter whole; resend,
+discard."""
 
 from __future__ import annotations
 
@@ -232,7 +233,7 @@ async def stop(console: Console, request: web.Request) -> web.StreamResponse:
 async def progress(console: Console, request: web.Request) -> web.StreamResponse:
     """How far redrives of a topic are, until all of them are over."""
     topic = request.match_info["topic"]
-    await console.access.ask(require_letters, topic)  # whoever may not see it is refused
+    await console.access.ask(require_letters, topic)  # a user who may not see it is refused
 
     async def frames() -> AsyncIterator[tuple[str, Any]]:
         while True:

@@ -1,4 +1,4 @@
-"""Groups: the list, one, a reset with its dry run, and deleting one that nobody is in."""
+"""Groups: the list, one group, a reset with its dry run, and deleting a group without members."""
 
 from __future__ import annotations
 

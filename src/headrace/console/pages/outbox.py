@@ -18,7 +18,7 @@ ACTIONS = ("retry", "discard")
 
 
 async def show(console: Console, request: web.Request) -> web.StreamResponse:
-    if console.person is not None:  # a database is no part of the cluster
+    if console.person is not None:  # a database is not part of the cluster
         await console.access.ask(require_observer)
     found = await asyncio.gather(
         *(asyncio.to_thread(access.look_at, url) for url in console.outboxes)

@@ -28,7 +28,8 @@ MOST_PIPELINES = 6
 async def show(console: Console, request: web.Request) -> web.StreamResponse:
     ask = console.access.part
     found = await asyncio.gather(
-        console.access.ask(access.topic_counts),  # without it there is no page
+        # If this fails, there is nothing to show on the page.
+        console.access.ask(access.topic_counts),
         ask(access.cluster),
         ask(lagging_groups, None if console.sampler is None else console.sampler.latest),
         ask(access.pending),
@@ -67,7 +68,7 @@ async def _pipelines(console: Console) -> list[PipelineRow]:
 
 
 def _growing(sampler: Sampler | None, topics: list[str]) -> dict[str, float]:
-    """Letters per second into these topics, of those that grow."""
+    """Letters per second into each of these topics that grows."""
     per_s = {} if sampler is None else sampler.written.per_s
     return {topic: per_s[topic] for topic in topics if per_s.get(topic)}
 

@@ -13,7 +13,7 @@ from headrace.operations import pipelines as access
 
 
 async def show(console: Console, request: web.Request) -> web.StreamResponse:
-    if console.person is not None:  # what lies on this machine is no part of the cluster
+    if console.person is not None:  # files on this machine are not part of the cluster
         await console.access.ask(require_observer)
     found = await asyncio.to_thread(access.look_at, console.pipelines)
     return console.page(

@@ -1,4 +1,4 @@
-"""Transactions: what is open, what hangs, and aborting one with a warning."""
+"""Transactions: which are open, which are hanging, and aborting one with a warning."""
 
 from __future__ import annotations
 

@@ -28,9 +28,9 @@ def refusal_of_host(said: str | None, names: frozenset[str]) -> str | None:
 
 
 def refusal_of_embedding(headers: Mapping[str, str]) -> str | None:
-    """Of a request that only reads. A link on another site may lead here; a page of another site
-    that loads ours in the background could not read the answer, but would have the console ask the
-    cluster and hold its live streams."""
+    """Returns why a read is refused, or None. A link on another site may lead here. A page of
+    another site that loads ours in the background could not read the answer, but would make the
+    console ask the cluster and would hold its live streams."""
     if headers.get("Sec-Fetch-Site", "none") in ("same-origin", "none"):
         return None
     if headers.get("Sec-Fetch-Mode") == "navigate":
@@ -39,8 +39,8 @@ def refusal_of_embedding(headers: Mapping[str, str]) -> str | None:
 
 
 def refusal_of_origin(headers: Mapping[str, str], names: frozenset[str]) -> str | None:
-    """Of a request that changes something. Browsers send at least one of the two headers with
-    those; a program that sends neither still needs a token."""
+    """Returns why a change is refused, or None. Browsers send at least one of the two headers with
+    a change; a program that sends neither still needs a token."""
     site = headers.get("Sec-Fetch-Site")
     if site is not None and site not in ("same-origin", "none"):
         return "This change was asked for by a page of another site."

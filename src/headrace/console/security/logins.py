@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from headrace.console.access.cluster_access import ClusterAccess
 
 MOST_PEOPLE = 50
-# Of one user: whoever logs in again and again ends their own sessions, not those of others.
+# Sessions of one user: a user who logs in again and again ends only their own sessions.
 MOST_OF_ONE = 5
 IDLE_S = 3_600.0
 LONGEST_S = 12 * 3_600.0

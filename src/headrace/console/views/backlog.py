@@ -31,7 +31,7 @@ class Row:
 
 @dataclass(slots=True)
 class Form:
-    """Of a plan that the console executes."""
+    """The form that starts a plan in the console."""
 
     action: str
     button: str

@@ -84,7 +84,8 @@ def job_card(job: Job) -> Card:
 
 
 def begun_card(begun: Begun, group: str, command: str) -> Card:
-    """Of a widening that nobody runs here: it began elsewhere, or was stopped."""
+    """Returns the card of a widening that this console does not run: it was started elsewhere, or
+    was stopped."""
     entry = begun.entry
     card = Card(f"widen/{entry.topic}", "", entry.by, entry.at_ms, entry.topic, command=command)
     card.texts = dict.fromkeys(HINTS, "")
@@ -109,7 +110,7 @@ def begun_card(begun: Begun, group: str, command: str) -> Card:
 
 
 def return_card(entry: CopyEntry, group: str, wanted: Selection, command: str) -> Card:
-    """Of records that are being brought back, by nobody here."""
+    """Returns the card of a return of records that this console does not run."""
     card = Card(entry.name, "", entry.by, entry.at_ms, entry.topic, command=command, is_live=False)
     card.title = f"Bringing back records of {entry.topic}"
     card.state = "not run by this console"

@@ -1,4 +1,4 @@
-"""A line over time as SVG: where its points lie, the scale beside it, and its numbers. Pure.
+"""A line over time as SVG: its points, the scale beside it, and its numbers. Pure.
 
 The drawing is WIDTH by HEIGHT units and stretched to the page; labels are HTML beside it. Where
 samples are missing the line is broken: nothing is drawn that was not seen.

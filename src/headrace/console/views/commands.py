@@ -19,7 +19,7 @@ class Name(str):
 
 
 class Commands:
-    """Of one cluster: its address is left out where it is the usual one."""
+    """Shell commands for one cluster. They leave out its address if it is the usual one."""
 
     def __init__(self, bootstrap: str) -> None:
         self._at = [] if bootstrap == USUAL_BOOTSTRAP else ["-b", bootstrap]
@@ -30,7 +30,7 @@ class Commands:
         return self._line(["headrace", *words, *self._at])
 
     def _line(self, words: Iterable[str]) -> str:
-        """A name that begins with a dash goes behind `--`, where it is no option."""
+        """Puts a name that begins with a dash behind `--`, so that it is not read as an option."""
         apart: list[str] = []
         rest: list[str] = []
         for each in words:

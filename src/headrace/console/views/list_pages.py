@@ -13,7 +13,7 @@ class Paging:
 
     @property
     def first(self) -> int:
-        """Of what is shown, counted from 1."""
+        """Number of the first row that is shown, counted from 1."""
         return min(self.page * self.size + 1, self.total)
 
     @property

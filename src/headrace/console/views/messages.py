@@ -21,7 +21,7 @@ AS_IT_LOOKS = Reader()
 LONGEST_AT_PATH = 300
 MOST_HEADERS = 200
 LONGEST_HEADER_NAME = 300
-MOST_KEYS = 100_000  # that are told apart for the latest value of each
+MOST_KEYS = 100_000  # how many keys are distinguished to find the latest value of each
 
 
 @dataclass(slots=True)

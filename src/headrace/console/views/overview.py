@@ -57,7 +57,7 @@ class OverviewPage:
     topics: TopicCounts | None
     groups: int | None
     lagging: list[LagRow] = field(default_factory=list)
-    groups_behind: int = 0  # of those that were asked; `lagging` has the first of them
+    groups_behind: int = 0  # among the groups that were asked; `lagging` has the first of them
     letters: int = 0
     groups_not_asked: int = 0
     dead: list[tuple[str, int]] = field(default_factory=list)

@@ -59,7 +59,7 @@ class QuotaRow:
 
 
 def operations() -> list[str]:
-    """Of any resource, in Kafka's own words."""
+    """Returns the operations of all kinds of resources, by Kafka's names."""
     return sorted({each for kind in RESOURCES for each in operations_on(kind)})
 
 
@@ -104,12 +104,12 @@ def _operations(access: str, kind: str) -> list[str]:
 
 
 def entry_from(form: Mapping[str, Any]) -> Acl:
-    """Of a row of the page, whole."""
+    """Reads a whole row of the page as an ACL."""
     return Acl(*(text_in(form, field.name) for field in fields(Acl)))
 
 
 def entity_from(form: Mapping[str, Any]) -> dict[str, str | None]:
-    """Each type may have a name, or stand for all that have no limit of their own."""
+    """Reads an entity: each type has a name, or None for the default limit."""
     found: dict[str, str | None] = {}
     for kind in TYPES:
         name = text_in(form, kind).strip()

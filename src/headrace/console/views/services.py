@@ -124,7 +124,7 @@ class AuditRow:
 
 
 def audit_row(line: dict[str, Any]) -> AuditRow:
-    """Of the cluster's audit; fields that are not known are shown as they are."""
+    """Reads a line of the cluster's audit; unknown fields are shown as they are."""
     known = ("time", "event", "principal", "user", "api", "host", "listener")
     rest = {name: value for name, value in line.items() if name not in known}
     return AuditRow(

@@ -19,7 +19,7 @@ def number(given: int | float | None) -> str:
 
 
 def rate(per_s: float | None) -> str:
-    """`12.5/s`, `1 240/s`; what is slow is told per minute or hour."""
+    """Returns `12.5/s` or `1 240/s`; a slow rate is given per minute or hour."""
     if per_s is None:
         return NOTHING
     for length, unit in ((1, "s"), (60, "min"), (3600, "h")):

@@ -27,7 +27,7 @@ class Series:
 
 
 def lines(series: Sequence[Series], *, to: float, slot: float, label: str) -> str:
-    """Places from 0 up to `to`; a number stands for `slot` of them."""
+    """Draws lines over places from 0 up to `to`; one number covers `slot` of them."""
     top = nice_top(max((value for one in series for _, value in one.points), default=0.0))
     drawn = []
     for colour, one in enumerate(series, start=1):
@@ -40,7 +40,7 @@ def lines(series: Sequence[Series], *, to: float, slot: float, label: str) -> st
 
 
 def columns(series: Sequence[Series], *, to: float, slot: float, label: str) -> str:
-    """The series of a slot stand side by side."""
+    """Draws columns; the series of a slot are drawn side by side."""
     top = nice_top(max((value for one in series for _, value in one.points), default=0.0))
     wide = slot / to * WIDTH * (1 - AIR) / max(len(series), 1)
     drawn = []
@@ -56,7 +56,7 @@ def columns(series: Sequence[Series], *, to: float, slot: float, label: str) -> 
 
 
 def bar(value: float, most: float) -> str:
-    """One line of a ranking; what it stands for is written beside it."""
+    """Draws one bar of a ranking; its number is written beside it."""
     wide = 0.0 if most <= 0 else max(0.0, value) / most * 100
     return (
         '<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
@@ -99,7 +99,7 @@ def _y(value: float, top: float) -> str:
 
 
 def pieces(points: Sequence[tuple[float, float]], gap: float) -> list[list[tuple[float, float]]]:
-    """Broken where the next point lies further away than that."""
+    """Splits the points where the next one is further away than `gap`."""
     found: list[list[tuple[float, float]]] = []
     for point in points:
         if found and point[0] - found[-1][-1][0] <= gap:

@@ -43,7 +43,7 @@ class Drawing:
         return f"{self.time} >= {first} AND {self.time} < {end}"
 
     def questions(self, day: Day) -> list[str]:
-        """Of the facts, then of each part."""
+        """Returns the SQL for the facts, then for each part."""
         where = self.where(day)
         asked = ", ".join(f"{sql} AS f{n}" for n, sql in enumerate(self.facts.values()))
         facts = f"SELECT count(*) AS rows{', ' if asked else ''}{asked} FROM lake WHERE {where}"

@@ -111,7 +111,7 @@ def _table(one: Section) -> str:
 
 
 def _cells(row: Sequence[str], ranked: bool) -> str:
-    """Of a ranking the second cell is its bar, drawn by us."""
+    """Returns the cells of one row. In a ranking the second cell is its bar, drawn by us."""
     if not ranked:
         return "".join(f"<td>{escape(cell)}</td>" for cell in row)
     name, bar, *others = row

@@ -21,7 +21,8 @@ QUARTER_S, HOUR_S = 900, 3600
 MOST_RANKED = 15
 DAYS_BACK = 30
 LONGEST_LABEL = 300
-# More groups than this are not asked for: the largest are drawn, and how many are left is said.
+# At most so many groups are asked for: the largest are drawn, and a line states how many are left
+# out.
 MOST_POINTS = 20_000
 
 

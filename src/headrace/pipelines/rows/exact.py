@@ -1,11 +1,11 @@
-"""Times, dates and decimals in JSON: read as they stand, then converted by rules that can be told.
+"""Times, dates and decimals in JSON: read as text first, then converted by explicit rules.
 
 Spark's JSON reader takes a number for seconds and lets it overflow into another century, completes
 "10:15:00" with today's date, rounds a decimal to the digits of its column, and makes -56 of 200 for
-a TINYINT. So a time or date is read as text, a decimal as VARIANT, which holds each digit, and a
-TINYINT as SMALLINT. A number is a time in the topic's
-`unit`, and must lie between 1990 and 2100: every other unit is out of that by a factor of
-1,000, and the reason names the unit that would fit. Text is a time if it begins with a date.
+a TINYINT. So a time or date is read as text, a decimal as VARIANT, which keeps each digit, and a
+TINYINT as SMALLINT. A number is a time in the topic's `unit`, and must be between 1990 and 2100: in
+any other unit it is outside that range, by a factor of 1,000, and the reason names the unit that
+would fit. Text is a time if it begins with a date.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Finds the records of a batch for which a pipeline's function raises, so that the others go on.
 
-Where a row goes its own way, a batch that fails is computed again without a sink. If it fails there
-too, it is the function: the batch is halved until each record that fails stands alone, and that one
-is tried again before it is given up. The search is bounded: a function that fails for many records
-is wrong itself, and the stream ends with its error.
+If each row goes its own way, a batch that fails is computed again without a sink. If it fails
+again, the function is the cause: the batch is halved until each record that fails is alone, and
+that record is tried once more before it is given up. The search is bounded: a function that fails
+for many records is wrong itself, and the stream ends with its error.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def parts_of(records: DataFrame) -> list[Part]:
 
 
 def why_it_fails(compute: Compute, records: DataFrame) -> str | None:
-    """None if it does not. An error of the plan itself is no fault of a record and is raised."""
+    """Returns the reason, or None if it does not fail. Raises an error of the plan itself: no
+    record causes it."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import AnalysisException, PySparkException
 

@@ -33,7 +33,8 @@ def as_java(pattern: str) -> str:
 
 
 def _part(pattern: str, at: int) -> tuple[str, int, bool]:
-    """Java's words for what stands at a place, its length, and whether it is a repetition."""
+    """Returns Java's spelling of the part at a place, its length, and whether it is a
+    repetition."""
     letter = pattern[at]
     if letter == "\\":
         return _escape(pattern[at + 1 : at + 2]), 2, False

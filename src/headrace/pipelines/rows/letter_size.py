@@ -49,8 +49,8 @@ def shortened(reason: Column) -> Column:
 
 
 def fitted(own: Column, said: Column, limit: int) -> dict[str, Column]:
-    """The columns key, value and headers of a letter of at most `limit` bytes. `own` are the
-    record's headers, `said` those that the letter has beside them."""
+    """Returns the columns key, value and headers of a letter of at most `limit` bytes. `own` are
+    the record's headers, `said` are those that the letter adds."""
     from pyspark.sql import functions as F
 
     key, value = F.col("key"), F.col("value")
@@ -71,7 +71,7 @@ def fitted(own: Column, said: Column, limit: int) -> dict[str, Column]:
 
 
 def _header_bytes(headers: Column) -> Column:
-    """With the lengths that stand before each name and value."""
+    """Returns the size of the headers, with the lengths that precede each name and value."""
     from pyspark.sql import functions as F
 
     def more(size: Column, one: Column) -> Column:

@@ -1,9 +1,9 @@
 """The rules of a pydantic model (`model_rules`) as Spark expressions: part of reading a value.
 
-A value that breaks one has a reason that names the field and the rule. A default takes the place of
-a field that is missing; a null that stands in the JSON is not missing, and for a field that may not
-be None it is a reason. Whether a null stands there is looked up in the text, only where a field was
-read as null and its name is in the text.
+A value that breaks a rule has a reason that names the field and the rule. A default replaces a
+field that is missing. A null in the JSON is not missing; if the field may not be None, it is a
+reason. Whether the JSON has a null is looked up in the text, only if a field was read as null and
+its name is in the text.
 """
 
 from __future__ import annotations

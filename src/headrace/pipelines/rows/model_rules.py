@@ -1,10 +1,9 @@
 """What a pydantic model demands of a record beyond the types of its fields. Knows no Spark.
 
-Names under which a field stands in JSON, defaults, ranges, lengths, patterns, literals, enums and
-`extra="forbid"`. `model_checks` makes Spark expressions of them. What cannot be one, such as a
-validator in Python, is refused here with the name of the field. Defaults, validation aliases and
-`extra="forbid"` are for the outermost model only: Spark's reader does not say of a nested object
-which fields it had.
+Names of a field in JSON, defaults, ranges, lengths, patterns, literals, enums and `extra="forbid"`.
+`model_checks` makes Spark expressions of them. What cannot be one, such as a validator in Python,
+is refused here with the name of the field. Defaults, validation aliases and `extra="forbid"` are
+for the outermost model only: Spark's reader does not say of a nested object which fields it had.
 """
 
 from __future__ import annotations

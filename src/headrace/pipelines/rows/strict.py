@@ -1,12 +1,12 @@
 """Values that Spark's JSON functions accept and would lose: found before a value becomes a row.
 
-They read the first value of a text and leave what stands behind it, put question marks for bytes
-that are no text and for half of a surrogate pair, make a number that is too large for DOUBLE
-infinite, and do not mind a nested field that is NOT NULL and missing, nor a map that has a key
-twice. Times, dates and decimals are read by `exact`, and what it cannot convert is told here.
-Left as it is, because that is how JSON is commonly read: of a name that comes twice the last value
-counts, a name in other letters (`ID` for `id`) is another name, and names that the schema does not
-have are left out. A number with a fraction in a text column is written as a double.
+Spark's functions read the first value of a text and ignore what follows it. They replace bytes that
+are not text, and half of a surrogate pair, by question marks. They make a number that is too large
+for DOUBLE infinite. They accept a nested field that is NOT NULL and missing, and a map that has a
+key twice. Times, dates and decimals are read by `exact`, and what it cannot convert is reported
+here. Left as it is, because that is how JSON is commonly read: if a name comes twice, the last
+value counts; a name in other letters (`ID` for `id`) is another name; and names that the schema
+does not have are left out. A number with a fraction in a text column is written as a double.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def is_list(text: Column) -> Column:
 
 
 def is_one_value(text: Column) -> Column:
-    """Whether nothing stands behind the first JSON value: in a list, with another one behind it,
-    that would end the list, make it longer or break it."""
+    """Returns whether nothing follows the first JSON value. The value is put into a list with
+    another one behind it: if more follows, the list ends early, gets longer or breaks."""
     from pyspark.sql import functions as F
 
     listed = F.concat(F.lit("["), text, F.lit(",0]"))
@@ -205,9 +205,10 @@ def _is_far(time: Column) -> Column:
 
 
 def misfit(text: Column, schema: StructType, options: dict[str, str], corrupt: str) -> Column:
-    """Of a value that Spark could not read by the schema: not JSON, or the field that is wrong.
+    """Returns why Spark could not read a value by the schema: it is not JSON, or which field is
+    wrong.
 
-    The value is read again with each field as it stands, and then each field alone.
+    The value is read again with each field as VARIANT, and then each field alone.
     """
     from pyspark.sql import functions as F
     from pyspark.sql import types as T

@@ -37,12 +37,13 @@ MAPPED = "delta.columnMapping.mode"
 RETENTION = "delta.deletedFileRetentionDuration"
 # The error of deltalake when a file of a table no longer exists.
 GONE = ("not found", "no such file")
-# Of a scan, in memory at once.
+# Rows of a scan that are in memory at once.
 SCANNED_ROWS = 4096
 
 
 Partition = tuple[Any, ...]  # the values of its columns
-# Of values of other types it is not certain how a filter must write them; null is in none.
+# For values of other types it is not certain how a filter must write them; null is not in any of
+# these.
 NAMED = (str, int, date)
 
 

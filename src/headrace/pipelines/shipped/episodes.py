@@ -18,8 +18,9 @@ RAISED, CLEARED = "raised", "cleared"
 
 
 def runs(bad: DataFrame, keys: list[str], value: str, lasts: int) -> DataFrame:
-    """Of rows of bad minutes (a column `window` that ends with the minute, keys, a value): a row
-    for each run of `lasts` or more, when it begins, and one when it is over."""
+    """Takes rows of bad minutes (a column `window` that ends with the minute, keys, a value).
+    Returns a row for each run of `lasts` or more minutes when it begins, and one when it is
+    over."""
     from pyspark.sql import functions as F
 
     seen = _slid(bad, keys, value, lasts)
@@ -30,8 +31,8 @@ def runs(bad: DataFrame, keys: list[str], value: str, lasts: int) -> DataFrame:
 
 
 def silences(alive: DataFrame, keys: list[str], lasts: int) -> DataFrame:
-    """Of rows of minutes in which somebody was heard: a row when `lasts` minutes are silent, and
-    one when somebody is heard after so long, or for the first time."""
+    """Takes rows of minutes in which a key sent something. Returns a row when a key is silent for
+    `lasts` minutes, and one when it sends again after so long, or for the first time."""
     from pyspark.sql import functions as F
 
     seen = _slid(alive.withColumn("heard", F.lit(1.0)), keys, "heard", lasts)

@@ -1,9 +1,9 @@
 """How the columns of a lake table grow with the values of a topic.
 
 A column keeps its type once it has one: a value of another type makes its record a bad one. New
-fields become new columns, also within structs and lists of structs. Tables do not tell names apart
+fields become new columns, also within structs and lists of structs. Tables do not distinguish names
 that differ only in case: the name of the first record becomes the column, and a record with another
-one is bad. Names that are reserved are left out, and returned to be told of.
+spelling is bad. Reserved names are left out, and returned so that the caller can report them.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def seen_in(records: DataFrame) -> StructType:
 
 
 def _plain(field: object) -> object:
-    """VARIANT is for columns that nobody queries; here it becomes text."""
+    """VARIANT is for columns that are not queried; here it becomes text."""
     from pyspark.sql.types import StructField
 
     assert isinstance(field, StructField)

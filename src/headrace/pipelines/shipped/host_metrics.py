@@ -1,10 +1,10 @@
 """Host metrics: roll-ups by the minute and the hour, and alerts.
 
-The roll-ups change while their minute or hour is open; what comes later than LATE is left out and
-counted, and an offline run puts it right. An alert comes ALERT_LATE after its minute, once
+The roll-ups change while their minute or hour is open; samples later than LATE are left out and
+counted, and an offline run corrects the roll-ups. An alert comes ALERT_LATE after its minute, once
 (`episodes.py`): a series whose average is above a threshold for some minutes, a host that is
-silent, a series that is suddenly far from its last minutes. Time goes on by the samples themselves:
-while no host at all is heard, no silence is told.
+silent, a series that is suddenly far from its last minutes. The samples themselves advance the
+time: while no host at all sends samples, no silence is reported.
 
 Rules of your own: `mine = alerts("my-alerts", above=[Above("cpu", "cpu_percent", 80, 3)])` in a
 file, and `headrace pipeline run FILE.py:mine`. Spark is loaded when a pipeline runs.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 LATE = "10 minutes"
 ALERT_LATE = "1 minute"
 SAMPLES = Topic(TOPIC, schema=DDL, event_time="time", late=LATE)
-# Of the minutes before a sudden change at least so many must be known.
+# At least so many of the minutes before a sudden change must be known.
 LEAST_BEFORE = 3
 
 

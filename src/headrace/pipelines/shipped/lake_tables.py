@@ -65,7 +65,8 @@ def explained() -> Iterator[None]:
 
 
 def must_be_there(location: str) -> None:
-    """Before Spark is started; of an address nobody knows but Spark."""
+    """Refuses a missing table before Spark is started. An address is not checked: only Spark can
+    look there."""
     if "://" not in location:
         _local_format(location)
 
@@ -222,7 +223,7 @@ def forget(spark: SparkSession, location: str, *, hours: float) -> int | None:
 
 
 def _few_tasks(spark: SparkSession) -> AbstractContextManager[None]:
-    """VACUUM lists the files of a table, however few, with 10,000 tasks unless told otherwise."""
+    """VACUUM lists the files of a table, however few, with 10,000 tasks by default."""
     tasks = str(4 * spark.sparkContext.defaultParallelism)
     return settings_for_now(
         spark, {"spark.sql.sources.parallelPartitionDiscovery.parallelism": tasks}

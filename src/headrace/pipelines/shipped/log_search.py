@@ -33,7 +33,8 @@ Row = dict[str, Any]
 
 
 def without_spark(data: Path, table: str) -> DeltaFiles | None:
-    """None: only Spark can read it. Raises PipelineError if there is no such table."""
+    """Returns the table's files; None if only Spark can read it. Raises PipelineError if there is
+    no such table."""
     location = table_location(data, table)
     lake_tables.must_be_there(location)
     return delta_without_spark.found(location)
@@ -94,7 +95,8 @@ def newest(
     location = table_location(data, table)
     lake_tables.must_be_there(location)
     spark = session.start("logs", master="local[*]", given={session.ZONE: "UTC"}, note=None)
-    from pyspark.sql import functions as F  # a sentence has said so by now if it is not there
+    # If pyspark is missing, an earlier check has already reported it.
+    from pyspark.sql import functions as F
 
     with lake_tables.explained():
         rows = lake_tables.rows_of(spark, location, version=None, at=None)

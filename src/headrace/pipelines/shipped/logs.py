@@ -63,8 +63,9 @@ def logs(lines: DataFrame) -> DataFrame:
 
 
 def with_folder_names(lines: DataFrame) -> DataFrame:
-    """Services become folders of the table. One that has no name, or none that a file system takes,
-    would stop the stream; it gets another one, and the fields of its lines keep what was said."""
+    """Adds the folder of each line: services become folders of the table. A service without a name,
+    or with one that no file system takes, would stop the stream. It gets another name, and the
+    fields of its lines keep the original one."""
     from pyspark.sql import functions as F
 
     said, fields = F.col("service"), F.col("fields")

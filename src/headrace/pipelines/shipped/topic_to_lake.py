@@ -85,7 +85,7 @@ class LakeRows:
     them."""
 
     lake: Lake
-    told: set[str] = field(default_factory=set)  # names of fields that were said to be left out
+    told: set[str] = field(default_factory=set)  # names of fields that were reported as left out
 
     @property
     def latest(self) -> Latest | None:

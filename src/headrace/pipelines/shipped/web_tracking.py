@@ -73,7 +73,7 @@ def counted(views: GroupedData, name: Column) -> DataFrame:
 
 @pipeline(source=VIEWS, sink=Table("retention", mode="upsert", key=("since", "day")))
 def retention(views: DataFrame) -> DataFrame:
-    """Of the visitors who came first on one day, how many came on each later one."""
+    """Counts, for the visitors who came first on one day, how many came on each later day."""
     from pyspark.sql import functions as F
 
     known = views.where(F.col("since") <= F.to_date("time"))
@@ -172,7 +172,7 @@ def step_of(page: Column) -> Column:
 
 @pipeline(source=VIEWS, sink=Table("funnel"))
 def funnel(views: DataFrame) -> DataFrame:
-    """Of the visits that were over in each hour, how many came to each step, in order."""
+    """Counts, for the visits that ended in each hour, how many came to each step, in order."""
     from pyspark.sql import functions as F
 
     reached = visits(views).select(

@@ -21,7 +21,8 @@ COLUMNS = ["metaData.id", "txn.appId", "txn.version"]
 
 
 def read(location: str) -> TableMemory | None:
-    """None: there is no table, or only Spark can read its log."""
+    """Returns what the table's log says. None: there is no table, or only Spark can read
+    its log."""
     log = Path(location) / "_delta_log"
     try:
         names = sorted(one.name for one in log.iterdir())

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 DRIVER = "org.postgresql.Driver"
 BATCHES = "headrace_batches"
-# Of the driver and of Spark's writer: many rows per round trip.
+# Options of the driver and of Spark's writer: many rows per round trip.
 QUICK = {"reWriteBatchedInserts": "true", "batchsize": "10000"}
 
-NONE = "0"  # the number of no table
+NONE = "0"  # the id that means: no table
 NO_SUCH_INDEX, TWICE_IN_ONE, OTHER_TYPE = "42P10", "21000", "42804"
 
 

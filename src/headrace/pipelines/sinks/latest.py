@@ -1,8 +1,8 @@
 """Which of two rows of a key is newer: within a batch, and beside the row that a table holds.
 
 Both must be decided alike, or a table depends on how records fell into batches. So the order is a
-total one: by the column that the pipeline names, and where that is equal by partition and offset of
-the record, as far as they are known, and by what else stands in the row.
+total one: by the column that the pipeline names; if that is equal, by partition and offset of the
+record, as far as they are known, and by the other columns of the row.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class ByColumns:
 
 @dataclass(slots=True)
 class ByOffset:
-    """The last record of its partition. A key lies in two of them if partitions were added: there
-    the time decides, and then the number of the partition."""
+    """The last record of its partition wins. A key is in two partitions if partitions were added:
+    then the time decides, and after it the number of the partition."""
 
     partition: str
     offset: str

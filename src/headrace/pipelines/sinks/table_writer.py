@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 VIEW = "headrace_batch"
-# Of a row that takes the row of its key out of the table.
+# A column that marks a row which deletes the row of its key.
 DELETED = "_headrace_deleted"
-# In the summaries of Iceberg's snapshots.
+# Names in the summaries of Iceberg's snapshots.
 STREAM, BATCH = "headrace-stream", "headrace-batch"
 # Before a stream in a property of an Iceberg table: its last batch, when its snapshots are expired.
 LAST_BATCH = "headrace.last-batch."
@@ -107,7 +107,7 @@ class TableWriter:
     # ---- the table's columns
 
     def columns(self, spark: SparkSession) -> StructType | None:
-        """None if there is no table yet."""
+        """Returns the table's columns; None if there is no table yet."""
         if self.table.format == "iceberg":
             name = iceberg_name(spark, self.location)
             return spark.table(name).schema if spark.catalog.tableExists(name) else None
@@ -253,7 +253,7 @@ class TableWriter:
     def _append_to_iceberg(self, rows: DataFrame, once: Once | None) -> None:
         spark = rows.sparkSession
         name = iceberg_name(spark, self.location)
-        # New columns stand behind the others; the order says nothing.
+        # New columns are added behind the others; the order does not matter.
         options = {"mergeSchema": "true", "check-ordering": "false", **self.table.options}
         writer = rows.writeTo(name).options(**options)
         if once is not None:

@@ -23,7 +23,8 @@ ICEBERG_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 
 
 def is_there(location: str) -> bool:
-    """Whether a table on this machine is there; of an address nobody knows but Spark."""
+    """Returns whether a table on this machine exists. Always True for an address: only Spark can
+    look there."""
     return "://" in location or Path(location).exists()
 
 
@@ -90,7 +91,7 @@ def streamed(spark: SparkSession, table: Table, location: str) -> DataFrame:
 
 
 def within(rows: DataFrame, table: Table, span: Span) -> DataFrame:
-    """The rows whose event time lies in a span."""
+    """Returns the rows whose event time is in a span."""
     from pyspark.sql import functions as F
 
     if span.from_ms is None and span.to_ms is None:

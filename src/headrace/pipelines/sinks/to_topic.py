@@ -1,9 +1,8 @@
-"""Into a topic: at least once, each record with an id by which a repeat can be told.
+"""Into a topic: at least once, each record with an id by which a repeat can be recognized.
 
 `headrace-message-id` is `<stream>/<batch>/<partition>/<number>`. The rows of a batch are spread
-over a fixed number of partitions by what they hold, and sorted before they are numbered, so that a
-batch that is repeated gives the same ids to the same records, whatever order a shuffle brought them
-in.
+over a fixed number of partitions by their contents, and sorted before they are numbered. So a batch
+that is repeated gives the same ids to the same records, in whatever order a shuffle brought them.
 
 A row without a column `value` becomes a JSON object with all digits of its times, and with its
 nulls unless `Topic(nulls=False)`; the key is the text that the object has for that column.

@@ -2,8 +2,8 @@
 
 A Delta table knows the least and greatest value of each column in each file, and the values of its
 partitions. A condition over the target alone, with literals, lets it leave files out; the join with
-the batch does not. Only what cannot be said wrongly is said: whole numbers, dates, times, and plain
-text; a column with a key that is null, or of another type, is left out of the condition.
+the batch does not. Only types whose literals are exact are used: whole numbers, dates, times, and
+plain text; a column with a key that is null, or of another type, is left out of the condition.
 """
 
 from __future__ import annotations
@@ -104,8 +104,9 @@ def _looked_at(
 def condition(
     keys: Sequence[str], kinds: Sequence[str], seen: Sequence[Key], partitions: Sequence[str]
 ) -> str | None:
-    """SQL that holds for each row of the target whose key is among those seen. Partitions are told
-    value by value, other columns from the least to the greatest. Knows no Spark."""
+    """Returns SQL that is true for each row of the target whose key is among those seen. Partitions
+    are listed value by value, other columns as a range from the least to the greatest. Does not use
+    Spark."""
     said = []
     for n, (key, kind) in enumerate(zip(keys, kinds, strict=True)):
         values: set[Any] = {one[n] for one in seen} if kind in KINDS else {None}
@@ -183,7 +184,8 @@ def _counted(rows: DataFrame) -> tuple[int, int]:
 
 
 def _ends(rows: DataFrame, columns: Sequence[Column], kinds: Sequence[str]) -> list[Key]:
-    """The least and the greatest of each column; null for one that has a null, or is not told."""
+    """Returns the least and the greatest value of each column; null if the column has a null, or a
+    type without exact literals."""
     from pyspark.sql import functions as F
 
     asked = []

@@ -44,7 +44,7 @@ class SinkWriter(Protocol):
 
     @property
     def location(self) -> str:
-        """Where a table lies; for others their name."""
+        """The location of a table; the name of any other sink."""
 
     def named(self, name: str) -> Sink:
         """The same sink under another name."""
@@ -114,7 +114,7 @@ class Writer:
 
     @property
     def location(self) -> str:
-        """Where a table lies; for others their name."""
+        """The location of a table; the name of any other sink."""
         return self.into.location
 
     @property

@@ -1,7 +1,7 @@
 """The progress bar while Spark works: the tasks of its running stages, read from another thread.
 
-Spark does not know beforehand how many stages there will be, so the bar is that of the stages under
-way, and it is said which they are.
+Spark does not know beforehand how many stages there will be, so the bar shows the running stages
+only, and its text names them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Draw = Callable[[Seen | None], None]
 
 @contextmanager
 def waiting(draw: Draw | None, what: str) -> Iterator[None]:
-    """Something takes a while, and nobody knows how long."""
+    """Shows that something takes a while, for an unknown time."""
     if draw is None:
         yield
         return

@@ -23,10 +23,10 @@ from pathlib import Path
 
 from headrace.pipelines.failure import PipelineError
 
-# By the line of Spark, each jar by its Maven coordinates. They are listed one by one, and none of
+# Jars for each line of Spark, by their Maven coordinates. They are listed one by one, and none of
 # them brings others: on Maven Central (2026-11-18) the newest `spark-token-provider-kafka`, which
 # the connector names in its own version, is 4.0.0. It works with newer connectors; only Kerberos
-# delegation tokens need more. Of Spark's Avro there is no 4.1.3 either.
+# delegation tokens need more. Spark's Avro has no 4.1.3 either.
 PINNED = {
     "4.0": {
         "io.delta:delta-spark_2.13:4.0.1": (

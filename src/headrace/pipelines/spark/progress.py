@@ -13,8 +13,8 @@ BAD_RECORDS = "headrace_bad_records"
 
 @dataclass(slots=True)
 class PipelineProgress:
-    """`behind` is how many records the topic had beyond this batch: when it was planned, as Spark
-    says it, or when it was told of, where the broker was asked."""
+    """Progress after one batch. `behind` is how many records the topic had beyond this batch: when
+    the batch was planned, by Spark's report, or when it was reported, if the broker was asked."""
 
     batch: int
     time: str
@@ -28,7 +28,7 @@ class PipelineProgress:
     event_time: str | None = None  # the newest one of the batch
 
     def line(self) -> str:
-        """Lines of one run stand in columns."""
+        """Returns the line; lines of one run are aligned in columns."""
         parts = [
             f"batch {self.batch:<4}",
             f"{self.rows:>9,} rows",
@@ -102,7 +102,7 @@ class Reports:
 
 
 def behind(report: Mapping[str, Any], ends: Mapping[str, Mapping[str, int]]) -> int:
-    """How many records lie between what a batch took and the ends of the topics."""
+    """Returns how many records are between the end of a batch and the ends of the topics."""
     done: dict[tuple[str, str], int] = {}
     for source in report.get("sources") or []:
         done |= _offsets(source.get("endOffset"))

@@ -175,8 +175,8 @@ def must_be_installed() -> None:
 
 
 def must_answer(master: str) -> None:
-    """Of the masters of a cluster one must be there: Spark would ask for a minute, and then fail
-    with something else."""
+    """Raises unless one of the cluster's masters answers: Spark would try for a minute, and then
+    fail with another error."""
     if not master.startswith("spark://"):
         return
     failures = []
@@ -208,7 +208,8 @@ def _prepared(
     return {
         JARS: ",".join([*brought, *filter(None, [told.get(JARS)])]),
         JAVA_OPTIONS: f"{quiet} {told.get(JAVA_OPTIONS, '')}".strip(),
-        # Else Spark makes a folder of that name where one stands, for tables that we do not have.
+        # Otherwise Spark makes a folder of that name in the current folder, for tables that we do
+        # not have.
         WAREHOUSE: told.get(WAREHOUSE, (cache / "spark-warehouse").as_uri()),
     }
 

@@ -23,12 +23,13 @@ PARTITIONS = 4
 
 
 def records_per_batch(connection: ClientSettings, topics: Iterable[str]) -> int:
-    """The largest records decide, of those that were looked at."""
+    """Returns how many records a batch may have; the topic with the largest sampled records
+    decides."""
     known = list(topics)
     try:
         places = middles(first_offsets(connection, known), committed_ends(connection, known))
         sizes = [_mean_size(connection, *place) for place in places]
-    except ClientError:  # what is wrong with the topic is said by the run itself
+    except ClientError:  # the run itself reports what is wrong with the topic
         sizes = []
     return most_records(max(filter(None, sizes), default=ASSUMED_BYTES))
 
@@ -49,7 +50,7 @@ def middles(first: Offsets, last: Offsets) -> list[tuple[str, int, int]]:
 
 
 def _mean_size(connection: ClientSettings, topic: str, partition: int, middle: int) -> float:
-    """0 if there is no record behind the middle."""
+    """Returns the mean size of the records after the middle; 0 if there are none."""
     reader = RecordReader(connection, topic, start=AtOffset(middle), partitions=[partition])
     try:
         sizes = [

@@ -13,7 +13,7 @@ from headrace.pipelines.stream.backfill import EARLIEST, Offsets, begun_at
 
 
 def ends(checkpoint: Path, number: int) -> Offsets:
-    """Of a batch of a stream with one source, by topic and partition."""
+    """Returns the end offsets of a batch, by topic and partition, for a stream with one source."""
     lines = (checkpoint / "offsets" / str(number)).read_text("utf-8").splitlines()
     found: Offsets = json.loads(lines[-1])
     return found

@@ -33,8 +33,8 @@ class DeadLetters:
     largest_bytes: int  # what their topic takes
 
     def write(self, found: DataFrame) -> None:
-        """The bad ones of a batch into the topic of dead letters; rules that are broken otherwise
-        are told of."""
+        """Writes the bad records of a batch to the dead-letter topic, and reports other broken
+        rules."""
         letters = record_rows.bad(
             self._without_others(found),
             self.pipeline,

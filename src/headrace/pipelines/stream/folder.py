@@ -1,9 +1,9 @@
 """The files of a pipeline: its checkpoint, its identity, its last batch, and the process that runs
 it.
 
-`<data>/state/<name>/` holds `checkpoint/`, `dead-checkpoint/`, what is known as JSON, and
-`running`, which its process locks while it lives: a lock cannot be left behind by a kill. Tables
-lie in `<data>/tables/`. Knows no Spark.
+`<data>/state/<name>/` holds `checkpoint/`, `dead-checkpoint/`, JSON files of what is known, and
+`running`, which its process locks while it lives: a kill cannot leave a lock behind. Tables are in
+`<data>/tables/`. Does not use Spark.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class Folder:
         return _read(self.state / "progress.json", if_whole=True)
 
     def keep_compaction(self, totals: dict[str, Any]) -> None:
-        """What compaction has done since the checkpoint began; only told, so a disk that refuses
-        it is no failure."""
+        """Keeps what compaction has done since the checkpoint began. It is only for display, so a
+        write that fails is ignored."""
         with suppress(OSError):
             _write(self.state / "compaction.json", totals)
 
@@ -119,7 +119,7 @@ class Folder:
         return _read(self.state / "compaction.json", if_whole=True) or {}
 
     def keep_failure(self, sentence: str, at_ms: int) -> None:
-        """Why its last run ended; for people, so a disk that refuses it is no second failure."""
+        """Keeps why the last run ended. It is for people, so a write that fails is ignored."""
         with suppress(OSError):
             _write(self.state / "failure.json", {"sentence": sentence, "at_ms": at_ms})
 
@@ -167,7 +167,7 @@ class Folder:
         _write(self.state / "table-version.json", {"version": version})
 
     def topic_ids(self) -> dict[str, str]:
-        """Of the topics that it has read, by name."""
+        """Returns the ids of the topics that it has read, by name."""
         return _read(self.state / "topics.json") or {}
 
     def keep_topic_ids(self, ids: dict[str, str]) -> None:
@@ -338,7 +338,8 @@ def _last_number(folder: Path) -> int:
 
 
 def table_location(data: Path, name: str) -> str:
-    """A name is a folder below the tables; a path is from where one stands; an address stays."""
+    """Returns the location. A name is a folder below the tables; a path is relative to the current
+    folder; an address stays as it is."""
     if "://" in name:
         return name
     return str(Path(name).absolute() if "/" in name else data.absolute() / "tables" / name)
@@ -364,18 +365,18 @@ class TableInUse(PipelineError):
 
 @dataclass(slots=True)
 class TableLock:
-    """A table that this process writes; `file` is None for a table at an address, of which nobody
-    here knows who else writes it."""
+    """The lock of a table that this process writes. `file` is None for a table at an address:
+    whether other processes write it is unknown."""
 
     file: TextIO | None
     is_alone: bool
 
     @contextmanager
     def alone_for_now(self) -> Iterator[bool]:
-        """Whether nobody else writes the table meanwhile. One that appends shares its lock, tries
-        to have it alone, and shares it again afterwards. The kernel gives the old lock up when it
-        is asked for the other kind, so somebody may come in between: then this waits, and writes
-        nothing until the lock is had again."""
+        """Yields whether no other process writes the table meanwhile. A process that appends shares
+        the lock, tries to get it exclusively, and shares it again afterwards. To change the kind,
+        the kernel first releases the lock, so another process may take it in between: then this
+        waits, and writes nothing until it has the lock again."""
         if self.file is None or self.is_alone:
             yield self.is_alone
             return
@@ -451,7 +452,8 @@ def known(data: Path) -> list[Folder]:
 
 
 def _read(path: Path, *, if_whole: bool = False) -> dict[str, Any] | None:
-    """None if it is not there; with `if_whole` also if it is damaged, for what is only told."""
+    """Returns None if the file does not exist; with `if_whole` also if it is damaged, for a file
+    that is only displayed."""
     try:
         found = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:

@@ -124,7 +124,8 @@ class LateRows:
         self.folder.keep_with_identity(late_table={"id": memory.id, "at": at})
 
     def is_late(self, limit_ms: Column | None = None) -> Column:
-        """Of a record as `record_rows.parsed` returns it, within the stream."""
+        """Returns whether a record, as `record_rows.parsed` returns it, is late; for use within the
+        stream."""
         from pyspark.sql import functions as F
 
         limit = self.watermark.column() if limit_ms is None else limit_ms

@@ -1,12 +1,12 @@
 """The queries of one stream: rows into the sink, bad records into the topic of dead letters.
 
 A batch is read and parsed once, and not kept. Spark counts the bad records on the way, and only a
-batch that has some is read again for its dead letters, before it is committed (`counted`). Where
-each row goes its own way the function is called with each batch; one that keeps state must see the
-stream itself. Where such a function need not take every record, so that the count could be short,
-and for Parquet, whose sink is Spark's own, the dead letters are a query of their own over the same
-topic, with its own checkpoint, which looks only every ten seconds. Dead letters are written at
-least once; `headrace-message-id` names the record, so that repeats can be told.
+batch that has some is read again for its dead letters, before it is committed (`counted`). If each
+row goes its own way, the function is called with each batch; a function that keeps state must see
+the stream itself. If such a function need not take every record, the count could be short; and
+Parquet's sink is Spark's own. In these two cases the dead letters are a query of their own over the
+same topic, with its own checkpoint, which looks only every ten seconds. Dead letters are written at
+least once; `headrace-message-id` names the record, so that repeats can be recognized.
 """
 
 from __future__ import annotations
@@ -136,7 +136,8 @@ class Streaming:
         return self._begin(letters, self.folder.dead_checkpoint, once=once, every_ms=every_ms)
 
     def _start_real_time(self) -> list[StreamingQuery]:
-        """Spark's own sink writes the rows; there is no batch to write dead letters in."""
+        """Starts a real-time query. Spark's own sink writes the rows; there is no batch in which
+        dead letters could be written."""
         source, sink = self.pipeline.source, self.writer.into
         assert isinstance(source, Topic) and isinstance(sink, TopicWriter)
         found, records = self._rows(clock=None)
@@ -294,7 +295,7 @@ class Streaming:
                 )
             time.sleep(0.05)
         began = began or begun_at(self.folder.checkpoint)
-        if began is None:  # it has failed, and that will be told
+        if began is None:  # it has failed, and the failure will be reported
             return self.options
         kept = {name: value for name, value in self.options.items() if name not in WHEN}
         return {**kept, "startingOffsets": json.dumps(began)}
@@ -331,7 +332,8 @@ class Streaming:
         return rows, self._streamed(rows)
 
     def stateful_operator(self, made: DataFrame | None = None) -> str | None:
-        """Of what the function `made`, where that is known already."""
+        """Returns the stateful operator in the function's plan, or None. `made` is the function's
+        result, if it is known already."""
         return shape.stateful_operator(
             shape.plan_of(self.function_result()[1] if made is None else made)
         )

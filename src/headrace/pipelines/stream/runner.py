@@ -207,8 +207,8 @@ class Runner:
     def _watch(
         self, queries: list[StreamingQuery], streaming: Streaming, begun: Callable[[], None]
     ) -> int:
-        """Tell of each batch until the stream ends, fails or is told to stop; says which was the
-        last one, or -1. Calls `begun` before it tells of the first."""
+        """Reports each batch until the stream ends, fails or is asked to stop. Returns the number
+        of the last batch, or -1. Calls `begun` before it reports the first one."""
         from pyspark.errors import StreamingQueryException
 
         told, reports = -1, progress_of.Reports()
@@ -271,7 +271,8 @@ class Runner:
             return
         written = sum(end for partitions in ends.values() for end in partitions.values())
         before = folder.dead_letters_before()
-        if before is None or before > written:  # at first, or that topic has been made anew
+        # At first, or that topic was deleted and created again.
+        if before is None or before > written:
             known = int((folder.progress() or {}).get("dead", 0)) if before is None else 0
             before = max(0, written - known)
             folder.keep_dead_letters_before(before)
@@ -338,7 +339,7 @@ class Runner:
     # ---- over history
 
     def history(self, span: Span, *, into: str | None = None) -> None:
-        """The function over what lies in the source between two moments, as one batch."""
+        """Runs the function over the records of the source between two moments, as one batch."""
         session.must_be_installed()
         from py4j.protocol import Py4JJavaError, Py4JNetworkError
         from pyspark.errors import PySparkException

@@ -16,7 +16,8 @@ class Span:
     to_ms: int | None
 
     def options(self) -> dict[str, str]:
-        """How Spark's Kafka source is told: by the times of records, which lead to offsets."""
+        """Returns options for Spark's Kafka source: the times of records, which Spark turns into
+        offsets."""
         options = {"startingOffsets": "earliest", "endingOffsets": "latest"}
         if self.from_ms is not None:
             options["startingTimestamp"] = str(self.from_ms)

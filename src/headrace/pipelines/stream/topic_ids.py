@@ -1,10 +1,10 @@
 """A topic that was deleted and created again: its offsets mean other records than a checkpoint's.
 
-Spark goes on at the offsets it knows; if the new topic holds more records than the old one did, the
-first of them would never be read, and nobody would be told. So the ids of the topics are kept
-beside the checkpoint, and looked at when a run begins, and before and after each batch. A topic
-that is made anew while a batch reads it is found when the batch is written: the run ends, and what
-the batch wrote may hold records of both.
+Spark continues at the offsets it knows. If the new topic has more records than the old one had, the
+first of them would silently never be read. So the ids of the topics are kept beside the checkpoint,
+and compared when a run begins, and before and after each batch. A topic that is created again while
+a batch reads it is found when the batch is written: the run ends, and what the batch wrote may hold
+records of both.
 """
 
 from __future__ import annotations
