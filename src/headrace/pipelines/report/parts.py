@@ -21,8 +21,7 @@ QUARTER_S, HOUR_S = 900, 3600
 MOST_RANKED = 15
 DAYS_BACK = 30
 LONGEST_LABEL = 300
-# At most so many groups are asked for: the largest are drawn, and a line states how many are left
-# out.
+# At most so many groups are asked for: the largest are drawn, and the page states how many are not.
 MOST_POINTS = 20_000
 
 

@@ -15,7 +15,7 @@ from statistics import median
 
 from headrace.services.backlog.lag import GroupLag, PartitionLag, Place
 
-# A lag of less is no backlog: it is what is under way.
+# A smaller lag is not a backlog: these records are being processed.
 NO_BACKLOG = 100
 SHARE_OF_HOT_PARTITION = 0.5
 SHARE_OF_HOT_KEY = 0.3
@@ -60,7 +60,8 @@ class Retrying:
 def diagnosed(
     lag: GroupLag, samples: Sequence[KeySample] = (), retrying: Sequence[Retrying] = ()
 ) -> list[Finding]:
-    """The most telling first; none where there is no backlog."""
+    """Returns findings, the most telling one first; without a backlog only those that do not depend
+    on it."""
     failing = _failing(lag, retrying)
     if lag.lag < NO_BACKLOG:
         return [*_nowhere(lag), *failing]
@@ -88,8 +89,8 @@ def _nobody(lag: GroupLag) -> Finding:
 
 
 def _nowhere(lag: GroupLag) -> list[Finding]:
-    """Partitions that a member reads and where the group has committed nothing: nobody can say how
-    far it is there."""
+    """Finds partitions that a member reads and for which the group has committed nothing: how far
+    the group is there is unknown."""
     count = len(lag.unknown)
     if not count:
         return []

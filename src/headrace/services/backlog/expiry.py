@@ -69,15 +69,15 @@ class Expiry:
         return {p: (first, ends[p]) for p, (first, _) in plan.spans.items()}
 
     def expire(self, plan: ExpiryPlan, *, by: str) -> Generator[CopyEntry, None, None]:
-        """Yields how far it is; at the end the group stands behind what expired."""
+        """Yields the progress; at the end the group has committed behind the expired records."""
         park = plan.park
         widenings.require_none(self._connection, park.group, [park.topic])
         name = _name(park)
         dead = dead_topic(park.topic, park.group)
         request = CopyRequest(name, park.topic, dead, Selection(), by=by, loop_guarded=False)
         copying = Copying(self._connection, self._connection)
-        # The name holds the group's offsets: one that is done and did not move the group yet is
-        # not copied again.
+        # The name holds the group's offsets: a copy that is done and has not moved the group yet is
+        # not made again.
         entry = journal.read_journal(self._connection).copies.get(name)
         if entry is None or entry.state != journal.DONE:
             copies = CopyPlan(request, park.topic_id, park.spans, same_partitions=True)
@@ -85,7 +85,8 @@ class Expiry:
             entry = journal.read_journal(self._connection).copies[name]
         GroupMoves(self._connection).move(
             park.group,
-            # Where it was when the records were chosen: what it has read since is no dead letter.
+            # Where the group was when the records were chosen: records that it has read since are
+            # not dead letters.
             current={(park.topic, p): park.committed[p] for p in entry.ends},
             targets={(park.topic, p): end for p, end in entry.ends.items()},
             by=by,

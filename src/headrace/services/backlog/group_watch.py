@@ -40,7 +40,7 @@ class Watching:
         self._sleep = sleep
 
     def status(self, names: list[str], seconds: float) -> list[tuple[GroupLag, list[Finding]]]:
-        """Of these groups, watched for so long together."""
+        """Returns the lag and the findings of these groups, all watched together for `seconds`."""
         before = {name: self._look(name) for name in names}
         self._sleep(seconds)
         found = []
@@ -51,7 +51,8 @@ class Watching:
         return found
 
     def _retrying(self, lag: GroupLag) -> list[Retrying]:
-        """Of an app's group: what failed and waits. Other groups have no such topic."""
+        """Returns the failed records of an app's group that wait for a retry. Other groups have no
+        such topic."""
         topics = Topics(self._connection)
         there = topics.cluster.topics
         names = {retry_topic(one.topic, lag.group): one.topic for one in lag.partitions}

@@ -70,7 +70,7 @@ class GroupLag:
 
     @property
     def behind_s(self) -> float | None:
-        """Of the partition that is furthest behind."""
+        """How far the partition that is furthest behind is behind, in seconds."""
         return max(
             (each.behind_s for each in self.partitions if each.behind_s is not None), default=None
         )
@@ -123,7 +123,7 @@ def group_lag(group: str, before: Look, after: Look) -> GroupLag:
 
 
 def _rate(before: int | None, after: int | None, seconds: float) -> float:
-    """Of a group that was moved back meanwhile nothing is told."""
+    """Returns the rate per second; 0 for a group that was moved back meanwhile."""
     if before is None or after is None:
         return 0.0
     return max(0, after - before) / seconds

@@ -1,8 +1,8 @@
 """Parked records: a backlog in a database or a folder until there is time for it.
 
 A parking is one run: the stretches of a topic that it took for a group. It counts from the moment
-when the group was moved behind them, and stops to count if that move is undone: only then a record
-that lies here is one that the group has not read. A parking that was killed before it moved the
+when the group was moved behind them, and no longer counts if that move is undone: only then a
+parked record is one that the group has not read. A parking that was killed before it moved the
 group has left records that are never brought back. Records stay until an operator removes them.
 """
 
@@ -38,7 +38,7 @@ class ParkedSpan:
 class ParkingRun:
     name: str
     spans: Spans
-    moved: bool  # the group stands behind them
+    moved: bool  # the group has committed behind them
     at_ms: int
 
 
@@ -70,7 +70,7 @@ class ParkedStore(Protocol):
     def runs(self) -> list[ParkingRun]: ...
 
     def spans(self, of_run: str | None = None) -> list[ParkedSpan]:
-        """Of the runs that count, or of one of them."""
+        """Returns the spans of the runs that count, or of one of these runs."""
 
     def waiting(self, starts: dict[int, int]) -> Iterator[Record]:
         """Records of runs that count and were not brought back, from these offsets on; those of a

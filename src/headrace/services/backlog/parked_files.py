@@ -6,9 +6,9 @@
         brought-back.jsonl       stretches of offsets that were sent to the group again
 
 A file is written under another name and gets its own when it is whole and flushed; the parking
-counts when `parking.json` says so, which is replaced in one step. If a record lies in two parkings,
-because the group went back in between, the later one has it. The last line of `brought-back.jsonl`
-may be incomplete after a kill: the next run notes it again.
+counts when `parking.json` says so, which is replaced in one step. If a record is in two parkings,
+because the group went back in between, it belongs to the later one. The last line of
+`brought-back.jsonl` may be incomplete after a kill: the next run notes it again.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class ParkedFiles:
         return [found[p] for p in sorted(found)]
 
     def _claims(self) -> list[tuple[ParkingRun, Stretches]]:
-        """Of the runs that count, each with the offsets that no later one has."""
+        """Returns the runs that count, each with the offsets that no later one has."""
         counting = [run for run in self.runs() if run.moved]
         return [
             (run, _without(run, Stretches.of([later.spans for later in counting[at + 1 :]])))
@@ -279,7 +279,7 @@ class _Writer:
         _flush_folder(self._folder)
 
     def drop(self) -> None:
-        """Of one that ends early: its last file stays without a name of its own."""
+        """Ends a parking early: its last file does not get its own name."""
         if self._open is not None:
             self._open[1].close()
             self._open = None

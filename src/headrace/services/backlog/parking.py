@@ -107,7 +107,7 @@ class Parking:
                 if p not in ends or p not in lows:
                     raise CannotPark(f"{topic}-{p} has no leader now; try again later.")
                 if (topic, p) not in committed:
-                    left_alone.append(p)  # nobody knows where the group would begin there
+                    left_alone.append(p)  # unknown where the group would begin there
                     continue
                 spans[p] = (min(max(committed[topic, p], lows[p]), ends[p]), ends[p])
         if not spans:
@@ -119,7 +119,8 @@ class Parking:
     def park(
         self, plan: ParkPlan, to: str, *, by: str, reason: str = ""
     ) -> Generator[ParkStatus, None, None]:
-        """Until the group stands behind what is parked; stop it anywhere, and run it again."""
+        """Runs until the group has committed behind the parked records. Stop it anywhere, and run
+        it again."""
         if plan.most == 0:
             raise CannotPark(f"Group {plan.group} has no backlog in {plan.topic}.")
         with closing(store_at(to, plan.owner)) as store:

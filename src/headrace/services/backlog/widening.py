@@ -191,8 +191,8 @@ class Widening:
         return {p: (min(max(at, lows[p]), ends[p]), ends[p]) for p, at in starts.items()}
 
     def look(self, plan: WidenPlan) -> WidenStatus | None:
-        """How far one is that began, whoever runs it; None: it did not begin, or its wide topic
-        was deleted."""
+        """Returns the progress of a widening that has begun, whichever process runs it. None: it
+        did not begin, or its wide topic was deleted."""
         entry = plan.entry
         if entry is None or plan.is_lost:
             return None
@@ -245,7 +245,7 @@ class Widening:
             plan.name, plan.topic, plan.wide_topic, Selection(), by=by, loop_guarded=False
         )
         copying = Copying(self._connection, self._connection, sleep=self._sleep)
-        looked_at = float("-inf")  # the first transaction is told: consumers may start
+        looked_at = float("-inf")  # the first transaction is reported: consumers may start
         while True:
             now = CopyPlan(request, plan.topic_id, plan.spans, same_partitions=False)
             for entry in copying.copy(now, Pace(), _forwarded(plan), goes_on=True):
@@ -300,8 +300,9 @@ class Widening:
         )
 
     def _waiting(self, topic: str, committed: dict[Place, int]) -> int:
-        """Records that the group has not read. Behind the last of them are markers of
-        transactions, which nobody reads: a short rest is therefore looked at."""
+        """Returns how many records the group has not read. After the last of them there are markers
+        of transactions, which are never read as records: so a short rest is read to count
+        exactly."""
         spans = Topics(self._connection).spans([topic]).get(topic, {})
         rest = {
             p: (max(first, committed.get((topic, p), 0)), end) for p, (first, end) in spans.items()
@@ -436,7 +437,7 @@ def _forwarded(plan: WidenPlan) -> Dress:
     def forwarded(record: Record) -> Outgoing[bytes, bytes] | None:
         copy = dress(record)
         if copy is not None:
-            # Without a key there is no order to keep: spread them by their place.
+            # Without a key there is no order to keep: spread the records by partition and offset.
             copy.partition = (
                 None
                 if record.key is not None

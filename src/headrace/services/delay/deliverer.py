@@ -46,10 +46,11 @@ OF_THE_RECORD = codes(
 # accept.
 INVALID_TIMESTAMP = "INVALID_TIMESTAMP"
 OF_A_TOPIC = codes(NOT_AUTHORIZED, INVALID_TIMESTAMP)
-# Of a transaction's other topics, when one of them may not be written to; it can come first.
+# Errors of a transaction's other topics, when one of them may not be written to; such an error can
+# come first.
 OF_A_NEIGHBOUR = codes("OPERATION_NOT_ATTEMPTED")
 
-# A connection that broke, in whatever way.
+# Errors of a connection that broke, in whatever way.
 OF_A_BROKER = codes("_TRANSPORT", "_ALL_BROKERS_DOWN")
 
 

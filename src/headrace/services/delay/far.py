@@ -33,7 +33,7 @@ Headers = list[tuple[str, bytes | None]]
 
 
 def far_partition(place: Place, partitions: int) -> int:
-    """All records of one place lie in one partition of the far topic."""
+    """All records of one place go into one partition of the far topic."""
     return crc32(f"{place[0]}/{place[1]}".encode()) % partitions
 
 
@@ -76,7 +76,7 @@ class FarReader:
                     if (key := record.key()) is not None:
                         self._give(key, record)
             for (_, partition), end in arrived.ends.items():
-                # Of what is committed; more may follow below the end that is waited for.
+                # The end of what is committed; more may follow below the end that is waited for.
                 if end >= self._ends.get(partition, 0):
                     self._ends.pop(partition, None)
             for _, trouble in arrived.faults:

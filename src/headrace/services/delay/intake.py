@@ -26,7 +26,8 @@ Place = tuple[str, int]  # companion, partition
 
 SESSION_MS = 10_000
 HEARTBEAT_MS = 1_000
-# Two processes of one name fence each other as fast as they join; nobody kills brokers so fast.
+# Two processes of one name fence each other as fast as they join; brokers are not killed that
+# often.
 NAMESAKE_S = 60.0
 FENCED_BY_ITSELF = 5
 # New partitions of a companion are noticed by the member's own look at the metadata.
@@ -43,11 +44,12 @@ RECONNECT: dict[str, Setting] = {
 
 
 class Member:
-    """The group's side. `poll` often; it calls `given` and `taken`.
+    """The member of the group. Call `poll` often; it calls `given` and `taken`.
 
-    A member may be fenced by itself: a broker that is killed may have told it a new member id and
-    not written that down, or reads a request to join behind the one that came after it. So it joins
-    again; who is fenced again and again has a namesake.
+    A member may be fenced without another process of its name. A broker that is killed may have
+    sent it a new member id without writing it down, or may read a request to join after the one
+    that was sent later. So the member joins again; a member that is fenced again and again has a
+    namesake.
     """
 
     def __init__(
@@ -90,11 +92,11 @@ class Member:
             self._subscribe()
 
     def rejoin(self) -> None:
-        """Have the group share out anew.
+        """Makes the group assign its partitions again.
 
-        A static member that comes back is given what it had, whatever it subscribes to by then
-        (KIP-345). A change of the subscription is what a coordinator listens to: the registry is
-        added to it, or taken out again, and its partition is nobody's work.
+        A static member that rejoins gets the partitions that it had, whatever it subscribes to by
+        then (KIP-345). A coordinator reacts to a change of the subscription: the registry is added
+        to it, or removed, and the registry's partition needs no work.
         """
         self._with_registry = not self._with_registry
         self._subscribe()

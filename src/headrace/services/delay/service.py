@@ -50,7 +50,7 @@ from headrace.wire.contract.delay_topics import GROUP, target_of
 
 log = logging.getLogger("headrace.delay")
 
-# librdkafka 2.16 was seen to wait for ever for a coordinator after it had bootstrapped anew.
+# librdkafka 2.16 was seen to wait for ever for a coordinator after it had bootstrapped again.
 CLIENT: dict[str, Setting] = {"client.id": GROUP, "metadata.recovery.strategy": "none"}
 # A moved clock, a stop and the group's wishes are seen after so long at the latest.
 LONGEST_WAIT_MS = 25
@@ -330,7 +330,7 @@ class DelayService:
         elif isinstance(outcome, RecordsRefused):
             self._learn(outcome, planned)
             # The refused batch has used up sequence numbers: librdkafka now and then fails the next
-            # transaction because of the gap. A new producer begins anew.
+            # transaction because of the gap. A new producer starts with new ones.
             self._drop_deliverer()
         elif (topics := barred(outcome)) is not None:
             self._bar(outcome.why, topics, planned)

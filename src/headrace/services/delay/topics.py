@@ -52,9 +52,9 @@ class Pair:
 
     target: str
     companion: str
-    companion_id: str  # one made anew has another; empty: not known
+    companion_id: str  # another one if the topic was created again; empty: not known
     partitions: int  # of the companion
-    target_partitions: int  # 0: there is no such topic
+    target_partitions: int  # 0: the topic does not exist
     largest_bytes: int  # of a batch in the target
     wants_keys: bool  # it is compacted
     rejected_partitions: int
@@ -90,7 +90,7 @@ class Topics:
         self, connection: ClientSettings, *, only: Callable[[str], bool] = lambda target: True
     ) -> None:
         self.current = Catalog()
-        self.problem: str | None = None  # why it cannot be said what the cluster has
+        self.problem: str | None = None  # why the cluster's topics are not known
         self.registrations = OwnRecords(delay_topics.REGISTRY, log)
         self._connection = connection
         self._only = only
@@ -116,7 +116,7 @@ class Topics:
         self._thread.join()
 
     def look_again(self) -> None:
-        """Something the cluster said does not fit what is known: ask at once."""
+        """Asks again at once: an answer of the cluster does not fit what is known."""
         self._look_again_at = self._limits_again_at = 0.0
 
     def make_room(self, name: str, size: int) -> bool:
@@ -279,12 +279,13 @@ class Topics:
     def _try(
         self, name: str, what: str, call: Callable[[], None], *, fine: Container[str] = ()
     ) -> bool:
-        """Whether it was done; if not, it is told, and tried again with the next look."""
+        """Returns whether it was done. A failure is reported, and tried again with the next
+        look."""
         try:
             call()
         except Fault as fault:
             if fault.is_local:
-                raise  # nobody answers
+                raise  # no broker answers
             if fault.code not in fine:
                 trouble = f"{name} {what}: {fault}."
                 self._troubles.append(trouble)

@@ -21,7 +21,7 @@ from headrace.wire.contract.delay_topics import FAR, outcomes_of, rejected_of
 
 log = logging.getLogger(__name__)
 
-# A batch's header, a record's lengths and the like.
+# A batch's header, a record's lengths and similar overhead.
 ROOM_BYTES = 128
 # Only records of this size are looked at closely.
 LARGE_SHARE = 2
@@ -99,12 +99,12 @@ def why_not(pair: Pair, delivery: Delivery) -> str | None:
 
 
 def size_bytes(key: bytes | None, value: bytes | None, headers: list[Header]) -> int:
-    """Of a batch with this record alone, or a few bytes more."""
+    """Returns the size of a batch with this record alone, or a few bytes more."""
     size = ROOM_BYTES + len(key or b"") + len(value or b"")
     return size + sum(len(name) + len(said or b"") + 10 for name, said in headers)
 
 
-# Of a rejected record: what an earlier service said of it is replaced.
+# Headers of a rejected record that replace those of an earlier service.
 SAID_ANEW = (names.SOURCE, names.SOURCE_TOPIC_ID, names.REJECTED_REASON)
 
 

@@ -11,7 +11,7 @@ LONGEST_PATH = 200
 
 
 def note(peer: str, user: str, method: str, path: str, status: int, seconds: float) -> None:
-    """`path` ends before the query string: keys of records may stand behind it."""
+    """Logs one request. `path` ends before the query string, which may contain keys of records."""
     log.info(
         "%s %s %s %s %d %.1f ms",
         peer,

@@ -1,7 +1,7 @@
-"""How much the door holds at once: requests under way, and the bytes of their bodies. Pure.
+"""How much the server holds at once: requests under way, and the bytes of their bodies. Pure.
 
-A request that finds no room is refused at once with 429: it has changed nothing, and its sender
-keeps it. No request waits in a queue of ours.
+A request that exceeds the limits is refused at once with 429: nothing was changed, and its sender
+still has it. Requests do not wait in a queue of the server.
 """
 
 from __future__ import annotations

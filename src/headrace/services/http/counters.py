@@ -17,8 +17,8 @@ class Counters:
     records_in: int = 0
     records_out: int = 0
     replayed: int = 0  # requests whose idempotency key was known
-    gaps: int = 0  # told to readers of streams
-    stalled: int = 0  # streams cut because nobody read them
+    gaps: int = 0  # reported to readers of streams
+    stalled: int = 0  # streams closed because their client did not read
     connections_refused: int = 0
 
 

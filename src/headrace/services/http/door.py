@@ -169,7 +169,7 @@ class Door:
             access_log.note(peer or "-", user, method, path, status, spent)
 
     def misunderstood(self, peer: str) -> web.StreamResponse:
-        """Of bytes that are no request of HTTP, or one with headers that are too large."""
+        """Answers bytes that are not an HTTP request, or a request whose headers are too large."""
         self.note(UNKNOWN, BAD_REQUEST, time.perf_counter(), peer, "", "-", "-")
         answer = self.refused(Refusal(BAD_REQUEST, "This is not a request of HTTP/1.1."))
         answer.headers.update(self.always)
@@ -204,7 +204,7 @@ class Door:
         return response
 
     def failed(self) -> QuickAnswer:
-        """After an exception that nobody foresaw."""
+        """Answers a request after an unexpected exception."""
         said = (
             "Internal error, see the server's log. "
             "The request may or may not have been carried out."

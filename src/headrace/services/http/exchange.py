@@ -46,7 +46,7 @@ class Exchange:
     door: Door
     user: UserAccess
     request: web.BaseRequest
-    params: dict[str, str]  # what stands in the path
+    params: dict[str, str]  # the path parameters
     raw_query: str
     lease: Lease
     replayed: bool = False  # the answer is that of an earlier request with the same key
@@ -159,7 +159,7 @@ class Exchange:
 
 
 def read_query(raw_query: str, known: tuple[str, ...]) -> dict[str, str]:
-    """A query string; a name that nobody knows is refused, for it would change nothing."""
+    """Reads a query string; an unknown parameter is refused, because it would have no effect."""
     if not raw_query:
         return {}
     try:

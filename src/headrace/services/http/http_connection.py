@@ -40,10 +40,11 @@ class HttpConnection(web.RequestHandler):
 
     made: Callable[[HttpConnection], None]  # with TLS the connection is made after a while
     offer: Offer
-    owe: Callable[[int], None]  # told by how many bytes what waits for readers has changed
-    stalled: Callable[[], None]  # told that a reader was cut
+    # Called with the change in the number of bytes that wait for readers.
+    owe: Callable[[int], None]
+    stalled: Callable[[], None]  # called when a reader was cut off
     stall_s: float
-    misunderstood: Callable[[str], web.StreamResponse]  # told the address
+    misunderstood: Callable[[str], web.StreamResponse]  # called with the address
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -75,7 +76,7 @@ class HttpConnection(web.RequestHandler):
         self._go_on()
 
     def resume_reading(self, resume_parser: bool = True) -> None:
-        """aiohttp calls this whenever a body was read, and then parses nothing anew each time."""
+        """aiohttp calls this after every body. Parses nothing again unless reading was paused."""
         if self._reading_paused or self._buffer_paused:
             super().resume_reading(resume_parser)
 

@@ -1,4 +1,5 @@
-"""Runs the door until a signal: listen, say where, serve; at the end let requests under way end."""
+"""Runs the HTTP server until a signal: listen, report the address, serve; at the end finish
+requests."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ SWEEP_S = 5.0
 THREADS = 48
 LINGER_S = 2.0
 HANDSHAKE_S = 10.0
-# aiohttp tells of each malformed request with a traceback: whoever sends many would fill the log.
+# aiohttp logs each malformed request with a traceback: a client that sends many would fill the log.
 MALFORMED = logging.getLogger("headrace.http.malformed")
 MALFORMED.setLevel(logging.CRITICAL)
 TOO_MANY = (
@@ -52,7 +53,7 @@ class NotGuarded(Exception):
 class Settings:
     host: str = "localhost"
     port: int = 8082
-    listening: socket.socket | None = None  # opened by whoever started this process
+    listening: socket.socket | None = None  # opened by the process that started this one
     ends_with_stdin: bool = False  # which a parent holds open as long as it lives
     certificate: str | None = None  # PEM files
     key: str | None = None
@@ -85,7 +86,7 @@ async def _run(connection: ClientSettings, settings: Settings, say: Say) -> None
 
 
 class Site:
-    """The door on its address."""
+    """The HTTP server at its address."""
 
     def __init__(self, connection: ClientSettings, settings: Settings) -> None:
         if not is_loopback(settings.host) and not (settings.certificate and settings.login):
@@ -196,8 +197,8 @@ class Site:
 
 
 def most_connections(wanted: int) -> int:
-    """As many as the system has files for; some are kept back for the cluster. Without that the
-    door could accept nobody and reach nobody."""
+    """Returns how many connections there are files for; some files are reserved for the cluster.
+    Without that the server could neither accept a client nor reach a broker."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         return wanted
@@ -226,7 +227,8 @@ def _tls(settings: Settings) -> ssl.SSLContext | None:
 
 
 def _names(settings: Settings, port: int, tls: bool) -> frozenset[str] | None:
-    """Beyond loopback any name will do: TLS and the login stand before the data."""
+    """Returns the allowed Host names, or None for any: beyond loopback, TLS and the login protect
+    the data."""
     if not is_loopback(settings.host) and not settings.hosts:
         return None
     return our_names(settings.host, port, settings.hosts, tls=tls)

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from aiohttp import web
 
 MOST_BYTES = 32_768
-# A client that asks without reading is waited for when so much lies in its connection.
+# If so many bytes are unsent in a client's connection, the server waits until the client reads.
 HIGH_WATER_BYTES = 65_536
 _STATUS = {int(each): f"HTTP/1.1 {int(each)} {each.phrase}\r\n" for each in HTTPStatus}
 _date: tuple[int, str] = (0, "")

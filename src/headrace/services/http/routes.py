@@ -188,7 +188,7 @@ _NAMES = {
 
 
 def match(method: str, path: str) -> tuple[Route, dict[str, str]]:
-    """The route, and what stands in the places of names; `path` is as the request has it."""
+    """Returns the route, and the values of its path parameters. `path` is as the request has it."""
     route, given = _matched(method, path)
     return route, dict(given)
 

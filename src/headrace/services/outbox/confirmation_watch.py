@@ -104,11 +104,11 @@ class ConfirmationWatch:
     # ---- the topic
 
     def _read_to_end(self) -> bool:
-        """False: the end cannot be reached now, so nobody knows what was confirmed."""
+        """Returns False if the end cannot be reached now: then it is unknown what was confirmed."""
         intake = self._opened()
         ends = {partition: self._bounds(intake, partition)[1] for partition in self._reached}
         if any(ends[partition] < reached for partition, reached in self._reached.items()):
-            self._close()  # the topic was made anew
+            self._close()  # the topic was deleted and created again
             return False
         before = dict(self._reached)
         deadline = monotonic() + LONGEST_READ_S
@@ -150,7 +150,7 @@ class ConfirmationWatch:
         self._reached = reached
 
     def _opened(self) -> Intake:
-        """A reader of all partitions, also of those that were added."""
+        """Returns a reader of all partitions, including added ones."""
         if self._intake is None:
             own = OwnTopic(contract.TOPIC, contract.PARTITIONS, contract.SETTINGS)
             ensure_own(Topics(self._at), own)
@@ -176,7 +176,7 @@ class ConfirmationWatch:
         return intake
 
     def _bounds(self, intake: Intake, partition: int) -> tuple[int, int]:
-        """Of what is committed: the reader is one for read_committed."""
+        """Returns the offsets of committed records: the reader uses read_committed."""
         return intake.bounds(TopicPartition(contract.TOPIC, partition), self._at.timeout_s)
 
     def _offsets(self) -> list[GroupOffset]:

@@ -95,7 +95,7 @@ class Confirmations:
             return int(db.execute(text(f"SELECT {self._database.NOW_MS}")).scalar_one())
 
     def start_clocks(self, now_ms: int) -> None:
-        """Of what has been sent by now, says the database's hint."""
+        """Starts the time limit of the rows sent by now, by the hint in the database."""
         self._run(
             "UPDATE headrace_outbox_confirmations SET due_at = :now_ms + within_ms"
             f" WHERE state = '{WAITS}' AND due_at IS NULL AND sent_as <= (SELECT s.sent_id FROM"
@@ -155,7 +155,8 @@ class Confirmations:
     # ---- what people do
 
     def counts(self) -> tuple[int, int]:
-        """How many wait for their confirmation, and for how many nobody waits any more."""
+        """Returns how many wait for their confirmation, and how many are given up as
+        unconfirmed."""
         with self._engine.connect() as db:
             found = db.execute(
                 text("SELECT state, count(*) FROM headrace_outbox_confirmations GROUP BY state")
@@ -204,7 +205,7 @@ class Confirmations:
         return count
 
     def forget(self, row_ids: Sequence[int]) -> int:
-        """Of unconfirmed messages nothing is kept any more."""
+        """Deletes unconfirmed messages; nothing is kept of them."""
         return sum(
             self._run(
                 "DELETE FROM headrace_outbox_confirmations WHERE id = :id"

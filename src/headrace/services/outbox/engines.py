@@ -29,7 +29,7 @@ DRIVERS = {
     "sqlite+aiosqlite": "sqlite",
 }
 CONNECTIONS = 5
-# SQLAlchemy puts the driver's own class before what the database said.
+# SQLAlchemy puts the driver's own class before the database's message.
 _DRIVERS_CLASS = re.compile(r"^\([\w.]+\) ")
 SQLITE_PATIENCE_S = 30
 
@@ -85,7 +85,8 @@ def _text_or_bytes(raw: bytes) -> str | bytes:
 
 
 def require_file(engine: Engine) -> None:
-    """SQLite would make an empty file for whoever only looks."""
+    """Refuses a missing file: SQLite would create an empty one even for a command that only
+    reads."""
     name = engine.url.database
     if engine.dialect.name == "sqlite" and name and not name.startswith("file:"):
         path = Path(name)
@@ -97,5 +98,5 @@ def require_file(engine: Engine) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """Of what a database says, without its driver's class before it."""
+    """Returns the first line of a database's message, without its driver's class before it."""
     return _DRIVERS_CLASS.sub("", str(error).partition("\n")[0])

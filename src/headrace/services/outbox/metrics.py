@@ -44,8 +44,8 @@ class Rates:
         self._told: dict[int, float] = {}
 
     def changed(self, sent: Mapping[int, int], now_s: float) -> dict[int, float]:
-        """The rates that are other than those told before; `sent` are the rows of each shard since
-        the relay took it."""
+        """Returns the rates that differ from those returned before; `sent` are the rows of each
+        shard since the relay took it."""
         for gone in self._since.keys() - sent.keys():
             del self._since[gone]
             self._told.pop(gone, None)
@@ -80,7 +80,7 @@ class ShardState:
 @dataclass(slots=True)
 class ConfirmationCounters:
     open: int  # messages that wait for their confirmation
-    unconfirmed: int  # nobody waits any more: a person has to look
+    unconfirmed: int  # no longer waited for: an operator has to look
     resent: int  # by this relay
     given_up: int
 

@@ -106,8 +106,8 @@ class Relay:
         self._stopping.set()
 
     def run(self) -> None:
-        """Raises OutboxError if there is no outbox, or none to count on; a database or cluster away
-        is waited for."""
+        """Raises OutboxError if there is no outbox, or none to count on. If the database or cluster
+        is away, waits for it."""
         if not self._is_ready():
             return
         log.info("relay %s of outbox %s begins", self.name, self.facts.outbox_id)
@@ -181,7 +181,7 @@ class Relay:
         lease_ms, me = self.settings.lease_ms, self.name
         for number, worker in list(self.workers.items()):
             if worker.halted is None and not worker.alive:
-                self._end(number)  # it gave up, or met a bug: begin anew
+                self._end(number)  # it gave up, or met a bug: start it again
                 continue
             asked_at = monotonic()
             if self.store.take(number, me, lease_ms):

@@ -21,7 +21,8 @@ LEASE_MS = 60_000
 
 
 def resume(store: Store, at: ClientSettings, shard: int, *, after: int) -> None:
-    """Raises OutboxError if a relay has the shard, or there is no such row."""
+    """Sets where the shard continues. Raises OutboxError if a relay has the shard, or the row does
+    not exist."""
     facts = store.facts()
     if not 0 <= shard < facts.shards:
         raise OutboxError(f"This outbox has {facts.shards} shards, counted from 0.")

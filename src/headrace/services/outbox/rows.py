@@ -139,7 +139,7 @@ def require_topic(topic: str) -> None:
 
 
 def headers_to(headers: Headers) -> str | None:
-    """As they stand in the table."""
+    """Returns headers as the table stores them."""
     if not headers:
         return None
     return json.dumps([[name, _header_to(value)] for name, value in headers], ensure_ascii=False)
@@ -191,6 +191,6 @@ def shard_of(key: bytes, shards: int) -> int:
 
 
 def size_bytes(key: bytes | None, payload: bytes | None, headers: Headers) -> int:
-    """Of a batch with this record alone, or a few bytes more."""
+    """Returns the size of a batch with this record alone, or a few bytes more."""
     size = 128 + len(key or b"") + len(payload or b"")
     return size + sum(len(name.encode()) + len(value or b"") + 10 for name, value in headers)

@@ -42,7 +42,7 @@ class Facts:
 
 
 class Maker(Protocol):
-    """A connection that makes tables; `?` stands for a value."""
+    """A connection that makes tables; `?` is the placeholder of a value."""
 
     dialect: str
 

@@ -42,9 +42,9 @@ PATIENCE = Patience(
 LONGEST_HELD_BACK_S = 90.0
 # Apache Kafka that was killed in between comes back no sooner, and may have lost a marker
 # (`client/once/hanging.py`). The next marker of this producer would end that transaction as well,
-# whatever was decided about it, so the shard is taken over anew before anything else is sent.
+# whatever was decided about it, so the shard is taken over again before anything else is sent.
 SLOW_COMMIT_S = 2.0
-# Somebody may be about to create the topic, or to give the right to write to it.
+# A user may be about to create the topic, or to grant the right to write to it.
 REFUSED_TOPIC_S = 30.0
 # A cluster that creates topics answers "unknown" to the very request that creates one.
 NEW_TOPIC_S = 1.0
@@ -85,7 +85,8 @@ class Sender:
         rows_of: RowsOf | None = None,
         checks_rights: bool = False,
     ) -> None:
-        """Without `rows_of` nobody can tell what a hanging transaction was, so none is ended."""
+        """Without `rows_of` it is unknown what a hanging transaction was, so none is aborted or
+        committed."""
         self._at, self._checks_rights = at, checks_rights
         self._outbox_id, self._rows_of = outbox_id, rows_of
         self._key = positions.key_of(outbox_id, shard)
@@ -112,7 +113,7 @@ class Sender:
         return self._writer.open(read, stopping)
 
     def _position(self, stopping: Callable[[], bool]) -> Position | None:
-        """Wait for transactions of other shards; end one of this shard that hangs."""
+        """Waits for transactions of other shards; ends a hanging one of this shard."""
         deadline = monotonic() + LONGEST_HELD_BACK_S
         while True:
             try:

@@ -47,7 +47,8 @@ class Begun:
 
 @dataclass(slots=True)
 class Stable:
-    """All rows up to here are decided. A new incarnation: the database was connected anew."""
+    """All rows up to here are decided. A new incarnation: the database connection was
+    opened again."""
 
     up_to: int
     incarnation: int
@@ -61,12 +62,13 @@ class RowsRead:
 
 @dataclass(slots=True)
 class SourceLost:
-    """The database went away, or was connected anew since the ids were stable."""
+    """The database went away, or its connection was opened again, since the ids were stable."""
 
 
 @dataclass(slots=True)
 class Reviewed:
-    """Of the parked rows: which are to be sent, by id, and the first one of each key."""
+    """The reviewed parked rows: which are to be sent, by id, and the first blocked one of
+    each key."""
 
     ready: list[Row]
     blocked: Mapping[bytes, int]
@@ -382,8 +384,8 @@ class Shard:
         return sendable, parked
 
     def _sorted_at_once(self, rows: Sequence[Row]) -> tuple[list[Row], list[tuple[Row, str, bool]]]:
-        """The same where nothing is blocked and nothing is guilty: on the path of every row. At
-        the first row that is no record it is left to the other way."""
+        """The same result if no row is blocked or guilty: the path of every row. From the first row
+        that is not a record on, `_sorted_rest` decides."""
         check, asked = self._check, self._asked
         for at, row in enumerate(rows):
             try:

@@ -46,10 +46,10 @@ def to_give(shards: int, relays: Collection[str], me: str, running: Collection[i
 
 
 class Silence:
-    """Which relays have said nothing new for too long, by the clock of the one that listens.
+    """Which relays have written nothing new for too long, by the clock of the relay that watches.
 
-    A living relay says every second until when it is there. Where the database's clock was set
-    back, a dead one seems to be there for hours.
+    Every second, a living relay writes until when it is there. If the database's clock was set
+    back, a dead relay seems to be there for hours.
     """
 
     def __init__(self, longest_s: float) -> None:

@@ -57,7 +57,7 @@ class Source:
         )
 
     def poll(self) -> Stable:
-        """Raises what SQLAlchemy raises; the next call connects anew."""
+        """Raises what SQLAlchemy raises; the next call connects again."""
         with self._closing_if_it_fails():
             looking = self._connected()
             assert self._horizon is not None

@@ -58,7 +58,8 @@ def table_bytes(store: Store) -> int:
 
 
 def shard_states(store: Store, known: Mapping[int, int] | None = None) -> list[ShardState]:
-    """`known` are positions that a relay has and the database is told of a little later."""
+    """Returns the states of all shards. `known` are positions that a relay has and writes to the
+    database a little later."""
     now = store.database.NOW_MS
     found = []
     with store.engine.connect() as db:

@@ -123,7 +123,7 @@ class Store:
         )
 
     def bury(self, relay: str, seen_until: int) -> bool:
-        """Free the shards of a relay that is dead, if it has said nothing since."""
+        """Frees the shards of a relay that is dead, unless it has written since."""
         gone = text(
             "DELETE FROM headrace_outbox_relays WHERE relay = :relay AND seen_until = :seen_until"
         )
@@ -339,7 +339,7 @@ def _sentence(reason: str) -> str:
 
 
 def rows_of(found: Iterable[Any]) -> list[Row]:
-    """Of many rows with exactly COLUMNS."""
+    """Returns the Row of each of many rows with exactly COLUMNS."""
     rows = [Row(*fields) for fields in found]
     for row in rows:
         if row.payload.__class__ is not bytes:
@@ -367,8 +367,9 @@ def _bytes(value: Any) -> bytes | None:
 
 
 def _text(value: Any) -> str | None:
-    """As above; what is no text then is no record either, and is parked with its reason. Different
-    bytes become different texts: a message id names one message."""
+    """Returns text, as `_bytes` returns bytes. What is not text then is not a record either, and is
+    parked with its reason. Different bytes become different texts: a message id names one
+    message."""
     if value is None or isinstance(value, str):
         return value
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)

@@ -56,7 +56,7 @@ class Published:
 
 
 class GivenUp(Exception):
-    """The thread was told to end in the middle of something that may be left undone."""
+    """The thread was asked to end during a step that may be left undone."""
 
 
 class ShardWorker:
@@ -84,7 +84,7 @@ class ShardWorker:
         self._shard = Shard(number, check=self._check, blocks=blocks, most=most)
         self._sender: Sender | None = None
         self._checks_rights = False  # a sender was lost because it may not write to some topic
-        self._said_parked: set[int] = set()  # rows behind the position that were told of
+        self._said_parked: set[int] = set()  # rows behind the position that were reported
         self._records: dict[int, OutboxRecord] = {}  # of the rows that were read last
         self._seen = core.Stable(0, -2)
         self._review_at = 0.0
@@ -160,7 +160,8 @@ class ShardWorker:
         raise AssertionError(f"nobody performs {effect}")
 
     def _gives_up(self) -> bool:
-        """A relay that stood still may wake long after its lease has ended."""
+        """Returns whether to give up. A relay that was suspended may wake long after its lease has
+        ended."""
         return self._stopping.is_set() or monotonic() >= self.lease_ends_at
 
     def _wait(self) -> core.Event:
@@ -248,9 +249,9 @@ class ShardWorker:
     # ---- the database
 
     def _check(self, row: Row) -> OutboxRecord:
-        """The record is kept for `_send`: to make it costs as much as to send it.
+        """Makes the record and keeps it for `_send`: to make it costs as much as to send it.
 
-        One row that nobody has thought of must not hold up all others for ever.
+        One row with unforeseen contents must not hold up all others for ever.
         """
         try:
             record = self._records[row.id] = record_of(row, self._outbox_id)
@@ -281,7 +282,8 @@ class ShardWorker:
         return core.RowsRead(rows, up_to)
 
     def _park(self, effect: core.Park) -> core.Event:
-        """The same rows are parked again if what was to be sent with them failed: told once."""
+        """Parks rows. The same rows are parked again if what was to be sent with them failed: they
+        are reported once."""
         self._insist(lambda: self._store.park(self.number, effect.rows))
         said = {id_ for id_ in self._said_parked if id_ > (self.position or 0)}
         self._said_parked = said | {row.id for row, _, _ in effect.rows}

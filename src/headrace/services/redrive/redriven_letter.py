@@ -5,10 +5,10 @@ origin partition reads it in the order of its key. It keeps its first place, tim
 a once-only handler still recognizes it; its attempts begin at zero. The number of returns is
 counted, and a letter that keeps coming back is refused until a person looks at it.
 
-Headers say whose letter it is, and whoever may write to a topic of dead letters can write any. So
-they are believed only if letters of that group belong to the topic where this one was found:
-otherwise a letter could reach the retry topic of any group with the rights of the person who sends
-it again.
+Headers name the letter's group, and a client that may write to a dead-letter topic can write any
+header. So the headers are trusted only if letters of that group belong to the topic where this one
+was found: otherwise a letter could reach the retry topic of any group with the rights of the person
+who sends it again.
 """
 
 from __future__ import annotations

@@ -197,7 +197,8 @@ class DeadLetters:
         with Producer(
             self._connection, transactional_id=f"headrace-redrive-{escaped(topic)}"
         ) as producer:
-            # First fence whoever is at it, then look what is settled: nothing comes in between.
+            # First fence any other process that resends, then read what is settled: nothing happens
+            # in between.
             producer.prepare_transactions()
             waiting = (letter for letter, _ in self.letters(topic, selection))
             for batch in _batches(waiting, size, limit):

@@ -18,7 +18,7 @@ from headrace.wire.contract.headers import PREFIX
 MOST_SHOWN = 10
 # Enough for a long replay, and 100 bytes each in memory.
 MOST_COMPARED = 2_000_000
-# Of observers; they differ from run to run.
+# Headers of tracing; they differ from run to run.
 _OF_TRACES = frozenset({"traceparent", "tracestate", "baggage"})
 
 

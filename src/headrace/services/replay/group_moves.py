@@ -251,7 +251,8 @@ class GroupMoves:
     # ---- what is seen of the cluster
 
     def _times_at(self, places: Mapping[Place, int]) -> dict[Place, int | None]:
-        """The time of the first record from each place on; None where nobody can say."""
+        """Returns the time of the first record from each place on; None if there is no record, or
+        it has no time."""
         found: dict[Place, int | None] = {}
         for topic in {topic for topic, _ in places}:
             with closing(Browser(self._connection, topic)) as browser:

@@ -43,7 +43,7 @@ class CopyEntry:
 
     name: str
     topic: str
-    topic_id: str  # a topic that is made anew has the same name and other records
+    topic_id: str  # a topic that is created again has the same name and other records
     to_topic: str
     asked: dict[str, Any]  # the options as they were meant when it began
     next: dict[int, int]  # the next offset to read of each partition

@@ -15,7 +15,7 @@ from headrace.client.records import Outgoing, Record
 from headrace.services.replay.topic_copy import CannotCopy, Dress
 from headrace.services.replay.trail import with_trail
 
-# Of an earlier failure or delivery; the app would take them for this record's own.
+# Headers of an earlier failure or delivery; the app would take them for this record's own.
 _DROPPED = names.RETRY | names.ON_THE_WAY | {names.MESSAGE_ID}
 
 

@@ -51,7 +51,7 @@ class Selection:
         if self.since_ms is None and self.until_ms is None:
             return True
         if timestamp_ms is None:
-            return False  # nobody can say
+            return False  # the record has no time
         after = self.since_ms is None or timestamp_ms >= self.since_ms
         return after and (self.until_ms is None or timestamp_ms < self.until_ms)
 

@@ -31,7 +31,7 @@ from headrace.services.replay.trail import with_trail, would_loop
 
 RECORDS_PER_TRANSACTION = 500
 BYTES_PER_TRANSACTION = 4 << 20
-# Before a longer wait the transaction is committed, so that nobody waits for what was sent.
+# Before a longer wait the transaction is committed, so that readers get what was sent.
 LONG_WAIT_S = 0.02
 # Progress is kept after so many records that were passed over.
 PASSED_PER_TRANSACTION = 20_000
@@ -167,12 +167,12 @@ class Copying:
         goes_on: bool = False,
         begin: Callable[[], None] | None = None,
     ) -> Generator[CopyEntry, None, None]:
-        """Yields how far it is after each transaction; the last one is done.
+        """Yields the progress after each transaction; the last entry is done.
 
-        `read` gives the records, if they are not in the topic; `on_written` is told after each
-        transaction which of them it has written. A copy that `goes_on` ends where the plan's spans
-        end now, and is not done: a later one takes it further. `begin` is called when others are
-        fenced, and may refuse.
+        `read` gives the records, if they are not in the topic. `on_written` is called after each
+        transaction with the records that it has written. A copy that `goes_on` ends at the end of
+        the plan's spans, and is not done: a later one takes it further. `begin` is called when
+        others are fenced, and may refuse.
         """
         request = plan.request
         journal.ensure_journal(self._target)
@@ -180,7 +180,8 @@ class Copying:
             self._target,
             transactional_id=f"headrace-replay-{escaped(request.fences or request.name)}",
         ) as producer:
-            # First fence whoever is at it, then look how far it came: nothing comes in between.
+            # First fence any other process with this name, then read how far it came: nothing
+            # happens in between.
             producer.prepare_transactions()
             if begin is not None:
                 begin()
@@ -211,7 +212,8 @@ class Copying:
                 writer.add(record, copy)
             entry.next = dict(entry.ends)  # behind the last record there were markers only
             if on_written is not None and writer.has_copies:
-                # Killed before the last records are told, it must not count as done.
+                # If it is killed before `on_written` gets the last records, it must not count as
+                # done.
                 yield _committed(writer, on_written)
             if not goes_on:
                 entry.state = journal.DONE

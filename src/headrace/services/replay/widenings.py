@@ -1,8 +1,8 @@
 """Widenings that have not ended, as the journal knows them (`services/backlog/widening.py`).
 
 While one is under way, the group's backlog is in the wide topic as well, and the group's offsets in
-the source are moved at its end. Whoever else moves them, or takes records from there, would have
-records handled twice or would move the group in vain.
+the source are moved at its end. Another operation that moves them, or takes records from there,
+would cause records to be handled twice or would move the group in vain.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def begun(known: Journal, group: str) -> list[CopyEntry]:
 
 
 def require_none(connection: Connection, group: str, topics: Iterable[str]) -> None:
-    """A widening of a topic that was made anew since is none of this topic."""
+    """Refuses if a widening is under way. One of an earlier topic of the same name does not
+    count."""
     names = set(topics)
     found = [e for e in begun(journal.read_journal(connection), group) if e.topic in names]
     ids = Topics(connection).ids({entry.topic for entry in found}) if found else {}

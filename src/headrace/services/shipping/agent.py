@@ -1,7 +1,8 @@
-"""The metrics agent: reads this machine and Prometheus endpoints every so often, and writes it.
+"""The metrics agent: reads this machine and Prometheus endpoints every so often, and writes
+samples.
 
-Never waits for the cluster: what does not fit into the bounded buffer is dropped, counted and told
-of. A sample that could not be written for LONGEST_WAIT_MS is dropped and counted too.
+Never waits for the cluster: samples that do not fit into the bounded buffer are dropped, counted
+and reported. A sample that could not be written for LONGEST_WAIT_MS is dropped and counted too.
 """
 
 from __future__ import annotations

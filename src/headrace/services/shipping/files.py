@@ -19,7 +19,7 @@ from headrace.services.shipping.followed import HEAD, TAIL, Followed, Position, 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip", ".Z")
 
 Key = tuple[int, int]  # device and inode
-Stamp = tuple[int, int]  # size, and when it was last written to: equal if nobody wrote
+Stamp = tuple[int, int]  # size and time of the last write: equal if nothing was written
 ANY_DEPTH = "**"
 
 
@@ -39,7 +39,8 @@ class OpenFile:
         return os.fstat(self.descriptor).st_size
 
     def is_rewritten(self) -> bool:
-        """Whether what was read is no longer what stands there: emptied, perhaps filled again."""
+        """Returns whether the bytes that were read are no longer in the file: emptied, perhaps
+        filled again."""
         followed = self.followed
         if self.size() < followed.read:
             return True
@@ -185,8 +186,8 @@ def opened(path: str) -> tuple[int, Key]:
 
 
 def renamed(position: Position) -> str | None:
-    """Where a file lies now that was renamed within its folder; behind a link, within that of the
-    file itself."""
+    """Returns the new path of a file that was renamed within its folder, or within the folder of
+    its link's target; None if it is not found."""
     folders = [os.path.dirname(one) for one in (position.path, position.real) if one]
     for folder in dict.fromkeys(folders):
         try:

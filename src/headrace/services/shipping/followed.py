@@ -8,8 +8,8 @@ is emptied and filled again gets another one.
 
 Where a group ends follows from the lines, with one exception: after a pause a group is sent though
 the next line might have belonged to it. Such a place (`cuts`) is kept before the group is sent, and
-ends the group when the file is read again too; without it the same id could stand for two texts,
-and the second would be dropped as a repeat.
+ends the group when the file is read again too; without it two texts could have the same id, and the
+second would be dropped as a repeat.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Position:
     ended: bool = False  # read to its end and let go
     emptied: bool = False  # its bytes are gone, but a copy may have them
     kept_ms: int = 0
-    real: str = ""  # where the file itself lies, if `path` is a link
+    real: str = ""  # the path of the file itself, if `path` is a link
 
     def fits(self, head: bytes, tail: bytes, size: int) -> bool:
         """Whether a file with these first bytes, and these before `checked_at`, is this one."""
@@ -104,7 +104,8 @@ class Sent:
 
 
 class Followed:
-    """`most` is the longest line; `mid`: `position` lies within a line that was cut."""
+    """A followed file. `most` is the longest line; `mid`: `position` is within a line that
+    was cut."""
 
     def __init__(self, position: Position, *, most: int, joins: bool, mid: bool = False) -> None:
         self.position = position

@@ -30,7 +30,7 @@ RARE = frozenset(SERVICES + STACKS)
 MOST_FIELDS = 200
 REST = "headrace_rest"
 
-# Within quotes: what is no quote, and anything behind a backslash.
+# Within quotes: characters except quotes, and any character behind a backslash.
 QUOTED = r'[^"\\]*(?:\\.[^"\\]*)*'
 PAIR = re.compile(rf"""([A-Za-z_@][\w.@/-]*)=("{QUOTED}"|[^\s"]*)(?:\s+|$)""")
 ACCESS = re.compile(
@@ -124,8 +124,8 @@ def _logfmt(text: str, zone: tzinfo) -> Entry | None:
     if " " in text[: text.find("=")]:
         return None  # words before the first name
     pairs: list[tuple[str, str]] = PAIR.findall(text)
-    # findall leaves out what is no pair, and does not tell places. If names and values are as long
-    # as the text but for their `=` and one space between each, nothing was left out.
+    # findall leaves out what is not a pair, and does not give positions. If names and values are as
+    # long as the text but for their `=` and one space between each, nothing was left out.
     if sum(len(name) + len(value) for name, value in pairs) + 2 * len(pairs) - 1 != len(text):
         pairs = _pairs(text)
     found: dict[str, Any] = dict(pairs)
@@ -137,7 +137,7 @@ def _logfmt(text: str, zone: tzinfo) -> Entry | None:
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
-    """Empty for what is no row of pairs."""
+    """Returns the pairs of a text; empty if it is not a row of pairs."""
     found, at = [], 0
     while at < len(text):
         pair = PAIR.match(text, at)
@@ -238,7 +238,7 @@ def _from_fields(found: dict[str, Any], text: str, zone: tzinfo, *, texts: bool 
 
 
 def as_text(fields: Mapping[str, Any]) -> dict[str, str]:
-    """Names and values as text; what is no text is JSON."""
+    """Returns names and values as text; a value that is not text becomes JSON."""
     if len(fields) <= MOST_FIELDS:
         return {
             name: value if type(value) is str else _as_text(value) for name, value in fields.items()
@@ -254,7 +254,8 @@ _WORDS = {True: "true", False: "false", None: "null"}
 
 
 def _as_text(value: Any) -> str:
-    """As JSON writes it, but a text is itself. json makes an encoder anew for what is so short."""
+    """Returns a value as JSON writes it, but a text as itself. For values so short, json would
+    build an encoder each time."""
     kind = type(value)
     if kind is str:
         return str(value)

@@ -59,7 +59,8 @@ class Group:
 
 
 class Joiner:
-    """Of one file. `joins` is False for formats in which each line stands alone."""
+    """Joins lines of one file to groups. `joins` is False for formats in which each line is a
+    record."""
 
     def __init__(self, *, joins: bool) -> None:
         self._joins = joins

@@ -25,7 +25,7 @@ class Line:
 
 
 class Splitter:
-    """Of one file, from `offset` on; `mid`: a piece of the line was taken before."""
+    """Splits one file into lines, from `offset` on. `mid`: a piece of the line was taken before."""
 
     def __init__(self, offset: int, most: int, *, mid: bool = False) -> None:
         self.offset = offset  # where what is not a line yet begins
@@ -97,7 +97,8 @@ class Splitter:
 
 
 def whole_characters(data: bytes, most: int) -> int:
-    """Where to cut: before the character of UTF-8 in which `most` lies, if it is one."""
+    """Returns where to cut: at most at `most`, and before the UTF-8 character that it would
+    split."""
     for size in range(most, max(0, most - MOST_CONTINUED - 1), -1):
         if data[size] & 0xC0 != 0x80:
             return size

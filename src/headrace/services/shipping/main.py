@@ -26,7 +26,7 @@ def allow_many_files() -> None:
     wanted = 2 * MOST_FILES
     if now != resource.RLIM_INFINITY and now < wanted:
         bound = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
-        with suppress(OSError, ValueError):  # then files beyond the bound are told of
+        with suppress(OSError, ValueError):  # then files beyond the limit are reported
             resource.setrlimit(resource.RLIMIT_NOFILE, (bound, most))
 
 

@@ -1,7 +1,7 @@
 """Moments as logs write them, to milliseconds since 1970. Pure.
 
 ISO 8601 with `T` or a space, with or without a zone; web servers' `10/Oct/2000:13:55:36 -0700`;
-numbers that count seconds, milliseconds, microseconds or nanoseconds, told apart by their size.
+numbers that count seconds, milliseconds, microseconds or nanoseconds, distinguished by their size.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from typing import Any
 
-# Before and after, a number is no moment of a log: 1990 and 2100.
+# Outside this range, 1990 to 2100, a number is not a moment of a log.
 EARLIEST_MS, LATEST_MS = 631_152_000_000, 4_102_444_800_000
 MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec"
 WEB = re.compile(r"(\d\d)/([A-Z][a-z]{2})/(\d{4}):(\d\d):(\d\d):(\d\d) ([+-])(\d\d)(\d\d)")
@@ -29,7 +29,8 @@ _MS = timedelta(milliseconds=1)
 
 
 def moment_ms(said: Any, zone: tzinfo = UTC) -> int | None:
-    """None for what is no moment; `zone` is that of times that name none."""
+    """Returns milliseconds since 1970, or None if it is not a moment. `zone` applies to times
+    without a zone."""
     if type(said) is str and len(said) in IN_UTC and said[-1] == "Z" and said[SECOND_SIZE] == ".":
         # The usual one: its second was read before, and fractions are rounded down.
         fraction = said[SECOND_SIZE + 1 : -1]
@@ -56,7 +57,7 @@ def moment_ms(said: Any, zone: tzinfo = UTC) -> int | None:
 
 @lru_cache(maxsize=SECONDS_REMEMBERED)
 def _second_in_utc_ms(text: str) -> int | None:
-    """None for what is no plain second of the calendar, too."""
+    """Returns None also for what is not a plain second of the calendar."""
     return moment_ms(f"{text}Z") if SECOND.fullmatch(text) else None
 
 

@@ -28,7 +28,7 @@ _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _LEVELS: dict[str | None, str] = {None: ""} | {one: f',"level":"{one}"' for one in LEVELS}
 _quoted: Callable[[str], str] = json.encoder.encode_basestring  # as a text of JSON
 Record = tuple[bytes, bytes]  # value, and the id that is its header MESSAGE_ID
-# Of a record that the topic does not take as it is; then half of it, and so on.
+# Characters kept of a record that the topic refuses as too large; then half of it, and so on.
 SHORT, SHORTEST = 4096, 16
 TOO_LARGE = "larger than the topic takes: the rest was left out"
 # Clocks differ by a little. A time further ahead is wrong (a zone that was not named, most often),
@@ -37,7 +37,7 @@ AHEAD_MS = 5 * 60_000
 # Lines of a program have few sets of names. Each may be as long as the longest line.
 FIELDS_REMEMBERED = 64
 AHEAD = "its time is ahead of the clock (see --zone)"
-SPACE = ord(" ")  # what `rstrip` takes off is no larger
+SPACE = ord(" ")  # what `rstrip` removes is not larger
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -172,7 +172,8 @@ class RecordMaker:
         return value.encode(), id.encode()
 
     def _second_text(self, said: str) -> str | None:
-        """Up to its point, as records have it; None for what is no time, or may be too late."""
+        """Returns the time up to its decimal point, as records have it. None: it is not a time, or
+        may be too late."""
         second_ms = second_of(said, self._origin.zone)
         if second_ms is None or second_ms + 999 > self._latest_ms:
             return None
@@ -182,7 +183,8 @@ class RecordMaker:
         return Entry(text) if cut == MIDDLE else parsed(text, self._origin.form, self._origin.zone)
 
     def _put_right(self, said: Entry, time: str) -> str:
-        """A time that is ahead of the clock becomes that of reading; what was said is kept."""
+        """Replaces a time that is ahead of the clock by the time of reading; the original
+        is kept."""
         said.fields["said_time"] = time
         said.problem = f"{said.problem}; {AHEAD}" if said.problem else AHEAD
         return self._read_text
@@ -241,10 +243,11 @@ def _text_of_line(group: Group) -> tuple[str, None] | None:
 
 
 def encoded(value: dict[str, Any]) -> bytes:
-    """Fields that are None are left out; half of a surrogate pair is written as text. Names are
-    plain.
+    """Encodes a record. Fields that are None are left out; half of a surrogate pair is written as
+    text. Names must not need escapes.
 
-    Texts are put together here: json's encoder builds itself anew for each call."""
+    Texts are joined here: json's encoder builds itself again for each call.
+    """
     pairs = [
         f'"{name}":{_quoted(one) if type(one) is str else _dumps(one)}'
         for name, one in value.items()
@@ -265,8 +268,8 @@ def _as_unicode(value: Any) -> Any:
 
 
 def shortened(value: bytes) -> bytes:
-    """The same record with the beginning of its message, for a topic that takes less. Of one that
-    was shortened before, the half; the same value if there is no less."""
+    """Returns the same record with the beginning of its message only, for a topic that takes less.
+    If it was shortened before, half of it; the same value if it cannot be shorter."""
     whole = json.loads(value)
     whole.pop("fields", None)
     message = whole["message"]

@@ -18,7 +18,7 @@ from headrace.services.shipping.followed import Followed, Position
 # After this long without a byte, a file that no pattern finds any more is let go: one that was
 # deleted soon, one that was renamed when its program has surely opened another one.
 DELETED_WAIT_MS, RENAMED_WAIT_MS = 5_000, 10 * 60_000
-# A file that nobody writes to is closed, and looked at by its size and time only.
+# A file without new writes is closed; then only its size and time are looked at.
 REST_MS = 5 * 60_000
 # A file that looks like a copy of a followed file waits this long for the other to be emptied.
 COPY_WAIT_MS = 10_000
@@ -83,7 +83,7 @@ class Roster:
     # ---- a look at what is there
 
     def look(self, now_ms: int, *, first: bool = False) -> None:
-        """`now_ms` is of a clock that nobody sets."""
+        """Looks for files. `now_ms` is of a monotonic clock."""
         seen: set[Key] = set()
         self.is_crowded = False
         for found in files.find(self.patterns):
@@ -228,7 +228,8 @@ class Roster:
         return due
 
     def is_over(self, one: OpenFile, now_ms: int) -> bool:
-        """Renamed or deleted, read to its end, and nobody has written to it for a while."""
+        """Returns whether it was renamed or deleted, read to its end, and has had no writes for a
+        while."""
         gone, quiet_since = one.gone_since_ms, one.followed.last_byte_ms
         if gone is None:
             return False
@@ -247,7 +248,7 @@ class Roster:
         return position
 
     def may_rest(self, one: OpenFile, now_ms: int) -> bool:
-        """Whether all of it is written, and nobody writes to it."""
+        """Returns whether all of it is written to the topic, and it has no new writes."""
         if one.gone_since_ms is not None or not one.followed.is_all_written:
             return False
         return self.is_crowded or now_ms - one.followed.last_byte_ms >= REST_MS
@@ -292,7 +293,7 @@ class Roster:
         self.counters.files_lost += 1
 
     def _look_for_renamed(self, keys: list[Key], now_ms: int) -> None:
-        """Files that were rotated away while nobody followed them."""
+        """Looks for files that were rotated away while no shipper followed them."""
         for key in keys:
             position, rested = self.kept[key], self.resting.pop(key, None) is not None
             if position.ended:
@@ -324,7 +325,7 @@ class Roster:
         del self.kept[key]
         self._follow(descriptor, position).gone_since_ms = now_ms
 
-    # ---- what people are told
+    # ---- what users are informed of
 
     def _tell(self, path: str, why: str) -> None:
         if (path, why) not in self._told and len(self._told) < MOST_POSITIONS:

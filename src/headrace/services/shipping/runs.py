@@ -1,9 +1,10 @@
 """Records of one file that are handed to the producer together, and how their end is heard.
 
 A call for each record that is written is up to half of what a producer costs (measured), so
-the producer calls only for records that fail (`delivery.report.only.error`). That all have ended is
-heard from the callback itself: all records of a run have the same one, librdkafka holds it for each
-record until that has ended, and when nobody holds it any more, CPython ends it at once.
+the producer calls only for records that fail (`delivery.report.only.error`). The callback object
+itself shows that all have ended: all records of a run have the same one, librdkafka holds a
+reference to it for each record until that record has ended, and when the last reference is gone,
+CPython finalizes it at once.
 
 A run counts as written if it has ended, all of it was taken, and none has failed. Nothing else
 may hold the callback.
@@ -34,8 +35,8 @@ class Run:
 
     def begin(self) -> None:
         self.taken = 0  # records that the producer took
-        self.failures = 0  # of those, records of which it said that they are not written
-        self.has_ended = False  # it has said what it will ever say
+        self.failures = 0  # records taken, of which it reported that they are not written
+        self.has_ended = False  # all its records have ended
 
     @property
     def is_written(self) -> bool:
@@ -63,7 +64,8 @@ class Run:
         self.taken = taken
 
     def shorten(self, number: int) -> bool:
-        """The record there, for a topic that takes less; False if there is no less of it."""
+        """Shortens the record at this place, for a topic that takes less. Returns False if it
+        cannot be shorter."""
         value, id = self.records[number]
         shorter = shortened(value)
         if len(shorter) >= len(value):

@@ -26,7 +26,8 @@ class ScrapeFailed(Exception):
 
 
 class Scraper:
-    """`fetch` gives the text of an endpoint; it may raise, and it may hang."""
+    """Scrapes endpoints. `fetch` returns the text of one endpoint; it may raise, and it may
+    block."""
 
     def __init__(
         self,
@@ -119,7 +120,8 @@ def _login(url: str) -> dict[str, str]:
 
 
 def _body(answer: http.client.HTTPResponse, deadline_s: float) -> str:
-    """A wait for bytes begins anew with each byte: so the clock is looked at in between."""
+    """Reads a body. A socket timeout starts again with each byte, so the clock is checked in
+    between."""
     pieces, size = [], 0
     while piece := answer.read1(PIECE):
         size += len(piece)

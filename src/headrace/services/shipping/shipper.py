@@ -1,10 +1,10 @@
 """Ships lines: finds files, reads them in turn, sends, and stores positions.
 
 One thread. Reading stops while the producer's buffer is full, so memory is bounded by that buffer
-and, for each file, by the longest line and group. Positions are kept once a second, and before
-lines are sent that could not be told from others after a kill: of a file that is new, and of a
-group that ends because of a pause (`followed.py`). Such lines wait for the end of the pass over all
-files, so that positions are written once for all of them.
+and, for each file, by the longest line and group. Positions are kept once a second, and also before
+lines are sent that could not be identified after a kill: lines of a new file, and a group that ends
+because of a pause (`followed.py`). Such lines wait for the end of the pass over all files, so that
+positions are written once for all of them.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ IDLE_S = 0.1
 # A full buffer is looked at so often, to hear of a wish to stop.
 BLOCK_S = 0.5
 BUFFER_MESSAGES, BUFFER_KIB = 50_000, 32 * 1024
-# Of lines that wait until positions are on disk.
+# Bytes of lines that wait until positions are on disk.
 MOST_UNKEPT_BYTES = 4 * 1024 * 1024
-# A producer that failed for good is made anew; more often, something is wrong that stays so.
+# A producer that failed for good is replaced by a new one. If that happens more often, the cause is
+# permanent.
 MOST_NEW_PRODUCERS = 5
 NEW_PRODUCERS_WITHIN_MS = 60_000
 DEAD = PURGED | codes("_FATAL")
@@ -156,7 +157,8 @@ class Shipper:
                 self._poll(IDLE_S)
 
     def _is_done(self) -> bool:
-        """Whether nothing can follow: the pipe has ended and there is no file to wait for."""
+        """Returns whether nothing can follow: the pipe has ended and no file has to be
+        waited for."""
         if self.piped is not None and not self.piped.is_over:
             return False
         return not self.settings.patterns or (self.settings.once and not self.roster.waits)
@@ -265,7 +267,8 @@ class Shipper:
             followed.skipped(groups[-1].end)
 
     def _take_run(self, run: Run) -> None:
-        """Not all of it if the shipper is told to stop; then the next one reads it again."""
+        """Hands a run to the producer; not all of it if the shipper is asked to stop: then the next
+        start reads it again."""
         run.begin()
         self._runs[run] = None
         topic, poll, everything = self.settings.topic, self._producer_poll, len(run.records)
@@ -281,7 +284,8 @@ class Shipper:
             self._begin_anew()
 
     def _take(self, ending: Ending, number: int) -> bool:
-        """The record there. False if it was told to stop, or the producer is dead."""
+        """Hands over the record at this place. Returns False if it was asked to stop, or the
+        producer is dead."""
         run, producer = ending.run, self._producer
         while True:
             value, id = run.records[number]
@@ -437,7 +441,7 @@ class Shipper:
                 self.state.close()
 
     def gauges(self) -> dict[str, tuple[str, float]]:
-        """How it stands, for metrics; read by another thread."""
+        """Returns the state for metrics; called on another thread."""
         opened = list(self.roster.open.values())
         behind = 0
         for one in opened:

@@ -25,8 +25,8 @@ def must_be_there(connection: ClientSettings, topic: str) -> str:
 
 
 def largest_batch(connection: ClientSettings, topic: str) -> int:
-    """So many bytes of a batch the topic takes. A larger one is refused as a whole, the small
-    records in it as well. A user who may not ask gets what topics take unless they are told."""
+    """Returns how many bytes of a batch the topic takes. A larger batch is refused as a whole, with
+    the small records in it. A user who may not ask gets the default limit of topics."""
     try:
         said = Topics(connection).settings_of(topic)["max.message.bytes"].value
     except (ClientError, KeyError):

@@ -163,7 +163,7 @@ class Collector:
         return len(batch.good)
 
     def _count_faults(self, batch: events.Batch) -> None:
-        for fault in batch.faults:  # a name that somebody made up is no label
+        for fault in batch.faults:  # a made-up name must not become a label
             self.counters.faults[fault.field if fault.field in FIELDS else "other"] += 1
 
     async def close(self, grace_s: float) -> None:

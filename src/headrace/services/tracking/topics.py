@@ -12,7 +12,7 @@ from headrace.wire.contract.tracking import KINDS
 def make_topics(
     connection: ClientSettings, *, partitions: int, settings: Mapping[str, str] | None = None
 ) -> list[str]:
-    """The names of those that were missing; the others stay as they are."""
+    """Creates the missing topics and returns their names; the others stay as they are."""
     topics = Topics(connection)
     there = {topic.name for topic in topics.all()}
     missing = [kind.topic for kind in KINDS.values() if kind.topic not in there]

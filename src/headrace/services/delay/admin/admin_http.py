@@ -1,4 +1,5 @@
-"""The delay service's window: read-only JSON over HTTP, for the command line, Prometheus and eyes.
+"""The delay service's admin endpoints: read-only JSON over HTTP for the command line, Prometheus,
+people.
 
 `/health`, `/stats`, `/metrics`, and
 `/pending?topic=&partition=&id=&key=&from=&to=&values=&limit=&after=`. Nothing can be changed here:
@@ -155,7 +156,7 @@ class _Server(ThreadingHTTPServer):
 
 
 def _bound(queries: Queries, host: str, port: int, former: int | None) -> _Server:
-    """On the port asked for, or the next one that nobody has; 0 takes any."""
+    """Binds to the port asked for, or to the next free one; 0 takes any."""
     tried = list(range(port, min(port + PORTS_TRIED, 65536)) if port else ())
     if former is not None and (former in tried or not port):
         tried.insert(0, former)

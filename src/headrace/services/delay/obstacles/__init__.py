@@ -1,1 +1,1 @@
-"""What stands in the way of a delivery: topics that refuse it, transactions that nobody ends."""
+"""Obstacles to a delivery: topics that refuse it, and transactions that stay open."""

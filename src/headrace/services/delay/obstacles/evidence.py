@@ -153,7 +153,8 @@ def _is_beyond(record: Record, stable: dict[str, IntakeProgress]) -> bool:
 
 
 def _text(record: Record, name: str) -> str:
-    """Of the last header of this name: the service's own come behind those of the sender."""
+    """Returns the last header of this name as text: the service's own headers follow those of the
+    sender."""
     for header in reversed(record.headers):
         if header.key == name:
             return (header.value or b"").decode(errors="replace")

@@ -35,7 +35,7 @@ log = logging.getLogger("headrace.delay")
 
 FENCE_AGAIN_S = 2.0
 FORGOTTEN_AFTER_S = 3.0
-# Of a producer with an open transaction, or one whose markers are being written.
+# States of a producer with an open transaction, or of one whose markers are being written.
 BUSY_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 

@@ -30,7 +30,7 @@ class Coverage:
         self._look_at = monotonic() + LOOK_SOON_S
 
     def lacks(self, catalog: Catalog) -> bool:
-        """True if the group is at rest and yet some partition is nobody's; never waits."""
+        """Returns True if the group is at rest and yet some partition has no owner. Never waits."""
         now = monotonic()
         if self._asked is None:
             if now >= self._look_at and catalog.pairs:

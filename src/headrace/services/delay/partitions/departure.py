@@ -23,7 +23,8 @@ FIRST_FIND_WITH_MANY = 4
 
 
 def leave(connection: ClientSettings, group: str, instance: str) -> None:
-    """Best effort: what is not said here is noticed when the session ends."""
+    """Leaves the group, best effort: without this request the group notices when the
+    session ends."""
     try:
         groups = Groups(connection)
         members = _members(groups, group)

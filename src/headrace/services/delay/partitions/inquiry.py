@@ -35,7 +35,7 @@ from headrace.wire.protocol.uuids import to_text
 log = logging.getLogger("headrace.delay")
 
 ASK_AGAIN_S = 0.05
-LONGEST_WAIT_S = 1.0  # when nobody answers, or nobody may
+LONGEST_WAIT_S = 1.0  # while no broker answers, or none is allowed to
 # A transaction of ours takes milliseconds; one that is open for longer has lost its owner.
 STUCK_AFTER_S = 0.5
 GROUP_KEY = 0  # FindCoordinator's type

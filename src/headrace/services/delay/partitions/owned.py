@@ -21,7 +21,7 @@ log = logging.getLogger("headrace.delay")
 
 # A reader that has read a record appended so lately has read all records appended before it.
 FRESH_MS = 50
-# Without a sign of a record that the log is said to have.
+# How long to wait for a record that the log is reported to have, without any sign of it.
 PATIENCE_S = 10.0
 
 
@@ -39,8 +39,8 @@ class Owned:
     problem: str | None = None
     refused: dict[int, str] = field(default_factory=dict)  # offset and reason, until committed
     read_to_ms: int = 0  # append time of the last record read
-    end: int = 0  # the log was told to go on to here
-    told_s: float = 0.0  # when
+    end: int = 0  # the reported end: the log has records up to here
+    told_s: float = 0.0  # when it was reported
     read_s: float = 0.0  # when something of it was read
 
     def hear_of_end(self, end: int) -> None:

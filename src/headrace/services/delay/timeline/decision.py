@@ -42,7 +42,7 @@ MOST_SAMPLES = 256
 
 
 class TimelineState(Protocol):
-    """Of a timeline, what is read here."""
+    """The parts of a timeline that are read here."""
 
     topic: str
     topic_id: str
@@ -70,7 +70,7 @@ class _Due:
     def __init__(self, watermark: DueKey) -> None:
         self.rows: list[Row] = []  # to deliver
         self.stored = 0  # rows of the store up to the new watermark
-        self.crons: list[Row] = []  # repeating rows that stood up to the new watermark, at their
+        self.crons: list[Row] = []  # repeating rows that were due up to the new watermark, at their
         # last run that is due
         self.watermark = watermark
 
@@ -167,10 +167,10 @@ def _index_after(rows: list[Row], key: DueKey) -> int:
 
 
 def _next_runs(crons: list[Row], watermark: DueKey) -> tuple[list[Row], list[Row]]:
-    """Where repeating rows stand afterwards, and those that have had their last run.
+    """Returns the repeating rows at their next place, and those that have had their last run.
 
-    One that is due and was not reached stands at its last run that is due: at the next one after
-    the watermark, many rows that have missed many runs would be moved again and again.
+    A row that is due and was not reached gets its last run that is due. With the next run after the
+    watermark, many rows that have missed many runs would be moved again and again.
     """
     moved, ended = [], []
     for row in crons:
@@ -208,9 +208,9 @@ def _tombstones(state: TimelineState, done: list[Row]) -> list[FarRecord]:
 
 
 def far_target(state: TimelineState, now_ms: int) -> int:
-    """Below this offset, whatever is pending is known as long: it could be moved now.
+    """Below this offset, all pending records are known to be long: they could be moved now.
 
-    A record that is not long was due within `far_after_ms` of its append time. If it stood before a
+    A record that is not long was due within `far_after_ms` of its append time. If it were before a
     sample so old, it would be due before the first row of the store.
     """
     old_ms = min(now_ms, state.first_stored_ms) - state.limits.far_after_ms

@@ -68,10 +68,11 @@ class Overlay:
     def cancel(
         self, record: RecordFields, id_: str, pending: Pending, watermark: DueKey, *, told: bool
     ) -> None:
-        """`told`: the outcome was written when the record was read before.
+        """Cancels the schedule of an id. `told`: the outcome was written when the record was read
+        before.
 
         The id is forgotten either way: when records are read again, the watermark has passed a
-        cancelled one as well, and a second cancel must not be told that it was delivered.
+        cancelled one as well, and a second cancel must not get the outcome that it was delivered.
         """
         target = self._last_of(id_, pending)
         if target is None:

@@ -25,7 +25,7 @@ class Changes:
     samples: list[Sample]
     count_by: int = 0  # how many rows are pending more than before
     puts: list[Row] = field(default_factory=list)
-    # Of the rows put: those that may still be pending when the intake wants to forget them.
+    # Among the rows put, those that may still be pending when the intake wants to forget them.
     long: list[DueKey] = field(default_factory=list)
     deletes: list[DueKey] = field(default_factory=list)  # above the watermark
     ids: dict[str, DueKey | None] = field(default_factory=dict)  # the last schedule of an id
@@ -59,7 +59,7 @@ class Pending(Protocol):
         ...
 
     def find_loaded(self, offset: int) -> DueKey | None:
-        """Of a row put while `loading`, until changes come that are not."""
+        """Returns the due key of a row put while `loading`, until changes come that are not."""
         ...
 
     def long_rows(self, from_offset: int, below_offset: int, limit: int) -> list[DueKey]:

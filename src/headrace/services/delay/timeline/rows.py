@@ -36,7 +36,7 @@ CRON: Final = 6
 # (key, value, headers, partition, due_ms, offset, from_ms), ready for produce(): headers hold what
 # is handed on plus headrace-due-at, headrace-source with its topic id, and headrace-message-id.
 # partition is the companion's own number unless the record named another. offset is the intake's.
-# Before from_ms nobody could deliver it: it was not due, or not sent yet.
+# Before from_ms it could not be delivered: it was not due, or not sent yet.
 Delivery = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int, int, int, int]
 
 # The memory of a row besides its key, value and headers.
@@ -117,7 +117,8 @@ def at_run(row: Row, run: Run) -> Row:
 def next_run(row: Row, watermark: DueKey) -> Row | None:
     """The row of a repeating record after everything up to the watermark is done."""
     offset = row[OFFSET]
-    # A run at the watermark's own time is to come if the record stands behind the watermark's.
+    # A run at the watermark's own time is still to come if the record's offset is above the
+    # watermark's.
     due_ms, last_offset = watermark
     after_ms = due_ms if offset <= last_offset else due_ms - 1
     run = run_after(run_of(row), after_ms)

@@ -37,11 +37,12 @@ from headrace.services.delay.timeline.rows import Row
 if TYPE_CHECKING:
     from rocksdict import Options, Rdict, WriteBatch
 
-# A cancel that comes within this time of a delivery is told "too late", later ones "unknown".
+# A cancel that comes within this time after a delivery gets the outcome "too late", later ones
+# "unknown".
 KEEP_IDS_MS = 24 * 3_600_000
 FORGOTTEN_AT_ONCE = 1_000
-# Done rows lie before the watermark, where nobody looks. One range delete for many of them, because
-# each one is looked at by every iterator until a compaction.
+# Done rows are before the watermark, where reads do not look. One range delete covers many of them,
+# because every iterator looks at each range delete until a compaction.
 DELETE_DONE_ROWS_AFTER = 100_000
 
 # Version 2 of marshal has no references to look up, so it is quicker, and all Pythons read it.
@@ -331,7 +332,7 @@ def _range(db: Rdict, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]
 
 
 def _open(folder: Path) -> Rdict:
-    """Made anew when it cannot be read: it is a cache."""
+    """Opens the store, and creates it again if it cannot be read: it is a cache."""
     try:
         from rocksdict import Rdict
     except ModuleNotFoundError as missing:

@@ -17,7 +17,7 @@ from headrace.wire.contract.delay_instructions import RecordFields
 
 @dataclass(slots=True)
 class Outcome:
-    """Of one cancel. `outcome` is one of `contract.headers.OUTCOMES`."""
+    """The outcome of one cancel. `outcome` is one of `contract.headers.OUTCOMES`."""
 
     offset: int  # of the cancel in the intake
     key: bytes | None  # of the cancel
@@ -48,10 +48,10 @@ class FarRecord:
 
 @dataclass(slots=True)
 class Misfit:
-    """A record of the far topic that is no pending message: it leaves that topic."""
+    """A record of the far topic that is not a pending message: it leaves that topic."""
 
     record: RecordFields
-    reason: str | None  # for the rejected topic; None: nobody needs to know
+    reason: str | None  # for the rejected topic; None: no report is needed
 
 
 @dataclass(slots=True)
@@ -63,7 +63,8 @@ class TransactionPlan:
     rejections: list[Rejection] = field(default_factory=list)
     far: list[FarRecord] = field(default_factory=list)
     refused_offsets: list[int] = field(default_factory=list)  # of rejections by the target
-    misfits: list[int] = field(default_factory=list)  # offsets of those that leave the far topic
+    # Offsets of the records that leave the far topic.
+    misfits: list[int] = field(default_factory=list)
     changes: Changes | None = None  # for the store, once it is committed
 
     @property

@@ -210,7 +210,7 @@ class ConsumerInstance:
             await self._leave()
 
     async def _leave(self) -> None:
-        self._committed.clear()  # what went out without an answer is said once more
+        self._committed.clear()  # commit again what was sent without an answer
         if self.new.auto_commit:
             with contextlib.suppress(ClientError):  # the next member reads it again
                 await self._commit_given(wait=True)

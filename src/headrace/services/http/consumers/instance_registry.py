@@ -1,7 +1,7 @@
-"""Consumer instances of one door: their names, owners and idle times, bounded. Pure.
+"""Consumer instances of one server: their names, owners and idle times, bounded. Pure.
 
-An instance lives in the memory of the door that made it and dies with it; its group does not.
-`expired` returns instances without a request for `idle_s`, to be closed.
+An instance exists only in the memory of the server that made it; its group outlives it. `expired`
+returns instances without a request for `idle_s`, to be closed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Usage(Generic[T]):
 class InstanceRegistry(Generic[T]):
     def __init__(self, door: str, *, most: int, idle_s: float) -> None:
         self._door, self._most, self._idle_s = door, most, idle_s
-        # By user, group and name: nobody takes a name from another user, or learns of it.
+        # By user, group and name: a user cannot take a name from another user, or learn of it.
         self._usages: dict[tuple[str, str, str], _Usage[T]] = {}
         self._made = 0
 

@@ -1,1 +1,2 @@
-"""Requests and responses of the door as bytes and documents. Pure: no clock, no client, no HTTP."""
+"""Requests and responses of the HTTP API as bytes and documents. Pure: no clock, client, or
+HTTP."""

@@ -118,7 +118,7 @@ def as_event(record: Record) -> str:
     try:
         return _dumps(_event_of(record))
     except (ValueError, RecursionError):
-        # It holds a number such as 1e999 or NaN, for which there is no word here: as bytes, then.
+        # It holds a number such as 1e999 or NaN, which JSON cannot express: write it as bytes.
         return _dumps(_wrapped(replace(record, value=None)) | {"data_base64": _base64(record)})
 
 

@@ -1,7 +1,7 @@
 """Bulk: one record per line, as `headrace consume --json` writes them. Pure.
 
 `{"key": "7", "value": {"total": 3}, "headers": {"trace": "a"}}`: a text is written as it is, any
-other value as JSON, bytes stand in `key_base64` and `value_base64`. Fields that only reading adds
+other value as JSON; bytes are in `key_base64` and `value_base64`. Fields that only reading adds
 (topic, offset, timestamp_type) are ignored, so that the lines of one topic can be sent to another.
 """
 
@@ -41,7 +41,7 @@ def read_line(line: bytes) -> Write:
     if record.keys() <= _PLAIN_FIELDS:
         return Write(_bytes(record, "value"), _bytes(record, "key"))
     require_known(record, _FIELDS, "A line")
-    # The partition of a record that was read is where it lay, not where it shall go.
+    # If the record was read from a topic, its partition is its source, not its target.
     partition = None if "offset" in record else partition_of(record.get("partition"))
     return Write(
         _bytes(record, "value"),

@@ -1,4 +1,4 @@
-"""The OpenAPI document of the door, drawn from the table of routes. Pure."""
+"""The OpenAPI document of the HTTP API, drawn from the table of routes. Pure."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def iso(wall_ms: int) -> str:
 
 
 def resource(kind: str, base: str, path: str, name: str, **fields: Any) -> dict[str, Any]:
-    """`base` is the door's own address, `path` that of the resource below it."""
+    """`base` is the HTTP server's own address, `path` the resource's path below it."""
     return {
         "kind": kind,
         "metadata": {"self": f"{base}{path}", "resource_name": name},

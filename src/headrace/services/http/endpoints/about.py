@@ -1,4 +1,4 @@
-"""The door about itself: a page that shows the OpenAPI document, health, numbers."""
+"""The HTTP API about itself: a page that shows the OpenAPI document, health, numbers."""
 
 from __future__ import annotations
 

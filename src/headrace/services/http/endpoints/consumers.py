@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 USUAL_WAIT_MS = 1000
 MOST_RECORDS = 100_000
-# An answer that is written at once lies in the door's memory until its reader takes it.
+# An answer that is written at once stays in the server's memory until its reader takes it.
 AT_ONCE_BYTES = 131_072
 
 
@@ -58,7 +58,7 @@ async def delete(exchange: Exchange) -> web.StreamResponse:
     instance = exchange.door.instances.remove(
         exchange.params["group"], exchange.params["instance"], exchange.user.name
     )
-    # Also if the caller does not wait for it: nobody else knows of it any more.
+    # Closes it even if the caller does not wait: no one else has a reference to it any more.
     await uninterrupted(instance.close())
     return nothing()
 

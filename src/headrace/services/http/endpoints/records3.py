@@ -97,7 +97,7 @@ class _Conversation:
                 for document in sequence.feed(piece):
                     await self._reports.put(await self._taken(document))
                 if speaking.done():
-                    return  # nobody reads the reports any more
+                    return  # the client no longer reads the reports
             sequence.finish()
         except Refusal as refusal:
             await self._reports.put(refusal)

@@ -67,7 +67,7 @@ async def stream(exchange: Exchange) -> web.StreamResponse:
         door.budget.requests += 1
         door.streams -= 1
         feed.leave()
-        if feed.recent is None and not feed.readers:  # it never began: it takes nobody's place
+        if feed.recent is None and not feed.readers:  # it never began: free its place
             exchange.user.feeds.pop(feed.topic, None)
 
 
@@ -98,7 +98,7 @@ class _Stream:
             except ClientError as failure:
                 await self._tell_failure(refusal_of(failure))
         except ConnectionError:
-            pass  # nobody reads
+            pass  # the client has gone
         finally:
             self._catch_up.close()
         return self._response
@@ -243,7 +243,7 @@ class _Stream:
             if len(events) >= MOST_RECORDS:
                 await self._write(b"".join(events))
                 events = []
-        cursor.update(passage.next)  # past records that nobody may read, at the end of a page
+        cursor.update(passage.next)  # past unreadable records at the end of a page
         await self._write(b"".join(events) or b": \n\n")
 
     # ---- words

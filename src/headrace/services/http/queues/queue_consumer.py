@@ -68,7 +68,8 @@ Asked = TypeVar("Asked", _Acquire, _Acknowledge)
 
 
 class QueueConsumer:
-    """`name` begins the ids of its records; nobody else can guess it."""
+    """A share consumer of one user. `name` begins the ids of its records; other users cannot guess
+    it."""
 
     def __init__(
         self,

@@ -75,7 +75,7 @@ class RecentRecords:
         return all(cursor.get(p, 0) >= floor for p, floor in self.floor.items())
 
     def since(self, number: int, most: int) -> list[Recent]:
-        """From the record of this number on; what lies before `first` is gone."""
+        """Returns records from this number on; those before `first` are gone."""
         begin = number - self.first
         assert begin >= 0
         count = min(most, len(self._records) - begin)

@@ -115,7 +115,7 @@ def _as_written(held: bytes) -> str | None:
         decode_json(text)
     except (ValueError, RecursionError):
         return None
-    # A text of JSON holds no line break, so these stand between its parts.
+    # JSON text contains no line break within a string, so line breaks are only between its parts.
     return text.replace("\n", " ").replace("\r", " ")
 
 

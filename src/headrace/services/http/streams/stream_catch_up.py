@@ -66,7 +66,7 @@ class CatchUp:
                 passage.next[partition] = first
         page = browser.onwards(passage.next, want=PAGE.records, bounds=PAGE)
         if page.unread and not page.found:
-            self.close()  # a leader has moved: look anew
+            self.close()  # a leader has moved: look it up again
             raise Unreachable(f"{self._topic}: {next(iter(page.unread.values()))}.")
         passage.records = [seen.record for seen in page.found]
         passage.next.update(page.next)

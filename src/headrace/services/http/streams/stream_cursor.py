@@ -1,8 +1,8 @@
 """Where a reader of a stream is: the next offset of each partition, as the id of an event. Pure.
 
-`t4f2a91c0.0-17.1-5`: eight characters that stand for the topic's id, then partition and offset. A
-browser sends the last id that it saw as `Last-Event-ID` when it comes again. The topic's id tells a
-topic that was deleted and created again from the one that was read.
+`t4f2a91c0.0-17.1-5`: eight characters derived from the topic's id, then partition and offset. A
+browser sends the last id that it saw as `Last-Event-ID` when it comes again. By the topic's id, a
+topic that was deleted and created again is distinguished from the one that was read.
 """
 
 from __future__ import annotations

@@ -104,8 +104,8 @@ class TopicFeed:
     async def _look_for_partitions(
         self, consumer: AsyncConsumer[bytes, bytes], recent: RecentRecords
     ) -> None:
-        """A topic may grow: what is new is read from its beginning. One that was made anew is
-        another topic, and this feed is over."""
+        """Looks for partitions that were added: they are read from their beginning. If the topic
+        was deleted and created again, this feed ends."""
         mark, ends = await self._user.run(self._ends)
         if mark != self.mark:
             raise NoSuchTopic(f"The topic {self.topic} was created again.")
@@ -125,7 +125,7 @@ class TopicFeed:
         changed.set()
 
     def wake(self) -> None:
-        """So that readers see that the door closes."""
+        """Wakes the readers, so that they see that the server closes."""
         self._wake()
 
     async def wait(self, longest_s: float) -> None:

@@ -54,9 +54,9 @@ def _basic(said: str) -> Basic:
 
 
 def _bearer(token: str) -> Bearer:
-    """The claims are believed once the cluster has checked the signature. A token that names
-    nobody is refused: all who have such tokens would be one user to the door, and own each other's
-    instances and keys."""
+    """Reads a token. Its claims are trusted once the cluster has checked the signature. A token
+    without a user name is refused: all clients with such tokens would be one user here, and own
+    each other's instances and keys."""
     claims: object = None
     parts = token.split(".")
     if len(parts) == 3:

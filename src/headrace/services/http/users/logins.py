@@ -1,8 +1,8 @@
 """Logins become the cluster's users: one `UserAccess` for each, made, kept and let go here.
 
-Without logins everybody is the door's own user. With them, a login is tried at the cluster itself,
-and tried again once a minute; the secret is kept in the settings of that user's clients and nowhere
-else. Bounded: users at once (the one unused for longest is dropped), and refused logins per
+Without logins every request uses the server's own user. With them, a login is tried at the cluster
+itself, and tried again once a minute; the secret is kept in the settings of that user's clients
+only. Bounded: users at once (the one unused for longest is dropped), and refused logins per
 address, so that passwords cannot be guessed through this server.
 """
 
@@ -89,7 +89,8 @@ class Logins:
         if entry is None:
             if digest not in self._trying:
                 self._require_few_refusals(peer, now_s)
-            # First the login, then a place: nobody who guesses takes the place of a user.
+            # First the login, then the place: a client that guesses does not take the place of a
+            # user.
             connection = self._logged_in(given)
             await self._try_once(digest, connection, peer)
             entry = self._users.get(digest) or self._admit(digest, given, connection)
@@ -145,7 +146,7 @@ class Logins:
         return entry
 
     def _logged_in(self, given: Credentials) -> ClientSettings:
-        """The door's own connection, with this user's login in place of its own."""
+        """Returns the server's own connection, with this user's login in place of its own."""
         settings = {
             name: value
             for name, value in self._connection.settings.items()
@@ -170,14 +171,14 @@ class Logins:
             try:
                 await self._try(entry.access.connection, peer)
             except Refusal as refusal:
-                if refusal.status == 401:  # and not that the door is busy just now
+                if refusal.status == 401:  # not 429 or 503, when the server is just busy
                     self._let_go(digest)
                 raise
             entry.checked_s = self._clock()
 
     async def _try_once(self, digest: bytes, connection: ClientSettings, peer: str) -> None:
-        """Requests that come at once with the same login try it together; others count as refused
-        until it is known, so that nobody guesses many at once."""
+        """Tries a login. Requests that arrive together with the same login share one attempt;
+        others count as refused until it is known, so that a client cannot guess many at once."""
         trying = self._trying.get(digest)
         if trying is None:
             trying = asyncio.ensure_future(self._try(connection, peer))

@@ -1,7 +1,7 @@
 """One user's way to the cluster: a producer, an admin client, a name. Made when first needed.
 
-Everything that the door does for a request it does with the rights of that request's user, so each
-user has connections of their own (`logins.py` bounds how many). Belongs to one event loop.
+The server acts with the rights of the user who sent the request, so each user has connections of
+their own (`logins.py` bounds how many). Belongs to one event loop.
 """
 
 from __future__ import annotations

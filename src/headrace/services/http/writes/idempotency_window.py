@@ -1,9 +1,9 @@
 """Which idempotency keys were seen in the last 24 hours, of one partition of their topic. Pure.
 
 The topic has the truth: one record per key, written in the same transaction as the request's
-records. Here is only where each lies, in the order of the log, so that what is too old is at the
-front. A window that is full takes no more keys: it never forgets one early, for then a repeated
-request would be written twice.
+records. This module only knows the offset of each, in the order of the log, so that the oldest are
+at the front. A window that is full takes no more keys: it never forgets one early, for then a
+repeated request would be written twice.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Window:
         self.next_offset = max(self.next_offset or 0, offset + 1)
 
     def find(self, digest: bytes, wall_ms: int) -> int | None:
-        """The offset at which a key lies, if it is not too old."""
+        """Returns the offset of a key's record; None if the key is unknown or too old."""
         found = self._keys.get(digest)
         if found is None or (found & _TIME_MASK) + self._lasts_ms <= wall_ms:
             return None
@@ -59,7 +59,7 @@ class Window:
             del self._keys[first]
 
     def forget(self) -> None:
-        """The topic was made anew."""
+        """Empties the window: the topic was deleted and created again."""
         self._keys.clear()
         self.next_offset = None
 
@@ -81,7 +81,8 @@ def slot_of(digest: bytes, slots: int) -> int:
 
 
 def fingerprint(topic: str, writes: Sequence[Write]) -> str:
-    """Of all that a request asks for: the same key with another request is refused."""
+    """Returns a hash of all that a request asks for: the same key with another request is
+    refused."""
     found = hashlib.sha256(topic.encode())
     for each in writes:
         parts = (each.value, each.key, each.headers, each.partition, each.timestamp_ms, each.when)

@@ -48,9 +48,9 @@ T = TypeVar("T")
 
 GROUP_REQUESTS = 64
 GROUP_BYTES = 4 << 20
-# After a kill the slot's transaction stands open, and readers of committed records wait for it.
+# After a kill the slot's transaction stays open, and readers of committed records wait for it.
 TRANSACTION_TIMEOUT_MS = 15_000
-# Two doors with requests for one slot take it from each other: each lets the other one work for a
+# Two servers with requests for one slot take it from each other: each lets the other one work for a
 # while, several times as long as a transaction takes.
 FENCED_WAIT_S = (0.1, 0.5)
 FAILED_WAIT_S = (0.05, 0.3)
@@ -146,7 +146,7 @@ class KeySlot:
                     await self._serve(group)
                 except ClientError as failure:
                     await self._failed(group, failure)
-                except Refusal as refusal:  # the door is busy: it did not come to writing
+                except Refusal as refusal:  # the server is busy: it did not start to write
                     await self._let_go()
                     _end(group, refusal)
         except Exception as fault:
@@ -177,7 +177,8 @@ class KeySlot:
         return group
 
     async def _failed(self, group: list[Keyed], failure: ClientError) -> None:
-        """Nobody knows what was committed: take the slot anew and look, or give up by and by."""
+        """The outcome is unknown: reopen the slot and read it, or fail requests whose deadline has
+        passed."""
         await self._let_go()
         again = not _is_for_good(failure)
         now_s = time.monotonic()
@@ -214,7 +215,8 @@ class KeySlot:
         await self._questions.ask(self._catch_up)
 
     def _catch_up(self) -> None:
-        """On a thread, while nobody else uses the window: read to the end of the partition."""
+        """Reads to the end of the partition. Call it on a thread, while the window is not used
+        elsewhere."""
         window, slot = self.window, self._index
         browser = Browser(self._connection, self._topic)
         try:
@@ -383,7 +385,8 @@ def _is_for_good(failure: ClientError) -> bool:
 
 
 def _undone(end: Sent | ClientError) -> Outcome:
-    """Of a request that was aborted: what was wrong with a record, or that another one was."""
+    """Returns the outcome of an aborted request: what was wrong with its record, or that another
+    record was refused."""
     if isinstance(end, ClientError):
         return unwritten(end)
     said = "Not written: another record of this request was refused, and a key covers all of them."

@@ -1,9 +1,9 @@
-"""Requests with an `Idempotency-Key`: written once, at any number of doors, across kills.
+"""Requests with an `Idempotency-Key`: written once, through any number of servers, across kills.
 
 A key's hash chooses one of sixteen slots; `key_slot.py` has the order of steps that makes it once.
 The keys of a user are in a topic of that user's own, so that no user can use up or forge another
 one's keys: `headrace-http-keys`, and with logins `headrace-http-keys.USER`. The broker deletes them
-after 25 hours, and the door counts them for 24.
+after 25 hours, and the server counts them for 24.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def settings_of(limits: HttpLimits) -> dict[str, str]:
 
 
 class KeyedWrites:
-    """Of one user."""
+    """The keyed writes of one user."""
 
     def __init__(self, user: UserAccess, limits: HttpLimits, questions: Questions) -> None:
         self._user, self._limits, self._questions = user, limits, questions
@@ -98,7 +98,7 @@ class KeyedWrites:
         return sum(slot.fenced for slot in self._slots.values())
 
     async def sweep(self) -> None:
-        """A slot that nobody uses lets its producer go; it remembers how far it has read."""
+        """Closes the producers of unused slots; a slot remembers how far it has read."""
         oldest_s = time.monotonic() - IDLE_S
         for slot in self._slots.values():
             if slot.used_s < oldest_s and not slot.is_busy:

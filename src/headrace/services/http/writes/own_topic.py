@@ -1,4 +1,4 @@
-"""The door's own topic, with the idempotency keys: no request may write to it or create it.
+"""The HTTP server's own topic, with the idempotency keys: no request may write to it or create it.
 
 A request that created it by writing would make it with the cluster's number of partitions, and
 every key would be refused from then on.

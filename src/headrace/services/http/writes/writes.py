@@ -49,8 +49,8 @@ def read_json(body: bytes | str) -> Any:
 
 
 def _require_few_parts(body: bytes) -> None:
-    """Each small part of a document takes 20 to 30 times its bytes in memory while it is read, and
-    nobody else is served meanwhile."""
+    """Refuses a body with too many parts. Each small part takes 20 to 30 times its bytes in memory
+    while the body is read, and no other request is served meanwhile."""
     if sum(body.count(sign) for sign in (b"{", b"[", b",")) > MOST_PARTS:
         raise Refusal(
             TOO_LARGE,
@@ -68,8 +68,8 @@ decode_json = json.JSONDecoder(parse_constant=_refuse_constant).decode
 
 
 def json_bytes(value: Any) -> bytes:
-    """Compact. JSON can say half of a surrogate pair, which is no text, and 1e999, which is no
-    number here: both are refused, for they would be written as something else."""
+    """Returns compact JSON. Half of a surrogate pair is not text, and 1e999 is not a number here:
+    both are refused, because they would be written as something else."""
     try:
         return _dumps(value).encode()
     except UnicodeEncodeError:

@@ -65,8 +65,8 @@ class Database(Protocol):
         ...
 
 
-# Where nobody tells of new rows, an outbox at rest is looked at less often: a look every 5 ms took
-# 2.6 % of a core. The first row after a rest waits so long, the next ones do not.
+# If the database sends no notice of new rows, an outbox at rest is polled less often: a look every
+# 5 ms took 2.6 % of a core. The first row after a rest waits so long, the next ones do not.
 LONGEST_POLL_S = 0.05
 IDLE_PER_POLL = 200  # after 2 s of rest every 10 ms, after 10 s every 50 ms
 

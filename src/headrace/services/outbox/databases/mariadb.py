@@ -123,7 +123,7 @@ class _Horizon:
 
 
 def _closed_once(connection: Connection, gate: int) -> bool:
-    """Whether nobody who was behind the gate is undecided any more."""
+    """Returns whether all transactions that were behind the gate are decided."""
     try:
         connection.exec_driver_sql("BEGIN")
         connection.execute(_CLOSE, {"gate": gate})

@@ -22,7 +22,7 @@ DELETE_AT_ONCE = 5000
 VACUUM: str | None = None
 SESSION: tuple[str, ...] = ("PRAGMA busy_timeout = 30000",)
 INSERT_ONCE = "INSERT INTO {table} ({columns}) VALUES ({values}) ON CONFLICT DO NOTHING"
-# Of the whole file: SQLite does not tell what is whose.
+# The size of the whole file: SQLite does not report the size of one table.
 TABLE_BYTES = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
 POLL_S = 0.005
 
