@@ -1,1 +1,1 @@
-"""The web console: what flows through a cluster, and mending what is stuck, in a browser."""
+"""The web console: shows in a browser what flows through a cluster, and repairs what is stuck."""

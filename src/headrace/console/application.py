@@ -1,7 +1,7 @@
-"""The console over HTTP: its table of contents, and what becomes of every request.
+"""The console over HTTP: its table of contents, and the handling of every request.
 
-A refusal or a failure ends in a page with one sentence; a bug ends in a page that says so, and in
-the log with its stack.
+A refusal or a failure ends in a page with one sentence. A bug ends in a page that reports an
+internal error, and in the log with its stack.
 """
 
 from __future__ import annotations
@@ -185,11 +185,9 @@ def make_console(
     pipelines_at: Path | None = None,
     park_to: str = "",
 ) -> Console:
-    """`state` is the folder of what outlives the console; without it that is kept in memory.
-
-    With `login`, `connection` is that of the console's own user, who only takes samples; without
-    a user in it there are none.
-    """
+    """Makes the console. `state` is the folder of what outlives the console; without it, that is
+    kept in memory. With `login`, `connection` belongs to the console's own user, which only takes
+    samples; if it has no user, no samples are taken."""
     guard = Guard(names, read_only=read_only, tokens=Tokens())
     access = ClusterAccess(connection)
     may_sample = not login or "sasl.username" in connection.settings
@@ -302,7 +300,7 @@ async def _answer(console: Console, request: web.Request, handler: Handler) -> w
 
 
 def _is_open(path: str) -> bool:
-    """To everybody, before they have logged in."""
+    """Returns whether a path is open to all clients before login."""
     return path in ("/login", "/health") or path.startswith("/assets/")
 
 
@@ -322,11 +320,12 @@ def _sentence(failure: Exception) -> str:
 def _failure(
     console: Console, request: web.Request, status: int, sentence: str, *, noted: bool = True
 ) -> web.StreamResponse:
-    """`noted`: in the audit, if it was to be a change; a login notes its own."""
+    """Returns the page of a failure. `noted`: write it to the audit, because a change was
+    requested; a login writes its own entry."""
     if noted and request.method == "POST" and request.path not in OF_SESSIONS:
         address = request.remote or ""
         console.note(console.by, address, request.path, f"Refused: {sentence}", done=False)
-    if status == 421:  # to a stranger not even a page
+    if status == 421:  # send no page to a client that uses a foreign name
         return web.Response(text=sentence, status=status)
     return console.page(
         request,

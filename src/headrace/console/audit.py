@@ -3,8 +3,8 @@ the log.
 
 Every change is noted when it is done, and when it was refused. Values of messages and passwords are
 never part of it. A file is bounded: at LARGEST_FILE_BYTES it becomes the one before, `.1`. Logins
-have a file of their own: strangers can fail to log in as often as they like, and must not push out
-what people have changed.
+have a file of their own: any client can fail to log in as often as it likes, and must not push out
+the entries about changes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LARGEST_FILE_BYTES = 8 << 20
 READ_AT_START_BYTES = 256 << 10
 MOST_REMEMBERED = 1_000
 LONGEST_TEXT = 500
-LONGEST_NAME = 200  # of a person, and of a path: both may be a stranger's
+LONGEST_NAME = 200  # of a user name, and of a path: any client may send either
 CHANGES, LOGINS = "audit.jsonl", "logins.jsonl"
 LOGIN_PATH = "/login"
 
@@ -56,13 +56,13 @@ class Audit:
 
     @property
     def recent(self) -> list[Change]:
-        """The oldest first."""
+        """Returns the entries, the oldest first."""
         return sorted((*self._logins, *self._changes), key=lambda change: change.at_ms)
 
     def note(
         self, person: str, address: str, path: str, what: str, *, done: bool, cluster: str
     ) -> None:
-        """Never raises: a change that is done is done."""
+        """Notes a change. Never raises: the change has already been made."""
         person, path = person[:LONGEST_NAME], path[:LONGEST_NAME]
         change = Change(self.wall_ms(), person, address, path, what[:LONGEST_TEXT], done, cluster)
         (self._logins if path == LOGIN_PATH else self._changes).append(change)
@@ -87,7 +87,7 @@ class Audit:
 
 
 def _read(path: Path) -> list[Change]:
-    """The end of the file; lines that make no sense are left out."""
+    """Reads the end of the file; lines that cannot be parsed are left out."""
     try:
         with path.open("rb") as file:
             file.seek(max(file.seek(0, os.SEEK_END) - READ_AT_START_BYTES, 0))

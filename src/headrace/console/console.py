@@ -43,7 +43,7 @@ class Console:
     audit: Audit = field(default_factory=lambda: Audit(now_ms))
     people: People | None = None  # None: users need not log in
     login_limits: LoginLimits = field(default_factory=LoginLimits)
-    person: Person | None = None  # whose request it is
+    person: Person | None = None  # the user who sent the request
     sampler: Sampler | None = None  # None: lag is not kept
     jobs: Jobs = field(default_factory=lambda: Jobs(now_ms))
     outboxes: tuple[str, ...] = ()  # addresses of databases
@@ -56,11 +56,11 @@ class Console:
         return Commands(self.access.bootstrap)
 
     def seen_by(self, person: Person | None) -> Console:
-        """The same console, with a person's own way to the cluster."""
+        """Returns the same console with a user's own access to the cluster."""
         return self if person is None else replace(self, access=person.access, person=person)
 
     async def part_with(self, person: Person) -> None:
-        """Their session is over: what they started stops, and their password is forgotten."""
+        """Ends a user's session: stops the user's jobs and forgets the password."""
         self.jobs.stop_all_of(person)
         await person.access.close()
 
@@ -70,13 +70,13 @@ class Console:
         return f"{self.person.name} (console)" if self.person is not None else _owner()
 
     def note(self, person: str, address: str, path: str, what: str, *, done: bool) -> None:
-        """Into the audit, with the cluster that it was done on."""
+        """Writes to the audit, with the name of the cluster."""
         cluster = self.access.cluster
         self.audit.note(person, address, path, what, done=done, cluster=cluster)
 
     @property
     def activity(self) -> list[Change]:
-        """What was done on this cluster, the oldest first."""
+        """Returns what was done on this cluster, the oldest first."""
         here = (self.access.cluster, self.access.bootstrap)
         return [each for each in self.audit.recent if each.cluster in here]
 
@@ -121,8 +121,8 @@ class Console:
         good: bool = True,
         told_once: str = "",
     ) -> web.Response:
-        """Go on to a page that tells what was done; a reload there does nothing again. A
-        `told_once` text is for this person only, and no part of the audit."""
+        """Redirects to a page that shows what was done; a reload there does not repeat it.
+        `told_once` is shown to this user only, and is not written to the audit."""
         self.note(self.by, request.remote or "", request.path, said, done=good)
         notice = Notice(said, good, command, told_once)
         self.notices.put(self.guard.session_of(request), notice)

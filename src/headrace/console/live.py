@@ -1,7 +1,8 @@
 """Server-sent events: one stream to one browser, ended when it goes or when the console stops.
 
 Bounded: so many streams at once, fewer of one browser, and a frame is sent only when the one before
-has left. A browser that takes nothing for a while is cut off: it would hold its place for ever.
+has left. A browser that reads nothing for a while is disconnected: it would hold its place for
+ever.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from headrace.console.console import Console
 log = logging.getLogger("headrace.console.live")
 
 MOST_STREAMS = 32
-# Browsers open at most six connections to one place; the rest is for other people.
+# Browsers open at most six connections to one host; the rest is for other users.
 MOST_OF_ONE = 8
 LONGEST_WRITE_S = 30.0
-RETRY_MS = 3_000  # a browser comes back this late
+RETRY_MS = 3_000  # a browser reconnects after this time
 
 
 async def stream(

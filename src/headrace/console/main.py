@@ -1,4 +1,4 @@
-"""Runs the console until a signal: listen, say where, serve."""
+"""Runs the console until a signal: listen, report the address, serve."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class DepartedReaders(logging.Filter):
         return True
 
 
-# aiohttp tells of each reader that leaves during an answer with a traceback.
+# aiohttp logs a traceback for each reader that disconnects during an answer.
 CONNECTIONS = logging.getLogger("headrace.console.connections")
 CONNECTIONS.addFilter(DepartedReaders())
 
@@ -70,7 +70,7 @@ class Settings:
 
 
 def run(connection: ClientSettings, settings: Settings, say: Say) -> None:
-    """Until SIGINT or SIGTERM; `say` hears the address once it listens."""
+    """Runs until SIGINT or SIGTERM; calls `say` with the address once it listens."""
     asyncio.run(_run(connection, settings, say))
 
 
@@ -90,7 +90,7 @@ async def _run(connection: ClientSettings, settings: Settings, say: Say) -> None
 
 
 class Site:
-    """The console on its address."""
+    """The console at its address."""
 
     def __init__(self, connection: ClientSettings, settings: Settings) -> None:
         _require_safe(connection, settings)
@@ -116,7 +116,7 @@ class Site:
         )
 
     async def open(self) -> str:
-        """Listen; the address for a browser."""
+        """Listens; returns the address for a browser."""
         await self._runner.setup()
         port = await self._listen()
         self.console.guard.names = our_names(

@@ -1,6 +1,6 @@
-"""Notices of finished actions, shown once on the next page of the same person.
+"""Notices of finished actions, shown once on the next page of the same user.
 
-Kept here and not in the address, where anybody could write it. Bounded: the oldest go first.
+Kept here and not in the address, which any client could write. Bounded: the oldest are dropped.
 """
 
 from __future__ import annotations

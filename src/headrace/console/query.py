@@ -11,7 +11,7 @@ MOST_PARTITIONS_NAMED = 10_000
 
 
 class Unreadable(ValueError):
-    """A part of the address or form; the text is one sentence for its person."""
+    """A part of the address or form is invalid; the text is one sentence for the user."""
 
 
 def text_in(given: Mapping[str, Any], name: str, default: str = "") -> str:

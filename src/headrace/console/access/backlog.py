@@ -53,12 +53,12 @@ class Begun:
 
     entry: CopyEntry
     plan: WidenPlan | None = None
-    status: WidenStatus | None = None  # None: only an abort is left
-    problem: str = ""  # why nothing more is known of it
+    status: WidenStatus | None = None  # None: it can only be aborted
+    problem: str = ""  # why nothing more is known about it
 
     @property
     def times(self) -> int | None:
-        """As many partitions as the topic has, times this."""
+        """The number of partitions of the wide topic, as a multiple of the topic's."""
         return None if self.plan is None else self.plan.wide_partitions // self.plan.partitions
 
 
@@ -95,7 +95,7 @@ def look_at_backlog(connection: ClientSettings, group: str) -> BacklogLook:
         findings,
         copies[: -MOST_SHOWN - 1 : -1],
         moves[: -MOST_SHOWN - 1 : -1],
-        # Topics that this person may not see are no topics of the group here.
+        # Topics that this user may not see are left out of the group's topics here.
         look_at_widenings(connection, group, topics),
         returns,
         {topic for each in moves if each.parking for topic, _, _ in each.given} & topics,
@@ -118,7 +118,8 @@ def _look_at(connection: ClientSettings, entry: CopyEntry, group: str) -> Begun:
 
 
 def topics_of_group(connection: ClientSettings, group: str) -> set[str]:
-    """In which it has committed, as far as this person may see; refuses one who may not."""
+    """Returns the topics in which the group has committed and which this user may see; refuses a
+    user who may not see the group."""
     [described] = Groups(connection).describe([group])
     return {one.topic for one in described.progress}
 

@@ -37,5 +37,5 @@ def cluster_facts(connection: ClientSettings) -> ClusterFacts:
 
 
 def checkup(connection: ClientSettings) -> list[Finding]:
-    """As `headrace doctor` has them, without those about its own machine."""
+    """Returns the findings of `headrace doctor`, without those about its own machine."""
     return [check_brokers(connection), *check_running_cluster(connection)]

@@ -30,9 +30,9 @@ THREADS = 8
 PERSONAL_THREADS = 4  # of each person who is logged in
 MOST_WAITING = 64
 LONGEST_S = 20.0
-# The client's own limit is shorter, so that its sentence is the one people read.
+# The client's own limit is shorter, so that users read the client's message.
 CLIENT_TIMEOUT_S = 8.0
-# A message is written or refused within this time, so that its person hears which.
+# A message is written or refused within this time, so that its sender learns which.
 SENDING = {"delivery.timeout.ms": "6000"}
 LAST_WAIT_S = 2.0
 
@@ -46,7 +46,7 @@ class TooBusy(ClientError):
 
 
 class Ended(ClientError):
-    """Its person has logged out, or the console stops."""
+    """The user has logged out, or the console stops."""
 
 
 class TookTooLong(ClientError):
@@ -82,7 +82,7 @@ class ClusterAccess:
     async def ask(
         self, question: Callable[..., Answer], *given: Any, longest_s: float = LONGEST_S
     ) -> Answer:
-        """`question(connection, *given)`, on a thread."""
+        """Runs `question(connection, *given)` on a thread and returns its answer."""
         if self._is_closed:
             raise Ended("You are logged out, or the console is stopping.")
         if self._under_way >= self._most:
@@ -101,7 +101,7 @@ class ClusterAccess:
             ) from None
 
     async def part(self, question: Callable[..., Answer], *given: Any) -> Part[Answer]:
-        """As `ask`, for a part of a page that may be missing."""
+        """Asks like `ask`, for a part of a page that may be missing."""
         try:
             return Part(await self.ask(question, *given))
         except ClientError as failure:
@@ -112,11 +112,11 @@ class ClusterAccess:
         if not self._under_way:
             self.connection.kept.metadata.forget()  # it may be large, and no page waits for it
         if not asked.cancelled():
-            asked.exception()  # somebody who has gone does not read it
+            asked.exception()  # the caller has gone and does not read it
 
     @contextmanager
     def sender(self) -> Iterator[Producer[Any, Any]]:
-        """One producer for all that is sent here; to be used on a thread of `ask`."""
+        """Yields the one producer for all that is sent here; call it on a thread of `ask`."""
         with self.connection.kept.lock:
             if self._producer is None:
                 self._producer = Producer(self.connection, settings=SENDING)

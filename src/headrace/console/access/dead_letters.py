@@ -79,7 +79,7 @@ def letters_of(
     also_settled: bool,
     at: dict[int, int] | None,
 ) -> LetterPage:
-    """The newest first."""
+    """Returns the newest letters first."""
     require_letters(connection, topic)
     settled = settled_within(connection, SETTLED_BOUNDS)
 
@@ -109,8 +109,8 @@ def letters_of(
 
 
 def require_letters(connection: ClientSettings, topic: str) -> None:
-    """Raises `NoSuchTopic` if this one is missing, is not a dead-letter topic, or is
-    one that this person may not see."""
+    """Raises `NoSuchTopic` if the topic is missing, is not a dead-letter topic, or may not be seen
+    by this user."""
     if topic not in Topics(connection).cluster.topics:
         raise NoSuchTopic(f"There is no topic {topic}.")
     if not topic.endswith(DEAD_SUFFIX):
@@ -181,7 +181,8 @@ def redrive(
 def redrive_at(
     connection: ClientSettings, topic: str, selection: Selection, by: str, reason: str, rate: float
 ) -> Iterator[Step]:
-    """As `redrive`, all that are meant, so many per second; for a thread of its own."""
+    """Like `redrive`, but for all selected letters at a rate per second; for a thread of
+    its own."""
     return DeadLetters(connection).redrive(topic, selection, by=by, reason=reason, rate=rate)
 
 

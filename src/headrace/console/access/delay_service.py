@@ -6,7 +6,7 @@ from __future__ import annotations
 from headrace.client.delay.instances import DelayInstances, NoDelayService
 from headrace.console.access.held_connection import HeldClientSettings
 
-# For one that is just starting and does not know all that waits yet.
+# For a service that has just started and has not read all waiting messages yet.
 PATIENCE_S = 3.0
 
 

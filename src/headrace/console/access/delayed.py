@@ -86,7 +86,7 @@ def require_readable(connection: ClientSettings, topic: str) -> None:
 
 
 def cancel(connection: ClientSettings, topic: str, id: str, partition: int) -> str:
-    """The outcome: cancelled, too-late or unknown."""
+    """Cancels a message. Returns the outcome: cancelled, too-late or unknown."""
     delayed = DelayedTopics(connection)
     try:
         return delayed.cancel(topic, id, partition=partition).outcome
@@ -102,7 +102,7 @@ def reschedule(
     partition: int,
     when: When,
 ) -> None:
-    """Sent again under its id with another time, which replaces what waits."""
+    """Sends the message again under its id with another time; this replaces the waiting one."""
     require_readable(connection, topic)
     row, _ = waiting_message(connection, topic, id, partition=partition)
     pending_rows.reschedule(producer, row, when).result(connection.timeout_s)
@@ -136,7 +136,7 @@ def rejected(connection: HeldClientSettings, topic: str) -> RejectedPage:
 
 @dataclass(slots=True)
 class Service:
-    """How the service fares, all instances together, since they started."""
+    """The state of the service, all instances together, since they started."""
 
     instances: int
     waiting: int

@@ -1,8 +1,9 @@
-"""All that topics tell of one message: the record, its companions, and how far groups have read.
+"""All that topics contain about one message: the record, its companions, and how far groups have
+read.
 
 Bounded: the topic and its companions alone (`wire/contract/companions.py`), all partitions of small
-topics and one of large ones, from a moment on, so many records, bytes and seconds of each. The
-answer includes what was searched and what was not.
+topics and one of large ones, from a moment on, with limits on records, bytes and seconds for each.
+The answer includes what was searched and what was not.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ MOST_CANDIDATES = 50
 
 @dataclass(slots=True)
 class Sought:
-    """A record by its place, or what it is called."""
+    """A record by its place, or by an id or a key."""
 
     topic: str
     partition: int | None = None
@@ -186,7 +187,7 @@ class _Search:
     def _holds(self, seen: Seen) -> bool:
         if not seen.is_data or not self._identity.holds(seen.record):
             return False
-        self._add(seen.record)  # what it knows helps to find the next
+        self._add(seen.record)  # the fields of this record help to find the next
         return True
 
     def _search(
@@ -282,7 +283,7 @@ _ORDERS = (".delay", ".delay.rejected", ".delay.outcomes")
 
 
 def _order(end: str) -> int:
-    """In the order in which a message passes through: each search helps the next."""
+    """Sort key: the order in which a message passes through topics; each search helps the next."""
     return _ORDERS.index(end) if end in _ORDERS else ROOT_ORDER + end.endswith(DEAD_SUFFIX)
 
 
@@ -307,7 +308,8 @@ def _is_called(record: Record, sought: Sought) -> bool:
 
 
 def _messages(records: list[Record]) -> list[Identity]:
-    """The different messages that these are of; a record may join two that seemed different."""
+    """Returns the different messages among these records; a record may join two that seemed
+    different."""
     found: list[Identity] = []
     for record in records:
         one = Identity()

@@ -47,7 +47,8 @@ def read_page(connection: HeldClientSettings, topic: str, asked: Asked) -> Answe
         firsts, ends = browser.beginnings(chosen), browser.ends(chosen)
         spans = {p: (firsts[p], ends[p]) for p in chosen if p in firsts and p in ends}
         known = asked.at if asked.at is None else {p: o for p, o in asked.at.items() if p in spans}
-        # Where the end time is; timestamps need not be in order, so each record is looked at too.
+        # The offsets of the end time; timestamps need not be in order, so each record is checked
+        # too.
         stops = ends if asked.until_ms is None else browser.at_time(chosen, asked.until_ms)
         accepts = _before(asked.until_ms, asked.accepts)
         if asked.start == NEWEST:
@@ -91,6 +92,6 @@ def _starts(
 def read_one(
     connection: HeldClientSettings, topic: str, partition: int, offset: int
 ) -> Seen | None:
-    """The record at an offset; None where there is none (compaction, retention, the end)."""
+    """Returns the record at an offset; None if there is none (compaction, retention, the end)."""
     with closing(Browser(connection.hasty(PATIENCE_S), topic)) as browser:
         return browser.at(partition, offset)

@@ -1,4 +1,4 @@
-"""The cluster at a glance, each part by itself: what cannot be had does not hide the rest."""
+"""The cluster at a glance, each part by itself: a part that fails does not hide the rest."""
 
 from __future__ import annotations
 
@@ -90,7 +90,8 @@ def pending(connection: HeldClientSettings) -> Pending | None:
 
 
 def ends_of_topics(connection: ClientSettings) -> dict[str, int]:
-    """How many records topics have had, summed over their partitions: rates come of two samples."""
+    """Returns how many records topics have had, summed over their partitions; two samples give a
+    rate."""
     topics = Topics(connection)
     chosen, partitions = [], 0
     for each in topics.all():

@@ -54,7 +54,7 @@ class ReturnPlan:
 def list_parked(
     connection: ClientSettings, group: str, topics: Sequence[str], address: str, notes_moves: bool
 ) -> ParkedList:
-    """The newest parkings of the first of these topics for a group."""
+    """Returns the newest parkings for a group, of the first of these topics."""
     there = Topics(connection).cluster.topics
     named = [topic for topic in topics[:MOST_TOPICS] if topic in there]
     ids = Topics(connection).ids(named) if named else {}
@@ -87,7 +87,7 @@ def plan_return(
 def begin_return(
     connection: ClientSettings, group: str, topic: str, wanted: Selection, address: str, by: str
 ) -> tuple[ParkedStore, CopyPlan, int]:
-    """Opened, for a job that closes it; with how many records wait."""
+    """Returns the opened return, for a job that closes it, and how many records wait."""
     with needed_packages():
         store, plan = Parking(connection).bring_back_plan(topic, group, address, wanted, by=by)
     return store, plan, sum(each.waiting for each in store.spans())

@@ -1,6 +1,6 @@
-"""A part of a page that may be missing: its answer, or the sentence why there is none.
+"""A part of a page that may be missing: its answer, or a message why there is none.
 
-A page shows what is known and says what is not: a broker that is down, or a right that the person
+A page shows what is known and states what is not: a broker that is down, or a right that the user
 lacks, must not hide the rest.
 """
 

@@ -1,6 +1,6 @@
-"""Records per second into each topic, from samples of where topics end; taken while somebody looks.
+"""Records per second into each topic, from samples of where topics end; taken while a page is open.
 
-All who look share the samples. The meter is pure: samples and their moments come in.
+All open pages share the samples. The meter is pure: samples and their moments come in.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Changes of who may what: users, entries of access control, quotas. The cluster decides whether
-this person may; what it refuses is raised in its own words."""
+"""Changes to permissions: users, access control entries, quotas. The cluster decides whether this
+user may make them; a refusal is raised with the cluster's own message."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class UserSet:
 
 
 def set_user(connection: ClientSettings, name: str, password: str) -> UserSet:
-    """By all mechanisms, so that the user's clients may use any of them."""
+    """Sets the password for all mechanisms, so that the user's clients may use any of them."""
     users = Users(connection)
     known = {user.name for user in users.all()}
     for mechanism in MECHANISMS:
@@ -36,7 +36,7 @@ def add_entries(connection: ClientSettings, entries: list[Acl]) -> None:
 
 
 def remove_entry(connection: ClientSettings, entry: Acl) -> None:
-    """This one and no other."""
+    """Removes exactly this entry."""
     exactly = AclFilter(
         entry.resource_type,
         entry.resource,
@@ -53,5 +53,5 @@ def remove_entry(connection: ClientSettings, entry: Acl) -> None:
 def set_limits(
     connection: ClientSettings, entity: Mapping[str, str | None], limits: Mapping[str, float | None]
 ) -> None:
-    """A limit of None is removed."""
+    """Sets limits; a limit of None is removed."""
     Quotas(connection).alter(entity, limits)

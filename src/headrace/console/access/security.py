@@ -1,4 +1,4 @@
-"""Questions about who may what: users, entries of access control, quotas, the cluster's audit."""
+"""Questions about permissions: users, access control entries, quotas, the cluster's audit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headrace.wire.contract.own_records import UnreadableRecord, json_object
 
 
 class NotAllowed(ClientError):
-    """This person may not."""
+    """This user lacks the right."""
 
 
 AUDIT_TOPIC = "headrace.audit"
@@ -66,6 +66,6 @@ def require_observer(connection: ClientSettings) -> None:
 
 
 def require_administrator(connection: ClientSettings) -> None:
-    """The same for changes: those who may alter the cluster."""
+    """Requires the right to alter the cluster, for changes to things outside it."""
     if not Cluster(connection).rights() & {"alter", "all"}:
         raise NotAllowed("You need the right to alter the cluster to do this.")

@@ -34,14 +34,14 @@ class SharedMetadata:
 
     @property
     def answers(self) -> bool | None:
-        """Whether a broker answers; None if no question of the last TRUSTED_S says so."""
+        """Returns whether a broker answers; None if no question of the last TRUSTED_S shows it."""
         return self._answers if self.clock() - self._answers_s <= TRUSTED_S else None
 
     def note_answer(self, is_answered: bool) -> None:
         self._answers, self._answers_s = is_answered, self.clock()
 
     def get(self, ask: Callable[[], Any], *, since_s: float, timeout_s: float) -> Any:
-        """The answer of `ask`, or its answer to another caller since `since_s`."""
+        """Returns the answer of `ask`, or an answer that another caller got since `since_s`."""
         with self._lock:
             now_s = self.clock()
             asked = self._asked
@@ -76,7 +76,7 @@ class SharedMetadata:
 
 
 class SharingAdmin:
-    """librdkafka's admin client, but for metadata of the whole cluster."""
+    """librdkafka's admin client, except that metadata of the whole cluster is shared."""
 
     def __init__(self, admin: Any, shared: SharedMetadata, since_s: float) -> None:
         self._admin, self._shared, self._since_s = admin, shared, since_s

@@ -94,7 +94,7 @@ def one_topic(
 
 
 def settings_of(connection: ClientSettings, name: str) -> tuple[dict[str, Setting], dict[str, str]]:
-    """Values, and the cluster's own words about each; older clusters say none."""
+    """Returns the values, and the cluster's own description of each; older clusters send none."""
     topics = Topics(connection)
     settings = topics.settings_of(name)
     try:
@@ -127,10 +127,10 @@ def grow_topic(connection: ClientSettings, name: str, partitions: int) -> None:
 
 
 def empty_topic(connection: ClientSettings, name: str) -> int:
-    """Delete all records that are there now; how many offsets that were."""
+    """Deletes all records that are there now. Returns how many offsets that were."""
     return Topics(connection).empty(name)
 
 
 def delete_topic(connection: ClientSettings, name: str) -> list[str]:
-    """Its companions that are left."""
+    """Deletes the topic. Returns its companions that are left."""
     return Topics(connection).delete(name)

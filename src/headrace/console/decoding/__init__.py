@@ -1,1 +1,1 @@
-"""Bytes of messages as somebody asks for them: by a JSON path, by an Avro schema. Pure, bounded."""
+"""Decodes bytes of messages as the user asks: by a JSON path, by an Avro schema. Pure, bounded."""

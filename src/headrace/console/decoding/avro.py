@@ -25,7 +25,7 @@ PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "by
 
 
 class AvroRefused(ValueError):
-    """One sentence: a schema that is none, or bytes that are not of it."""
+    """One sentence: the schema is invalid, or the bytes do not match it."""
 
 
 class Schema:
@@ -76,7 +76,8 @@ class Schema:
             raise AvroRefused(f"{schema!r} is not a type of Avro.")
 
     def decode(self, raw: bytes) -> Any:
-        """As JSON would hold it. A prefix is tried when the bytes alone make no sense."""
+        """Decodes bytes to what JSON would hold. Bytes that begin like a prefix are tried without
+        it first, then as they are."""
         starts = [0]
         if raw[:1] == b"\0" and len(raw) > REGISTRY_PREFIX:
             starts.insert(0, REGISTRY_PREFIX)

@@ -81,7 +81,7 @@ class LagStore:
             self._db.close()
 
     def note(self, lags: Mapping[str, GroupLag], now_s: int) -> int:
-        """A sample of all these groups; how many series found no room."""
+        """Stores a sample of all these groups. Returns how many series found no room."""
         with self._lock, self._db:
             known = {
                 (name, topic): id
@@ -144,7 +144,7 @@ class LagStore:
             return [topic for (topic,) in found]
 
     def samples(self, group: str, topics: list[str], *, tier: Tier, since_s: int) -> list[Sample]:
-        """The sums over these topics, the oldest first."""
+        """Returns the sums over these topics, the oldest first."""
         number = TIERS.index(tier)
         marks = ", ".join("?" * len(topics))
         query = (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headrace.console.history.lag_store import Sample
 
-# Long enough to be calm, short enough to be of now.
+# Long enough to smooth the rate, short enough to be current.
 LOOKED_AT_S = 300
 
 
@@ -19,7 +19,8 @@ class Pace:
 
     @property
     def left_s(self) -> float | None:
-        """Until it has caught up, if both sides go on like this; None if it does not catch up."""
+        """Seconds until it has caught up, if both rates stay the same; None if it does not catch
+        up."""
         if self.lag == 0:
             return 0.0
         gain = self.read_per_s - self.written_per_s

@@ -52,7 +52,7 @@ class Sampler:
     _cluster: str | None = None  # whose store is open
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Samples until it is cancelled."""
         while True:
             began = time.monotonic()
             await self.sample()
@@ -120,5 +120,5 @@ def _read_per_s(
 
 
 def _file_name(cluster: str) -> str:
-    """A cluster may call itself anything."""
+    """Returns a safe file name: a cluster's id may contain any characters."""
     return "".join(sign if sign.isalnum() or sign in "-_" else "_" for sign in cluster)[:64]

@@ -55,7 +55,7 @@ class AbortWidening:
         return self.targets is not None
 
     def steps(self) -> Iterator[None]:
-        """In one step: half of it would be none of both."""
+        """Runs in one step: a half-done abort would be neither."""
         self.targets = Widening(self.connection).abort(self.plan, by=self.by)
         yield
 

@@ -1,8 +1,8 @@
 """The one owner of long jobs: threads of their own, few at once, bounded memory of ended ones.
 
-A job stops between two steps: when the console does, when the session of its person ends, or when
-somebody says so. Every kind of work records how far it is in the cluster, so that the same action
-goes on from there. One job at a time for each subject.
+A job stops between two steps: when the console stops, when the session of its user ends, or when a
+user stops it. Every kind of work records how far it is in the cluster, so that the same action goes
+on from there. One job at a time for each subject.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Jobs:
             job.stopped_by = by
 
     def stop_all_of(self, owner: object) -> None:
-        """The owner's session is over: nothing goes on with their rights."""
+        """Stops the jobs of an owner whose session is over: they must not go on with its rights."""
         for job in self._jobs.values():
             if job.owner is owner:
                 self.stop(job, "the end of the session")

@@ -1,1 +1,1 @@
-"""Trace a message: which records of which topics are about it, and what they tell."""
+"""Trace a message: which records of which topics belong to it, and what they show."""

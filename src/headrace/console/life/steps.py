@@ -23,7 +23,7 @@ class Step:
     kind: str  # GOOD and its like: how it looks
     title: str
     details: list[str] = field(default_factory=list)
-    record: Record | None = None  # None: no record says so, but the group's offset
+    record: Record | None = None  # None: shown by the group's offset, not by a record
 
 
 def step_of(record: Record) -> Step:

@@ -75,7 +75,7 @@ NOT_OF_THE_PLAN = (
 
 @dataclass(slots=True)
 class ParkDestination:
-    """Where this person may park; a browser never says where."""
+    """Where this user may park; a browser never names the place."""
 
     address: str = ""  # "": nowhere
     why_not: str = NO_DESTINATION
@@ -86,7 +86,7 @@ class ParkDestination:
 
 
 async def show(console: Console, request: web.Request) -> web.StreamResponse:
-    """The diagnosis, and with a way chosen its dry run: its address is the whole plan."""
+    """Shows the diagnosis, and with a way chosen its dry run: the address holds the whole plan."""
     query = request.query
     name = text_in(query, "name")
     look = await console.access.ask(look_at_backlog, name)
@@ -149,7 +149,8 @@ async def _parked(
 
 
 def cards_of(console: Console, look: BacklogLook, destination: ParkDestination) -> list[Card]:
-    """Jobs of this console, then what began elsewhere or was stopped."""
+    """Returns the cards of this console's jobs, then of widenings and returns that were started
+    elsewhere or stopped."""
     group = look.lag.group
     jobs = visible_jobs(console, group, set(topics_of(look)))
     begun = {each.entry.topic for each in look.widenings}
@@ -197,7 +198,7 @@ def _is_told_below(job: Job, begun: set[str]) -> bool:
 async def _planned(
     console: Console, group: str, query: Mapping[str, Any], destination: ParkDestination
 ) -> Part[PlanTable]:
-    """A refusal belongs to the page: it says what to do first."""
+    """Returns the dry run. A refusal is shown on the page: its message names what to do first."""
     try:
         return Part(await _plan(console, group, query, destination))
     except NOT_OF_THE_PLAN:

@@ -181,14 +181,14 @@ async def stop(console: Console, request: web.Request) -> web.StreamResponse:
     if job is None or job not in visible_jobs(console, group, topics):
         raise Unreadable("No such job.")
     if console.person is not None and job.by != console.by:
-        await console.access.ask(require_administrator)  # what another person has started
+        await console.access.ask(require_administrator)  # a job that another user has started
     console.jobs.stop(job, console.by)
     said = f"Stopping: {job_card(job).title}. It can go on from where it is."
     return console.done(request, _page_of(group), said)
 
 
 async def progress(console: Console, request: web.Request) -> web.StreamResponse:
-    """How far everything is that is under way for a group, until one of it is over."""
+    """Streams the progress of all jobs of a group, until one of them is over."""
     group = needed(request.query, "name", "The group")
     topics = await console.access.ask(topics_of_group, group)  # refuses one who may not see it
     return await live.stream(console, request, _frames(console, group, topics))

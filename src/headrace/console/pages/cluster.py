@@ -1,4 +1,4 @@
-"""The cluster: its brokers, its quorum, partitions that are not well, and a checkup of it all."""
+"""The cluster: its brokers, its quorum, unhealthy partitions, and a checkup."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def show(console: Console, request: web.Request) -> web.StreamResponse:
 
 
 async def show_checkup(console: Console, request: web.Request) -> web.StreamResponse:
-    """A page of its own: it asks for the settings of every topic."""
+    """Shows the checkup on a page of its own: it asks for the settings of every topic."""
     findings = await console.access.ask(checkup)
     return console.page(
         request,

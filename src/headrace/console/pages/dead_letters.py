@@ -91,7 +91,7 @@ async def show_letters(console: Console, request: web.Request) -> web.StreamResp
 
 
 def _read_rows(connection: ClientSettings, *asked: Any) -> tuple[LetterPage, list[LetterRow]]:
-    """On a thread also what is made of the letters: large values take their time."""
+    """Reads letters and renders them on the same thread, because large values take time."""
     found = letters_of(connection, *asked)
     return found, [letter_row(*each) for each in found.letters]
 
@@ -113,7 +113,7 @@ async def show_one(console: Console, request: web.Request) -> web.StreamResponse
 
 
 async def settle(console: Console, request: web.Request) -> web.StreamResponse:
-    """The letters that are ticked, or all that the filter lets through."""
+    """Resends or discards the ticked letters, or all that match the filter."""
     topic, form = request.match_info["topic"], await request.post()
     action, reason = text_in(form, "action"), text_in(form, "reason").strip()
     if action not in ACTIONS:
@@ -180,7 +180,7 @@ async def settle(console: Console, request: web.Request) -> web.StreamResponse:
 async def _edited(
     console: Console, topic: str, letter_ids: list[str], form: Mapping[str, Any]
 ) -> EditedValue | None:
-    """What the editor holds, if that is not what the letter has."""
+    """Returns the edited value, or None if it equals the letter's own."""
     if "value" not in form:
         return None
     if len(letter_ids) != 1:
@@ -224,14 +224,14 @@ async def stop(console: Console, request: web.Request) -> web.StreamResponse:
     if job is None or job.subject != (REDRIVE, topic):
         raise Unreadable("No such redrive.")
     if console.person is not None and job.by != console.by:
-        await console.access.ask(require_administrator)  # what another person has started
+        await console.access.ask(require_administrator)  # a job that another user has started
     console.jobs.stop(job, console.by)
     said = f"Stopping: {job.work.sent:,} letters of {topic} were sent again."
     return console.done(request, link("dead-letters", topic), said)
 
 
 async def progress(console: Console, request: web.Request) -> web.StreamResponse:
-    """How far redrives of a topic are, until all of them are over."""
+    """Streams the progress of the redrives of a topic, until all of them are over."""
     topic = request.match_info["topic"]
     await console.access.ask(require_letters, topic)  # a user who may not see it is refused
 

@@ -57,7 +57,8 @@ async def show_all(console: Console, request: web.Request) -> web.StreamResponse
 
 
 async def show_one(console: Console, request: web.Request) -> web.StreamResponse:
-    """A person who may describe the group may see its lag, in topics that the person may see."""
+    """Shows one group. A user who may describe the group may see its lag in the topics that the
+    user may see."""
     name = text_in(request.query, "name")
     found = await console.access.ask(one_group, name)
     history = None
@@ -96,7 +97,7 @@ def _history(sampler: Sampler, group: str, query: Mapping[str, Any], known: set[
 
 
 async def show_reset(console: Console, request: web.Request) -> web.StreamResponse:
-    """The form, and with a way chosen the dry run: its address is the whole plan."""
+    """Shows the form, and with a way chosen the dry run: the address holds the whole plan."""
     query = request.query
     name = text_in(query, "name")
     moves, command = None, None
@@ -148,7 +149,7 @@ def _command(console: Console, reset: Reset, *, execute: bool) -> str:
 
 
 def _reset(given: Mapping[str, Any]) -> Reset:
-    """In one topic, or in all that the group has committed in."""
+    """Resets offsets in one topic, or in all topics that the group has committed in."""
     way = next((each for each in WAYS if each == text_in(given, "way")), None)
     if way is None:
         raise Unreadable("Say where the group shall go.")

@@ -51,7 +51,7 @@ async def _frames(console: Console, topic: str) -> AsyncIterator[tuple[str, Any]
         while True:
             page, rows = await console.access.ask(_fresh, browser, at)
             at, unread = page.next, unread + 1 if page.unread else 0
-            if unread >= ASKED_ANEW_AFTER:  # somebody else may lead by now
+            if unread >= ASKED_ANEW_AFTER:  # the leader may have changed
                 browser.close()
                 browser, unread = await console.access.ask(Browser, topic), 0
             if rows or page.skipped:

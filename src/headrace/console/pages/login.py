@@ -1,7 +1,6 @@
 """Logging in with a user of the cluster, and out again.
 
-The password goes to the cluster, which alone knows whether it is right, and stays in memory as long
-as the session lasts.
+The cluster checks the password, which stays in memory as long as the session lasts.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from headrace.console.security.logins import Person
 
 LONGEST_NAME, LONGEST_PASSWORD = 1_000, 4_000
 LONGEST_LOGIN_S = 15.0
-# Settings of the console's own user: a person's connection has none of them.
+# Settings of the console's own user, which a user's connection must not have.
 OWN_LOGIN = frozenset(
     {
         "sasl.username",
@@ -105,14 +104,15 @@ async def log_out(console: Console, request: web.Request) -> web.StreamResponse:
 
 
 def personal(own: ClientSettings, name: str, password: str) -> ClientSettings:
-    """As the console's connection, with a person's login instead of its own."""
+    """Returns the console's connection settings with a user's login instead of its own."""
     settings = {key: value for key, value in own.settings.items() if key not in OWN_LOGIN}
     settings |= {"sasl.username": name, "sasl.password": password}
     return ClientSettings(settings, own.timeout_s, quiet=True)
 
 
 def _knock(at: ClientSettings) -> None:
-    """Raises `LoginRefused`, or what else the brokers say; the first that answers decides."""
+    """Tries a login. Raises `LoginRefused`, or another error of the brokers; the first broker that
+    answers decides."""
     failure: ClientError | None = None
     for address in addresses(at.bootstrap):
         try:
@@ -126,7 +126,7 @@ def _knock(at: ClientSettings) -> None:
 
 
 def _local(said: str) -> str:
-    """Back to one of our own pages, never to another site."""
+    """Returns a path of this console to go back to, never another site."""
     if said.startswith("/") and not said.startswith(("//", "/\\")) and said.isprintable():
         return said
     return "/"

@@ -145,7 +145,7 @@ def _spans(connection: HeldClientSettings, topic: str) -> dict[int, tuple[int, i
 def _read_rows(
     connection: HeldClientSettings, topic: str, asked: Asked, key_reader: Reader, wanted: Wanted
 ) -> tuple[Answered, list[MessageRow]]:
-    """On a thread also what is made of the records: large documents take their time."""
+    """Reads records and renders them on the same thread, because large documents take time."""
     answered = read_page(connection, topic, asked)
     found = answered.page.found
     return answered, [message_row(seen, key_reader, wanted.reader, wanted.path) for seen in found]

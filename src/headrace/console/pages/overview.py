@@ -58,7 +58,8 @@ def _throughput(sampler: Sampler) -> ThroughputCharts:
 
 
 async def _pipelines(console: Console) -> list[PipelineRow]:
-    """Failed pipelines first; none for a person who may not see the files of this machine."""
+    """Returns pipelines, failed ones first; none for a user who may not see the files of this
+    machine."""
     if console.person is not None:
         right = await console.access.part(require_observer)
         if right.missing:
@@ -88,7 +89,7 @@ async def _samples(console: Console) -> AsyncIterator[tuple[str, Any]]:
     mine = console.access
     meter = mine.meter
     while True:
-        # All who look share the samples; the first whose turn it is takes one.
+        # All open pages share the samples; the first request that is due takes one.
         if meter.age_s(time.monotonic()) >= SAMPLE_EVERY_S * 0.9 and not mine.is_metering:
             mine.is_metering = True
             try:

@@ -1,5 +1,5 @@
-"""Changing who may what: users and their passwords, access control, quotas. All of it is audited,
-without passwords; the cluster says whether this person may."""
+"""Changes to permissions: users and their passwords, access control, quotas. All changes are
+audited, without passwords; the cluster decides whether this user may make them."""
 
 from __future__ import annotations
 

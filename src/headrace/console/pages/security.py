@@ -68,7 +68,8 @@ def _quotas(facts: SecurityFacts) -> list[QuotaRow]:
 
 
 def _changes(console: Console) -> list[Change]:
-    """Made by this console, the newest first; with logins a person sees their own."""
+    """Returns the changes made by this console, the newest first; with logins users see
+    their own."""
     newest = console.activity[::-1]
     if console.person is not None:
         mine = (console.person.name, console.by)

@@ -98,7 +98,7 @@ async def delete(console: Console, request: web.Request) -> web.StreamResponse:
 
 
 async def _typed(request: web.Request) -> str:
-    """The topic's name, which the person has typed."""
+    """Returns the topic's name as the user typed it."""
     name, form = request.match_info["topic"], await request.post()
     if text_in(form, "typed").strip() != name:
         raise Unreadable(f"Type the name of the topic, {name}, to go on. Nothing was changed.")

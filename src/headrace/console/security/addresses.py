@@ -1,8 +1,8 @@
-"""Under which names the console answers, and from whose pages it takes changes. Pure.
+"""Which host names the console answers to, and from which pages it accepts changes. Pure.
 
-A web page can make a name of its own lead to 127.0.0.1 (DNS rebinding) and then read what answers
-there; the browser still says that name in `Host`, so a name that is not ours is refused. A change
-is taken only from our own pages (`Origin`, `Sec-Fetch-Site`).
+A web page can make a name of its own lead to 127.0.0.1 (DNS rebinding) and then read the answers;
+the browser still sends that name in `Host`, so a foreign name is refused. A change is taken only
+from our own pages (`Origin`, `Sec-Fetch-Site`).
 """
 
 from __future__ import annotations

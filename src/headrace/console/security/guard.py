@@ -1,7 +1,7 @@
 """The checks of every request: Host, Origin, token, body limit; and the headers of every answer.
 
-No inline script or style runs (CSP), nothing is loaded from elsewhere, no page may frame us, and
-nothing of what messages hold is cached by the browser.
+No inline script or style runs (CSP), nothing is loaded from elsewhere, no page may frame the
+console, and browsers do not cache contents of messages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 # A message is at most a megabyte by default, and a form escapes each byte with up to three.
 LARGEST_BODY_BYTES = 4 << 20
-# Letters that are ticked are the longest form. The same as aiohttp takes, which says so in no page.
+# The longest form is a list of ticked letters. The limit is aiohttp's own, which gives no page when
+# exceeded.
 MOST_FIELDS = 1_000
 LONGEST_BODY_S = 30.0  # from the first byte to the last
 TOKEN_FIELD = "token"
@@ -49,7 +50,7 @@ HEADERS = {
 
 
 class RequestRefused(Exception):
-    """Not asked by a page of ours, or not in its form; `status` is HTTP's."""
+    """The request came from a foreign page or has the wrong form; `status` is HTTP's."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -58,13 +59,13 @@ class RequestRefused(Exception):
 
 class Guard:
     def __init__(self, names: frozenset[str], *, read_only: bool, tokens: Tokens) -> None:
-        self.names = names  # of ours, as `Host` says them; known once the port is
+        self.names = names  # the console's own, as `Host` has them; known once the port is
         self.cookie = COOKIE  # of the session; known once the port is
         self.read_only = read_only
         self._tokens = tokens
 
     async def check(self, request: web.Request) -> None:
-        """Raises `RequestRefused`. The first thing that a request meets."""
+        """Runs first for every request. Raises `RequestRefused`."""
         _new.set(None)
         if refusal := refusal_of_host(request.headers.get("Host"), self.names):
             raise RequestRefused(421, refusal)
@@ -96,7 +97,7 @@ class Guard:
             )
 
     def session_of(self, request: web.Request) -> str:
-        """The browser's, or a new one that goes out with the answer."""
+        """Returns the browser's session, or a new one that is sent with the answer."""
         if (renewed := _new.get()) is not None:
             return renewed
         said = request.cookies.get(self.cookie)
@@ -105,7 +106,7 @@ class Guard:
         return self.renew_session()
 
     def renew_session(self) -> str:
-        """Another one, which goes out with the answer; the old one is worth nothing more."""
+        """Sends a new session with the answer; the old one is no longer valid."""
         renewed = new_session()
         _new.set(renewed)
         return renewed
@@ -115,7 +116,7 @@ class Guard:
 
     def finish(self, request: web.Request, response: web.StreamResponse) -> None:
         response.headers.update(HEADERS)
-        response.headers["Server"] = "headrace"  # instead of the versions of what it is made of
+        response.headers["Server"] = "headrace"  # hides the versions of the libraries
         response.headers.setdefault("Cache-Control", "no-store")
         session = _new.get()
         if session is not None:
@@ -130,7 +131,7 @@ class Guard:
 
 
 async def _read_body(request: web.Request) -> None:
-    """Bounded in bytes, fields and time, before anything is made of it."""
+    """Reads the body, bounded in bytes, fields and time, before it is parsed."""
     try:
         body = await asyncio.wait_for(request.read(), LONGEST_BODY_S)
     except web.HTTPRequestEntityTooLarge:

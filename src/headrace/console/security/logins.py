@@ -1,6 +1,5 @@
-"""The sessions of persons who are logged in, and the limit on login attempts. Passwords are in
-memory only, and gone with the session: a person's own connection to the cluster is all that is kept
-of them.
+"""The sessions of users who are logged in, and the limit on login attempts. Passwords are in memory
+only, and gone with the session: they are kept only in the user's own connection to the cluster.
 
 Sessions are bounded in number and in time. Time is an argument.
 """
@@ -20,7 +19,7 @@ MOST_OF_ONE = 5
 IDLE_S = 3_600.0
 LONGEST_S = 12 * 3_600.0
 
-# Failed attempts within WINDOW_S before one has to wait.
+# After these failed attempts within WINDOW_S a client has to wait.
 WINDOW_S = 300.0
 MOST_OF_A_NAME = 5
 MOST_OF_AN_ADDRESS = 20
@@ -48,7 +47,7 @@ class Person:
 
 @dataclass(slots=True)
 class People:
-    """Sessions of those who have logged in; ended ones are to be closed by the caller."""
+    """Sessions of logged-in users; the caller closes the ended ones."""
 
     _by_session: OrderedDict[str, Person] = field(default_factory=OrderedDict)
 
@@ -56,7 +55,8 @@ class People:
         return len(self._by_session)
 
     def begin(self, session: str, person: Person) -> list[Person]:
-        """The sessions that ended because of it: expired, or the longest idle of too many."""
+        """Begins a session. Returns the sessions that ended because of it: expired, or the longest
+        idle of too many."""
         gone = self.sweep(person.began_s)
         own = [key for key, each in self._by_session.items() if each.name == person.name]
         gone += [self._by_session.pop(key) for key in own[: max(len(own) + 1 - MOST_OF_ONE, 0)]]
@@ -90,7 +90,7 @@ def _is_over(person: Person, now_s: float) -> bool:
 
 @dataclass(slots=True)
 class LoginLimits:
-    """Guessing is slow: by the name that is tried, by where it comes from, and in all."""
+    """Slows down guessing: limits attempts per user name, per address, and in all."""
 
     _failures: OrderedDict[tuple[str, str], deque[float]] = field(default_factory=OrderedDict)
 
@@ -119,8 +119,8 @@ class LoginLimits:
             self._failures.popitem(last=False)
 
     def succeeded(self, name: str, address: str, counted_s: float) -> None:
-        """The attempt that was counted at this time was not a failure. What others failed at the
-        same address stays."""
+        """The attempt that was counted at this time succeeded: it is no longer counted as a
+        failure. Failures of other users at the same address stay."""
         self._failures.pop(("name", name), None)
         for which in (("address", address), ("all", "")):
             with suppress(ValueError):  # later failures have pushed it out

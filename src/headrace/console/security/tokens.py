@@ -1,4 +1,4 @@
-"""A token in every form, so that no other site can send one on a person's behalf.
+"""A token in every form, so that another site cannot send a form on a user's behalf.
 
 The browser holds a random session in a cookie that scripts cannot read and other sites do not send;
 a form holds the MAC of that session under a key that dies with this process. Pure but for chance.
@@ -27,7 +27,8 @@ class Tokens:
 
 
 def cookie_name(port: int, *, tls: bool) -> str:
-    """Under TLS with the prefix for which browsers refuse a cookie that another host has set."""
+    """Returns the cookie's name. Under TLS it has the prefix for which browsers refuse a cookie
+    that another host has set."""
     return f"{'__Host-' if tls else ''}{COOKIE}-{port}"
 
 

@@ -121,7 +121,8 @@ def abort_table(found: AbortPlan, commands: BacklogCommands) -> PlanTable:
 def parking_table(
     plan: ParkPlan, destination: str, why_not: str, commands: BacklogCommands
 ) -> PlanTable:
-    """`destination` is where, without a password; "": nowhere, and `why_not` says why."""
+    """The table of a parking. `destination` is the place, without a password; with "" there is
+    none, and `why_not` has the reason."""
     where = f"into {destination}" if destination else "into a folder or a database"
     most = counted(plan.most, "record")
     notes = [f"Up to {most} are copied {where}, and the group goes on behind them."]

@@ -124,7 +124,7 @@ def return_card(entry: CopyEntry, group: str, wanted: Selection, command: str) -
 
 
 def asked_for(wanted: Selection) -> dict[str, str] | None:
-    """The fields of the page that mean the same; None: only a command line says it."""
+    """Returns the page's fields for this selection; None if only a command line can express it."""
     if len(wanted.headers) > 1:
         return None
     try:

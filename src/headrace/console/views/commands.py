@@ -13,7 +13,7 @@ LONGEST_VALUE = 500
 
 
 class Name(str):
-    """Text of others, as a separate word and not after an option."""
+    """Foreign text, passed as a separate word and not after an option."""
 
     __slots__ = ()
 
@@ -26,7 +26,8 @@ class Commands:
         self._bootstrap = bootstrap
 
     def headrace(self, *words: str) -> str:
-        """One line that can be pasted into a shell: what steers a terminal shows as an escape."""
+        """Returns one line that can be pasted into a shell; terminal control characters are shown
+        as escapes."""
         return self._line(["headrace", *words, *self._at])
 
     def _line(self, words: Iterable[str]) -> str:
@@ -107,7 +108,8 @@ class Commands:
         when: When | None = None,
         id: str = "",
     ) -> str:
-        """A value of several lines, or a long one, is left to the person as `...`."""
+        """Returns the command; a value that is long or has several lines becomes `...`, which the
+        user fills in."""
         words = ["produce", Name(topic)]
         if key is not None:
             words.append(f"--key={key}")
@@ -215,7 +217,8 @@ class Commands:
 
 
 def _printed(value: str) -> str:
-    """A value of several lines, or a long one, is left to the person as `...`."""
+    """Returns the value; one that is long or has several lines becomes `...`, which the user fills
+    in."""
     line = value if "\n" not in value and len(value) <= LONGEST_VALUE else "..."
     return escaped(shlex.join(["printf", "%s", line]))
 

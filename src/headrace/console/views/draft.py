@@ -32,7 +32,8 @@ class Draft:
 
 
 def draft_from(form: Mapping[str, Any]) -> Draft:
-    """An empty key is none. Forms end lines with CR LF; a message gets LF."""
+    """Makes a draft of a form. An empty key means none. Forms end lines with CR LF; a message gets
+    LF."""
     value = text_in(form, "value").replace("\r\n", "\n")
     return Draft(
         text_in(form, "key") or None,
@@ -44,7 +45,7 @@ def draft_from(form: Mapping[str, Any]) -> Draft:
 
 
 def when_from(form: Mapping[str, Any]) -> When:
-    """One of `delay`, `deliver_at` and `cron`; the client refuses what makes no sense."""
+    """Returns one of `delay`, `deliver_at` and `cron`; the client refuses invalid values."""
     delay, at, cron, zone = (
         text_in(form, name).strip() for name in ("delay", "deliver_at", "cron", "cron_zone")
     )
@@ -78,7 +79,8 @@ def _headers(said: str) -> list[tuple[str, str]]:
 
 
 def draft_of(record: Record) -> Draft:
-    """To send it again with edits; bytes that are no text cannot be edited here."""
+    """Makes a draft of a record, to send it again with edits; bytes that are not text cannot be
+    edited here."""
     try:
         draft = Draft(
             None if record.key is None else record.key.decode(),
@@ -97,8 +99,8 @@ def draft_of(record: Record) -> Draft:
 
 
 def _fits_a_line(name: str, text: str) -> bool:
-    """Whether the form gives back what it was given: a line end within a value that somebody else
-    wrote would become a header of its own."""
+    """Returns whether the form gives back what it was given. A line end within a value from another
+    client would become a header of its own."""
     try:
         return _headers(f"{name}: {text}") == [(name, text)]
     except Unreadable:

@@ -11,7 +11,7 @@ from headrace.operations.group_resets import Reset, Way
 from headrace.operations.groups import known_lag
 from headrace.operations.partition_runs import run_in_digits, runs_of
 
-# Kafka's states in words for people who have never met them.
+# Kafka's states, explained for newcomers.
 STATES = {
     "Stable": "active",
     "Empty": "no active members",

@@ -34,11 +34,11 @@ class Node:
 
 
 class _TooMuch(Exception):
-    """More than a page should hold."""
+    """The document has more parts than a page should hold."""
 
 
 def json_tree(document: Any) -> Node | None:
-    """None for what is neither an object nor a list, or is too large."""
+    """Returns the tree; None if the value is neither an object nor a list, or is too large."""
     if not isinstance(document, (dict, list)):
         return None
     try:

@@ -1,4 +1,5 @@
-"""Records on a page: what is shown of each, which are let through, where the page goes on. Pure."""
+"""Records on a page: what is shown of each, which match the filter, where the page
+continues. Pure."""
 
 from __future__ import annotations
 
@@ -107,7 +108,7 @@ def _tree(raw: bytes | None, reader: Reader) -> Node | None:
 
 
 def header_rows(headers: Sequence[tuple[str, bytes | None]]) -> list[tuple[str, Payload]]:
-    """The first ones: a record of a megabyte can have half a million."""
+    """Returns the first headers: a record of a megabyte can have half a million."""
     return [
         (escaped(name[:LONGEST_HEADER_NAME]), payload(value))
         for name, value in headers[:MOST_HEADERS]
@@ -136,8 +137,9 @@ class Wanted:
         return bool(self.key or self.text or self.header or self.where or self.path or self.latest)
 
     def accepts(self, shown_before: Mapping[int, int] | None = None) -> Accepts:
-        """Raises FilterRefused for an expression that is none. Pages before have shown the latest
-        messages of keys down to these offsets: they count, and are not shown again."""
+        """Returns whether a record matches. Raises FilterRefused for an invalid expression. Earlier
+        pages have shown the latest messages of keys down to these offsets: these keys count, and
+        are not shown again."""
         tests: list[Accepts] = [] if self.control else [lambda seen: seen.is_data]
         if self.key:
             key = self.key.encode()

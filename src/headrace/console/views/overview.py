@@ -74,7 +74,7 @@ class OverviewPage:
 
     @property
     def health(self) -> str:
-        """One line for a person who opens the page; empty if the cluster could not be asked."""
+        """Returns one line about the cluster's health; empty if the cluster could not be asked."""
         if self.cluster is None or self.topics is None:
             return ""
         counted = words.count
@@ -87,7 +87,8 @@ class OverviewPage:
 
     @property
     def is_healthy(self) -> bool:
-        """Lag and dead letters need a person only sometimes; missing replicas always do."""
+        """Returns whether all is well. Missing replicas always need action; lag and dead letters
+        only sometimes."""
         found = self.topics
         return found is not None and not found.under_replicated and not found.without_leader
 

@@ -1,7 +1,7 @@
 """Keys, values and headers of records as people read them: JSON, text, numbers, or bytes. Pure.
 
-Text of others is hostile: here it becomes plain text with everything unprintable as escapes, and
-the template escapes that once more for HTML. Long ones are cut, and say so.
+Foreign text is treated as hostile: here it becomes plain text with everything unprintable as
+escapes, and the template escapes that once more for HTML. Long values are cut and marked.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def payload(raw: bytes | None) -> Payload:
 
 @dataclass(slots=True)
 class Reader:
-    """How somebody wants bytes to be read; `schema` is for AVRO."""
+    """How the user wants bytes to be read; `schema` is for AVRO."""
 
     how: str = AUTO
     schema: Schema | None = None
@@ -89,7 +89,7 @@ class Reader:
         return _of_text("text", said, said, len(raw))
 
     def document(self, raw: bytes | None) -> Any:
-        """For expressions and paths: what was decoded, else text."""
+        """Returns the value for expressions and paths: the decoded document, else text."""
         if raw is None:
             return None
         if self.how == AVRO and self.schema is not None:

@@ -1,4 +1,4 @@
-"""Forms of the security page as what they ask for, and as command lines. Pure."""
+"""Forms of the security page, turned into requests and command lines. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LONGEST_NAME = 255
 SHORTEST_PASSWORD = 8
 PRODUCER, CONSUMER = "producer", "consumer"
 KITS: dict[str, Kit] = {PRODUCER: FOR_PRODUCERS, CONSUMER: FOR_CONSUMERS}
-# The first choices of people; then the single operations.
+# The most common choices first; then the single operations.
 ACCESS = {
     PRODUCER: "write to it, as a producer",
     CONSUMER: "read it, as a consumer",
@@ -139,7 +139,8 @@ def limit_from(form: Mapping[str, Any]) -> tuple[str, float]:
 
 
 def entry_words(entries: list[Acl], access: str) -> list[str] | None:
-    """After `headrace acls add` or `remove`; None where the command line cannot name it."""
+    """Returns the words after `headrace acls add` or `remove`; None if the command line cannot
+    express the entry."""
     first = entries[0]
     if first.resource_type != "cluster" and first.resource_type not in OPTIONS:
         return None
@@ -156,7 +157,7 @@ def entry_words(entries: list[Acl], access: str) -> list[str] | None:
 
 
 def entity_words(entity: Mapping[str, str | None]) -> list[str]:
-    """After `headrace quotas set` or `remove`."""
+    """Returns the words after `headrace quotas set` or `remove`."""
     words = []
     for kind, name in entity.items():
         words += ["--default", kind] if name is None else [f"--{kind}", name]

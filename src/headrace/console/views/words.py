@@ -41,7 +41,7 @@ def size(given: int | None) -> str:
 
 
 def moment(wall_ms: int | None) -> str:
-    """`2026-01-31 10:00:00.123`, where the console runs."""
+    """Returns `2026-01-31 10:00:00.123`, in the console's time zone."""
     if wall_ms is None:
         return NOTHING
     if not 0 <= wall_ms <= LAST_SHOWN_MS:  # a producer may write any timestamp
@@ -51,7 +51,7 @@ def moment(wall_ms: int | None) -> str:
 
 
 def zone() -> str:
-    """Where the console runs, which may not be where its reader is: `UTC+01:00`."""
+    """Returns the console's time zone, such as `UTC+01:00`, which may not be the reader's."""
     offset = datetime.now().astimezone().isoformat()[-6:]
     return "UTC" if offset in ("+00:00", "-00:00") else f"UTC{offset}"
 
@@ -65,7 +65,7 @@ def iso(wall_ms: int | None) -> str:
 
 
 def ago(wall_ms: int | None, now_ms: int) -> str:
-    """`3m`, `2d4h`: how long since, no finer than it matters."""
+    """Returns how long since, such as `3m` or `2d4h`, rounded to what matters."""
     if wall_ms is None:
         return NOTHING
     return lasting(max(now_ms - wall_ms, 0))
@@ -86,11 +86,11 @@ def count(given: int, word: str) -> str:
 
 
 def counted(given: int, word: str) -> str:
-    """`12,345 records`: for a sentence that names what others wrote, and is shown by `text`."""
+    """Returns `12,345 records`, for a sentence with foreign names, which is shown by `text`."""
     return f"{given:,} {word}" + ("" if given == 1 else "s")
 
 
 def text(foreign: str | None) -> str:
-    """Text of others, in one line: characters that control or reverse the writing show as
-    escapes."""
+    """Returns foreign text in one line: control characters and those that reverse the writing
+    become escapes."""
     return NOTHING if foreign is None else escaped(foreign, keep="\t")
