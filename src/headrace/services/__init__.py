@@ -1,1 +1,2 @@
-"""Messaging that runs beside a cluster, one package per service, by the public protocol alone."""
+"""Messaging services that run beside a cluster, one package per service, using the public protocol
+only."""

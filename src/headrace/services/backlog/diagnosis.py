@@ -53,8 +53,8 @@ class Retrying:
 
     topic: str
     retry_topic: str
-    waiting: int  # offsets, which is the most there can be of records
-    attempts: int  # that the first of them has behind it
+    waiting: int  # offsets, an upper bound for records
+    attempts: int  # how many attempts the first of them has had
 
 
 def diagnosed(
@@ -152,7 +152,7 @@ def _rebalancing(lag: GroupLag) -> list[Finding]:
 
 
 def _stuck(lag: GroupLag) -> list[Finding]:
-    """A partition that has an owner and does not move, while others do."""
+    """Finds partitions that have an owner and do not move, while others do."""
     if lag.rate_out == 0:
         return [
             Finding(
@@ -272,7 +272,8 @@ def _few_members(lag: GroupLag) -> list[Finding]:
 
 
 def _evenly_slow(lag: GroupLag) -> list[Finding]:
-    """Each partition has a member and each member reads alike: what is left is the handling."""
+    """Each partition has a member, and all members read at the same rate: so the handling
+    is slow."""
     if lag.caught_up_in_s is not None:
         return [Finding("catching-up", "Every partition is catching up: nothing needs to be done.")]
     return [

@@ -11,7 +11,7 @@ from headrace.services.backlog.widening import under_way
 
 
 def drain(app: App) -> dict[str, str]:
-    """Before the app starts; which topics it reads by which wide ones."""
+    """Call before the app starts. Returns which wide topics replace which of its topics."""
     wide = under_way(app.connection, app.group)
     drained: dict[str, str] = {}
     for subscription in app.subscriptions:

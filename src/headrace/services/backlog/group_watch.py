@@ -1,4 +1,4 @@
-"""Look at a group twice, and at the records that it would read next."""
+"""Looks at a group twice, and at the records that it would read next."""
 
 from __future__ import annotations
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 Place = tuple[str, int]  # topic and partition
 
-# Slower than this the end of the backlog is not foretold: two looks are too short for it.
+# Below this rate the end of the backlog is not predicted: two looks are too short for it.
 SLOWEST_TOLD = 0.01
-# A lag that shrinks by less than so much of what comes in is as good as one that stays.
+# A lag that shrinks by less than this share of the incoming records counts as constant.
 STANDS_STILL = 0.02
 
 
@@ -22,7 +22,7 @@ class Look:
     at_s: float
     committed: dict[Place, int]
     ends: dict[Place, int]
-    unread: dict[Place, int]  # records that the group can still get; without a commit: all
+    unread: dict[Place, int]  # records that the group can still get; all, if it has no commit
     state: str  # of the group, in Kafka's words
     members: dict[str, list[Place]]  # what each member has
 
@@ -61,7 +61,7 @@ class GroupLag:
 
     @property
     def lag(self) -> int:
-        """Where it is known; `unknown` has the other partitions."""
+        """The lag where it is known; `unknown` has the other partitions."""
         return sum(each.lag for each in self.partitions)
 
     @property
@@ -85,7 +85,8 @@ class GroupLag:
 
     @property
     def caught_up_in_s(self) -> float | None:
-        """At today's rates: the partition that needs longest decides. None: never."""
+        """Seconds until caught up at the present rates; the slowest partition decides.
+        None: never."""
         return caught_up_in_s(self.partitions)
 
 

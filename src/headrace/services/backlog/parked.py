@@ -44,7 +44,8 @@ class ParkingRun:
 
 @dataclass(slots=True)
 class Owner:
-    """Whose records they are: one group's, of one topic, which its id tells from a namesake."""
+    """The owner of the records: one group, and one topic, whose id distinguishes it from a later
+    topic of the same name."""
 
     group: str
     topic: str
@@ -55,12 +56,12 @@ class ParkedStore(Protocol):
     """The interface of a place that keeps parked records, for one group and one topic."""
 
     def prepare(self) -> None:
-        """Make what is needed to write."""
+        """Creates what is needed to write."""
 
     def begin(self, run: ParkingRun) -> None: ...
 
     def put(self, records: Sequence[Record]) -> None:
-        """All or none; the same record again is there once, and waits again."""
+        """Writes all or none. A record that is there already is kept once, and waits again."""
 
     def finish(self, run: ParkingRun) -> None:
         """All is written for good. `run` has the stretches that count, which may be shorter."""
@@ -79,10 +80,10 @@ class ParkedStore(Protocol):
     def mark_brought_back(self, record_ids: Sequence[RecordId]) -> None: ...
 
     def is_prepared(self) -> bool:
-        """Whether anything was ever parked there; makes nothing."""
+        """Returns whether anything was ever parked there; creates nothing."""
 
     def close(self) -> None:
-        """Let go of what is open; what was not finished does not count."""
+        """Closes what is open; an unfinished parking does not count."""
 
 
 @dataclass(slots=True)

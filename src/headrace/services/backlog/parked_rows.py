@@ -130,8 +130,8 @@ class ParkedRows:
 
     def put(self, records: Sequence[Record]) -> None:
         rows = [self._row(record) for record in records]
-        # A row that is there was brought back by an earlier parking, or comes from one that was
-        # killed: it has the same contents, and waits from now on.
+        # An existing row was brought back by an earlier parking, or comes from one that was killed:
+        # it has the same contents, and waits from now on.
         again = {"brought_back": false()}  # written out: PyMySQL takes no parameters there
         keys = TABLE.primary_key
         with _in_words(), self._engine.begin() as db:
@@ -289,7 +289,7 @@ def opened(url: str, owner: Owner) -> ParkedRows:
 
 
 class _in_words:
-    """Turns what the database says into one sentence."""
+    """Turns a database's error into one sentence."""
 
     def __enter__(self) -> None:
         return None

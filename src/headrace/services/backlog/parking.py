@@ -148,7 +148,7 @@ class Parking:
     def _move(
         self, plan: ParkPlan, run: ParkingRun, store: ParkedStore, *, by: str, reason: str
     ) -> int:
-        """Put the group behind what it has not read; how many records are parked."""
+        """Moves the group behind what it has not read. Returns how many records are parked."""
         # One may have begun while records were copied.
         widenings.require_none(self._connection, plan.group, [plan.topic])
         committed = Groups(self._connection).committed(plan.group)
@@ -189,8 +189,9 @@ class Parking:
     def parked(
         self, store: ParkedStore, topic: str, group: str, *, notes_moves: bool = True
     ) -> list[ParkingRun]:
-        """The parkings in a place that was opened for these two, the oldest first. One that
-        was undone since is noted there as such, if it `notes_moves`."""
+        """Returns the parkings in a place that was opened for this group and topic, the oldest
+        first. With `notes_moves`, a parking whose move was undone since is marked as undone
+        there."""
         if not store.is_prepared():
             return []
         if notes_moves:
@@ -256,7 +257,8 @@ class Parking:
     def _run(
         self, topic: str, group: str, topic_id: str, wanted: Selection
     ) -> tuple[str, CopyEntry | None]:
-        """The run that this is: one that was stopped goes on, else the next one begins."""
+        """Returns the name of the run, and its entry if it was stopped before: then that run goes
+        on, else the next one begins."""
         asked = hashlib.sha256(json.dumps(selection.as_json(wanted)).encode()).hexdigest()[:12]
         for entry in self._returning(topic, group, topic_id):
             if entry.name.split("/")[-2] == asked:
@@ -270,7 +272,7 @@ class Parking:
         return f"{NAMED}/{topic}/{group}/{asked}/{number}", None
 
     def _returning(self, topic: str, group: str, topic_id: str) -> list[CopyEntry]:
-        """Returns to this group that began and have not ended."""
+        """Returns the returns to this group that began and have not ended."""
         return [
             entry
             for entry in journal.read_journal(self._connection).copies.values()
@@ -291,7 +293,8 @@ class Parking:
     # ---- what the journal knows of parkings
 
     def _note_known_moves(self, store: ParkedStore, topic: str, group: str) -> None:
-        """A parking that was killed behind its move counts; one that was undone does not."""
+        """Notes moves: a parking that was killed behind its move counts; one that was undone does
+        not."""
         runs = store.runs()
         if not runs:
             return
@@ -339,7 +342,8 @@ def _ends_at(places: Offsets, run: ParkingRun, topic: str) -> bool:
 
 
 def store_at(to: str, owner: Owner) -> ParkedStore:
-    """A URL is a database, anything else a folder; each needs a package that others do without."""
+    """Opens a store. A URL is a database, anything else a folder; each needs an optional
+    package."""
     if not to.strip():
         raise CannotPark("Say where: the address of a database, or a folder.")
     if "://" in to:

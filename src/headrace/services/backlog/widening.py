@@ -78,7 +78,7 @@ class WidenPlan:
     left_alone: list[int]  # partitions where the group has committed nothing
     retries: int  # records that failed and wait for another try: they come after the widening
     was_moved: bool = False  # killed behind the move of the group
-    is_lost: bool = False  # somebody has deleted the wide topic
+    is_lost: bool = False  # the wide topic was deleted
 
     @property
     def lag(self) -> int:
@@ -152,8 +152,8 @@ class Widening:
         )
 
     def _begun(self, topic: str, group: str, topic_id: str) -> CopyEntry | None:
-        """The widening that has not ended; that of a topic before this one is none, unless its
-        wide topic is still there."""
+        """Returns the widening that has not ended. One of an earlier topic of this name does not
+        count, unless its wide topic still exists."""
         known = journal.read_journal(self._connection)
         found = [entry for entry in begun(known, group) if entry.topic == topic]
         for entry in found:
@@ -206,7 +206,7 @@ class Widening:
     # ---- all steps
 
     def run(self, plan: WidenPlan, *, by: str) -> Generator[WidenStatus, None, None]:
-        """Until the group is handed back; stop it anywhere, and run it again."""
+        """Runs until the group is handed back; stop it anywhere, and run it again."""
         if plan.is_lost:
             raise _lost(plan)
         if not plan.was_moved:
@@ -240,7 +240,8 @@ class Widening:
         )
 
     def _forward(self, plan: WidenPlan, by: str) -> Generator[WidenStatus, None, CopyEntry]:
-        """In rounds, because records go on coming; returns the entry when little is left."""
+        """Forwards in rounds, because new records keep arriving; returns the entry when little is
+        left."""
         request = CopyRequest(
             plan.name, plan.topic, plan.wide_topic, Selection(), by=by, loop_guarded=False
         )
@@ -263,8 +264,8 @@ class Widening:
             self._sleep(LOOK_EVERY_S)
 
     def _seen(self, plan: WidenPlan, entry: CopyEntry, step: Step) -> WidenStatus:
-        """How far it is, if it still goes on: a wide topic that is gone has nothing to read, as one
-        that is drained. Therefore it is looked for behind the count."""
+        """Returns how far it is; raises if it cannot go on. A deleted wide topic has nothing to
+        read, like a drained one; therefore its existence is checked after the count."""
         status = self._status(plan, entry, step)
         self._require_not_aborted(plan, entry)
         if self._is_lost(entry) and not self._was_moved(entry):
@@ -272,7 +273,7 @@ class Widening:
         return status
 
     def _require_not_aborted(self, plan: WidenPlan, entry: CopyEntry) -> None:
-        """Somebody else may have given it up meanwhile, and the group reads the source again."""
+        """Raises if the widening was aborted meanwhile: then the group reads the source again."""
         now = journal.read_journal(self._connection).copies.get(entry.name)
         if now is not None and now.state == ABORTED:
             raise CannotWiden(
@@ -322,8 +323,9 @@ class Widening:
     # ---- the end, good or not
 
     def abort(self, plan: WidenPlan, *, by: str) -> dict[int, int]:
-        """Back to the source at the first record of each partition that was not handled: nothing
-        is lost, and what was handled behind it comes again under the same message id."""
+        """Moves the group back to the source, at the first record of each partition that was not
+        handled. Nothing is lost; records behind it that were handled come again under the same
+        message id."""
         if plan.entry is None:
             raise CannotWiden(f"No backlog of {plan.topic} is being widened for {plan.group}.")
         groups = Groups(self._connection)
@@ -337,7 +339,7 @@ class Widening:
         return targets
 
     def way_back(self, plan: WidenPlan) -> dict[int, int]:
-        """Where an abort puts the group now. It reads all that was not handled."""
+        """Returns where an abort puts the group now. It reads all that was not handled."""
         assert plan.entry is not None, "one that began"
         if plan.is_lost:
             committed = Groups(self._connection).committed(plan.group)
@@ -391,12 +393,13 @@ class Widening:
         self._write(entry)
 
     def _was_moved(self, entry: CopyEntry) -> bool:
-        """Killed behind the move: the group may have gone on since, and must not be moved again."""
+        """Whether it was killed behind the move: the group may have gone on since, and must not be
+        moved again."""
         moves = journal.read_journal(self._connection).moves
         return any(each.reason == _reason(entry) for each in moves)
 
     def _copy_dead_letters(self, plan: WidenPlan, by: str) -> None:
-        """To those of the source, where people look for them."""
+        """Copies dead letters to the dead-letter topic of the source, where users look for them."""
         own, to = dead_topic(plan.wide_topic, plan.group), dead_topic(plan.topic, plan.group)
         topics = Topics(self._connection)
         if own not in topics.cluster.topics:
@@ -430,7 +433,7 @@ def _reason(entry: CopyEntry) -> str:
 
 
 def _forwarded(plan: WidenPlan) -> Dress:
-    """As for a retry topic, but the key chooses the partition."""
+    """Makes the copy, as for a retry topic, but the key chooses the partition."""
     everything = dict.fromkeys(plan.spans, 1 << 62)
     dress = retried(plan.topic_id, plan.wide_topic, everything, new_ids=None)
 

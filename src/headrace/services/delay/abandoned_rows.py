@@ -27,7 +27,7 @@ class Tidying:
         self._look_at_s = 0.0
 
     def look(self, catalog: Catalog, owned: Container[Place], now_s: float) -> None:
-        """Now and then; `now_s` is monotonic. Not before the registry was read."""
+        """Call it now and then, but not before the registry was read; `now_s` is monotonic."""
         if now_s < self._look_at_s or not catalog.complete:
             return
         self._look_at_s = now_s + LOOK_EVERY_S

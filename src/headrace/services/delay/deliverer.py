@@ -55,7 +55,7 @@ OF_A_BROKER = codes("_TRANSPORT", "_ALL_BROKERS_DOWN")
 
 
 def sentence(refused: RefusedRecord) -> str:
-    """The error of the topic, and the remedy."""
+    """Returns the error of the topic, and the remedy."""
     code, topic = refused.fault.code, refused.topic
     if code == NOT_AUTHORIZED:
         return f"the service may not write to {topic}: give it the permission"
@@ -116,5 +116,5 @@ class Deliverer:
         return outcome
 
     def close(self) -> None:
-        """Without a word to the cluster: no transaction is open, or it is lost."""
+        """Closes without a request to the cluster: no transaction is open, or it is lost."""
         self._writer.close()

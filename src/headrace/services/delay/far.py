@@ -62,7 +62,7 @@ class FarReader:
         self._own = OwnRecords(FAR, log)
 
     def read(self) -> bool:
-        """Some more; whether that was all."""
+        """Reads some more. Returns whether that was all."""
         try:
             if self._ends is None:
                 self._ends = self._find_ends()
@@ -87,7 +87,8 @@ class FarReader:
         self._intake.close()
 
     def _find_ends(self) -> dict[int, int]:
-        # It was there when something was moved to it. To go on without it would lose that.
+        # The partition existed when something was moved to it. To continue without it would lose
+        # that.
         partitions = self._intake.partitions_of(FAR, ANSWER_WITHIN_S)
         wanted = {far_partition(place, len(partitions)) for place in self.timelines}
         ends = {}
@@ -135,7 +136,8 @@ class FarLoading:
         self._reader: FarReader | None = None
 
     def look(self, owned: Mapping[Place, Owned], stuck: Container[Place]) -> list[Owned]:
-        """Read on; those that are complete now. Others of which more is known soon are waited for.
+        """Reads on. Returns the timelines that are complete now; waits first while answers about
+        others are pending.
 
         A timeline that was thrown away meanwhile must not write to its store any more.
         """
@@ -167,7 +169,7 @@ class FarLoading:
 
 
 class Trimming:
-    """Frees the intake behind what was moved."""
+    """Frees the intake below the moved records."""
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
@@ -178,7 +180,7 @@ class Trimming:
         self._wanted[place] = offset
 
     def look(self) -> None:
-        """Ask for what is wanted, one request per partition at a time."""
+        """Sends the delete requests that are due, one per partition at a time."""
         for place, asked in list(self._asked.items()):
             if asked.is_done:
                 del self._asked[place]

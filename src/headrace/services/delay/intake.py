@@ -190,7 +190,7 @@ class Reader:
         self._paused: set[Place] = set()
 
     def read(self, place: Place, offset: int) -> None:
-        """From there on, also if it is being read from elsewhere."""
+        """Reads a partition from there on, also if it is being read from elsewhere."""
         self.leave(place)
         self._intake.add({TopicPartition(*place): offset})
         self._read.add(place)
@@ -212,11 +212,12 @@ class Reader:
             self._intake.resume([place])
 
     def take(self, wait_s: float, most: int) -> Taken:
-        """The records that have arrived; waits until there is one, not until there are many."""
+        """Returns the records that have arrived; waits until there is one, not until there are
+        many."""
         return Taken(self._intake.read(wait_s, most))
 
     def end(self, place: Place) -> int:
-        """Where the log ended at the last fetch, as far as that is known."""
+        """Returns where the log ended at the last fetch, as far as that is known."""
         return self._intake.known_end(place)
 
     def close(self) -> None:
@@ -229,7 +230,7 @@ _headers = methodcaller("headers")
 
 
 def headers_of(message: RawRecord) -> Any:
-    """Its headers, or UNREADABLE if a name is not UTF-8."""
+    """Returns the record's headers, or UNREADABLE if a name is not UTF-8."""
     try:
         return _headers(message)
     except (UnicodeDecodeError, SystemError):  # the latter because of the former

@@ -37,7 +37,7 @@ from headrace.wire.contract.delay_topics import GROUP
 log = logging.getLogger("headrace.delay")
 
 LONGEST_STOP_S = 4.0
-# In the instance's folder: where its last run was asked.
+# In the instance's folder: the port of its last run.
 ADMIN_PORT_FILE = "admin-port"
 # As for the node: with many live objects the collector's full passes show in the lateness.
 GC_THRESHOLDS = (50_000, 20, 50)
@@ -56,7 +56,7 @@ def serve(
     clock: Callable[[], int] = system_clock,
     on_ready: Callable[[DelayService, AdminHttp], object] = lambda service, admin: None,
 ) -> None:
-    """Until a signal; raises ClientError with a sentence if it cannot run."""
+    """Runs until a signal; raises ClientError with a sentence if it cannot run."""
     log_to_stderr(level=log_level)
     logging.getLogger("headrace.client.librdkafka").setLevel(logging.ERROR)
     try:
@@ -106,7 +106,7 @@ def serve(
 
 
 def client_id_at(host: str, port: int) -> str:
-    """How the group's members tell where they can be asked."""
+    """Returns the client id by which the group's members find the address for queries."""
     return f"{GROUP}@{host}:{port}"
 
 

@@ -21,7 +21,7 @@ from headrace.wire.contract.delay_topics import companion_of, target_of
 from headrace.wire.contract.own_records import skipped_families
 
 SOON_MS = 60_000
-# Counting stops here: that so many or more are due within the minute is all one needs to know.
+# Counting stops here: an exact number of messages due within the minute is not needed beyond it.
 COUNTED_AT_MOST = 20_000
 
 REBUILDING, DELIVERING, WAITING = "rebuilding", "delivering", "waiting"
@@ -123,7 +123,7 @@ class DelayQueries:
     # ---- what is pending
 
     def pending(self, search: Search) -> Mapping[str, Any]:
-        """One page, over all topics in question, by due time and place."""
+        """Returns one page, over all topics in question, by due time and place."""
         self._store_taken()
         now = self._status()
         asked = _companions(now) if search.topic is None else [companion_of(search.topic)]
@@ -146,7 +146,7 @@ class DelayQueries:
         }
 
     def _page(self, companion: str, search: Search) -> tuple[list[PendingRow], Cursor | None]:
-        """A page of one topic, and how far it reaches if there is more."""
+        """Returns a page of one topic, and how far it reaches if there is more."""
         topic, last = target_of(companion), search.after
         from_ms, after = search.from_ms or 0, None
         if last is not None and last.topic == topic:
@@ -241,7 +241,7 @@ def _shown(row: PendingRow, *, values: bool) -> dict[str, Any]:
 
 
 def _field(name: str, value: bytes | None) -> dict[str, str | None]:
-    """Bytes in JSON: as text if they are text."""
+    """Returns bytes for JSON: as text if they are UTF-8."""
     if value is None:
         return {name: None}
     try:

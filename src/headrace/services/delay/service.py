@@ -52,7 +52,7 @@ log = logging.getLogger("headrace.delay")
 
 # librdkafka 2.16 was seen to wait for ever for a coordinator after it had bootstrapped again.
 CLIENT: dict[str, Setting] = {"client.id": GROUP, "metadata.recovery.strategy": "none"}
-# A moved clock, a stop and the group's wishes are seen after so long at the latest.
+# A moved clock, a stop and the group's changes are noticed after so long at the latest.
 LONGEST_WAIT_MS = 25
 # A rebuild is checked this often, except where it takes long anyway.
 REBUILD_LOOK_MS = 2
@@ -65,7 +65,7 @@ RECORDS_PER_TURN = 1_000
 RECORDS_PER_TURN_AT_LEISURE = 5_000
 LEISURE_MS = 100
 # All partitions of one transaction together; each gets its share, so that none starves. Larger ones
-# would bring a few per cent in a burst, and make everybody else wait longer.
+# would bring a few per cent in a burst, and make all other partitions wait longer.
 RECORDS_PER_TRANSACTION = 10_000
 SMALLEST_SHARE = 200
 # After an abort, so that a cluster in trouble is not asked without pause.
@@ -137,7 +137,7 @@ class DelayService:
     # ---- from other threads
 
     def stop(self) -> None:
-        """`run` returns soon: the transaction under way is finished, the group is left."""
+        """Makes `run` return soon: the transaction under way is finished, the group is left."""
         self._stopping.set()
 
     def wait_until_started(self, timeout_s: float) -> bool:
@@ -276,7 +276,7 @@ class DelayService:
             self.store.release(*place)
 
     def _start_again(self, place: Place) -> None:
-        """From what is committed and stored."""
+        """Starts again from what is committed and stored."""
         self._reader.leave(place)
         before = self._owned.get(place)
         refused = before.refused if before is not None else {}
@@ -341,7 +341,8 @@ class DelayService:
             log.warning("a transaction was aborted: %s", outcome.why)
 
     def _can_deliver(self) -> bool:
-        """A producer is made as soon as there is a topic: its first word takes a while."""
+        """Makes a producer as soon as there is a topic, because its first request takes a while.
+        Returns whether it can deliver."""
         if self._deliverer is not None:
             return self._is_clear or self._clear()
         if not self._catalog.pairs:
@@ -404,7 +405,8 @@ class DelayService:
         return planned
 
     def _pair_of(self, owned: Owned) -> Pair | None:
-        """None as long as its target takes nothing: then it waits, and so does its intake."""
+        """Returns the pair; None while its target takes no records: then it waits, and so does its
+        intake."""
         companion = owned.place[0]
         pair = self._catalog.pairs.get(companion)
         why = self._barring.why(companion, monotonic())
@@ -435,7 +437,7 @@ class DelayService:
         self._barring.failed(tried, named, monotonic())
 
     def _write(self, planned: list[_Planned], now_ms: int) -> tuple[int, Outcome]:
-        """One transaction; how many records it rejects, and what became of it."""
+        """Writes one transaction. Returns how many records it rejects, and its outcome."""
         deliverer = self._deliverer
         assert deliverer is not None
         rejected = 0

@@ -35,7 +35,7 @@ log = logging.getLogger("headrace.delay")
 # How soon a registration, a new partition, a topic that came or went, a changed limit is noticed.
 REGISTRY_WAIT_S = 0.2
 METADATA_EVERY_S = 1.0
-FIRST_LOOKS_EVERY_S = 0.2  # until there is a delayed topic: somebody waits for the first one
+FIRST_LOOKS_EVERY_S = 0.2  # until there is a delayed topic: a user waits for the first one
 LIMITS_EVERY_S = 15.0
 AFTER_A_BUG_S = 1.0
 ANSWER_WITHIN_S = 10.0
@@ -72,7 +72,7 @@ class Catalog:
 
     @property
     def largest_batch_bytes(self) -> int:
-        """The limits that every target has."""
+        """The largest batch that every target takes."""
         found = (pair.largest_bytes for pair in self.pairs.values())
         return min(found, default=DEFAULT_LARGEST_BYTES)
 
@@ -146,7 +146,7 @@ class Topics:
                     log.warning("the cluster's topics cannot be asked for: %s", failure)
                 self.problem = str(failure)
                 self._stopping.wait(REGISTRY_WAIT_S)
-            except Exception as bug:  # without this thread nothing new would be served, in silence
+            except Exception as bug:  # without this thread, new topics would silently not be served
                 said = f"a bug in the watch over topics, which goes on: {bug!r}"[:300]
                 if self.problem != said:
                     log.exception("a bug in the watch over topics; it goes on")
@@ -246,7 +246,7 @@ class Topics:
             self.current = Catalog(self.current.number + 1, pairs, complete)
 
     def _keep_up(self, target: str, companion: str, counts: dict[str, int]) -> None:
-        """The missing topics of a pair."""
+        """Creates the missing topics of a pair."""
         if companion not in counts:
             return
         wanted = max(counts.get(target, 0), counts[companion])
@@ -272,7 +272,7 @@ class Topics:
         self._try(name, "cannot be given more partitions", grow)
 
     def _create(self, name: str, partitions: int, settings: Mapping[str, str]) -> bool:
-        """Whether it is there now."""
+        """Creates a topic. Returns whether it exists now."""
         create = partial(self._requests.create, name, partitions, settings, ANSWER_WITHIN_S)
         return self._try(name, "cannot be made", create, fine=THERE_ALREADY)
 
@@ -327,7 +327,8 @@ class Topics:
             except Fault as fault:
                 if fault.is_local:
                     raise
-                # The default is believed: what the topic refuses all the same is learnt then.
+                # The default is assumed: if the topic refuses a record all the same, the limit is
+                # learnt then.
                 self._limits.setdefault(name, DEFAULT_LARGEST_BYTES)
                 self._tell(f"{name} tells no settings: {fault}.")
                 continue

@@ -23,14 +23,14 @@ log = logging.getLogger(__name__)
 
 # A batch's header, a record's lengths and similar overhead.
 ROOM_BYTES = 128
-# Only records of this size are looked at closely.
+# Only records of this share of the limit are checked closely.
 LARGE_SHARE = 2
 
 
 def write(
     calls: TransactionWriter, pair: Pair, partition: int, plan: TransactionPlan, now_ms: int
 ) -> int:
-    """Everything but the offset; how many deliveries were rejected instead."""
+    """Writes everything but the offset. Returns how many deliveries were rejected instead."""
     rejected = 0
     if plan.deliveries:
         rejected = _deliver(calls, pair, partition, plan.deliveries, now_ms)
@@ -85,7 +85,7 @@ def _deliver(
 
 
 def why_not(pair: Pair, delivery: Delivery) -> str | None:
-    """Why the target would refuse this; None: it would not, as far as we know."""
+    """Returns why the target would refuse this; None: it would not, as far as we know."""
     key, value, headers, to, *_ = delivery
     if to >= pair.target_partitions:
         return f"{pair.target} has {pair.target_partitions} partitions, there is no {to}"
@@ -125,7 +125,8 @@ def reject(
 
 
 def cramped(targets: set[str], refusals: list[RefusedRecord]) -> dict[str, int]:
-    """Topics of ours that do not take a record for its size, and that: it cannot go elsewhere."""
+    """Returns our own topics that refuse a record for its size, and the record's size: it cannot be
+    written elsewhere."""
     found: dict[str, int] = {}
     for each in refusals:
         if each.fault.code == TOO_LARGE_RECORD and each.topic not in targets:
@@ -135,7 +136,7 @@ def cramped(targets: set[str], refusals: list[RefusedRecord]) -> dict[str, int]:
 
 
 def writes_to(pair: Pair, plan: TransactionPlan, topic: str) -> bool:
-    """Whether a plan of this pair may have written there."""
+    """Returns whether a plan of this pair may have written to the topic."""
     if topic == FAR:
         return bool(plan.far)
     return topic in (pair.target, rejected_of(pair.target), outcomes_of(pair.target))
@@ -144,10 +145,10 @@ def writes_to(pair: Pair, plan: TransactionPlan, topic: str) -> bool:
 def guilty(
     pair: Pair, deliveries: list[Delivery], refusals: list[RefusedRecord]
 ) -> Iterator[tuple[int, str]]:
-    """Which deliveries made the target refuse a batch: intake offset and reason.
+    """Returns which deliveries made the target refuse a batch: intake offset and reason.
 
     A refusal names every record of a batch; the one that is too large is found by its size. If none
-    exceeds the limit as we know it, it has changed, and the largest is the one.
+    exceeds the known limit, the limit has changed, and the largest record is the cause.
     """
     why = {
         (each.partition, each.key, each.value): each

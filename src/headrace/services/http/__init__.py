@@ -1,1 +1,1 @@
-"""THE HTTP DOOR: send and receive without a Kafka client, on any Kafka cluster."""
+"""THE HTTP API: send and receive without a Kafka client, on any Kafka cluster."""

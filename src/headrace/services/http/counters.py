@@ -23,7 +23,7 @@ class Counters:
 
 
 def door_families(counters: Counters, gauges: Mapping[str, tuple[str, float]]) -> Iterator[Family]:
-    """For Prometheus; `gauges` are names with their words and values."""
+    """Returns metrics for Prometheus; `gauges` are names with their descriptions and values."""
     yield Family(
         "headrace_http_requests_total",
         "counter",

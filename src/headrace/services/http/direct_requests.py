@@ -53,7 +53,7 @@ class DirectRequests:
     def offer(
         self, connection: HttpConnection, message: RawRequestMessage, payload: StreamReader
     ) -> bool:
-        """Whether it is taken."""
+        """Returns whether the request is taken."""
         door, headers = self._door, message.headers
         if message.should_close or message.chunked or message.upgrade or not payload.is_eof():
             return False
@@ -152,7 +152,7 @@ class _Direct:
         self._access.producer.send_all_now(outgoing, self._written)
 
     async def _write_later(self, topic: str, writes: list[Write]) -> None:
-        """Delayed messages may have to ask the cluster first."""
+        """Writes on a task: delayed messages may have to ask the cluster first."""
         try:
             outcomes = await self._access.write(topic, writes)
             self._answer_produce(outcomes)
@@ -165,7 +165,7 @@ class _Direct:
             self._answer(self._door.failed())
 
     def _written(self, ends: list[Sent | ClientError]) -> None:
-        """Called by the producer, which must not hear of our faults."""
+        """Called by the producer, which must not get our exceptions."""
         try:
             self._answer_produce([outcome_of(end) for end in ends])
         except Refusal as refusal:
@@ -203,7 +203,8 @@ class _Direct:
         self._answer(self._door.refused(refusal))
 
     def _answer(self, answer: QuickAnswer) -> None:
-        """Once: a fault in here comes back as a wish to answer with it."""
+        """Answers once: if this fails, the caller calls it again with an answer about the
+        failure."""
         if self._is_answered:
             return
         self._is_answered = True

@@ -1,8 +1,7 @@
-"""From a request of HTTP to an endpoint, and back: the way that every request takes.
+"""From an HTTP request to an endpoint, and back: the path of every request.
 
-Bounded room, Host and Origin, the user, then the endpoint. A refusal, ours or the cluster's,
-becomes an answer here and nowhere else; a bug becomes 500 and a line in the log, and its connection
-is closed.
+First the limits, Host and Origin, the user, then the endpoint. Only here a refusal, ours or the
+cluster's, becomes an answer; a bug becomes 500 and a line in the log, and its connection is closed.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ ALWAYS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Ser
 FAULT = "a request failed: %s"
 CONTINUE = "100-continue"
 UNKNOWN = "unknown"  # the endpoint of a request that has none
-# The rest of the body is not wanted, so the connection cannot go on.
+# The rest of the body is not read, so the connection cannot be reused.
 ENDS_THE_CONNECTION = (TIMED_OUT, TOO_LARGE)
 
 
@@ -83,7 +82,7 @@ class Door:
         self.logins = Logins(
             connection, limits, self.questions, required=login, mechanism=mechanism
         )
-        # A name that says which door made an instance, to find it in logs.
+        # Names the server that made an instance, to find it in logs.
         self.id = secrets.token_hex(4)
         self.instances: InstanceRegistry[ConsumerInstance] = InstanceRegistry(
             f"headrace-{self.id}", most=limits.instances, idle_s=limits.instance_idle_s
@@ -245,7 +244,7 @@ class Door:
         return answered
 
     def feed_of(self, user: UserAccess, topic: str) -> TopicFeed:
-        """The state that all streams of a user and topic share."""
+        """Returns the state that all streams of a user and topic share."""
         found = user.feeds.get(topic)
         if found is not None and found.failure is None:
             return found
@@ -257,7 +256,7 @@ class Door:
         return feed
 
     def families(self) -> Iterator[Family]:
-        """For Prometheus."""
+        """Returns metrics for Prometheus."""
         return door_families(self.counters, self._gauges())
 
     def _gauges(self) -> dict[str, tuple[str, float]]:
@@ -305,7 +304,7 @@ class Door:
                 await access.keyed.sweep()
 
     def drain(self) -> None:
-        """Take no more; streams end."""
+        """Takes no more requests; streams end."""
         self.draining = True
         self.wake_streams()
 

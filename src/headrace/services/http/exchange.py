@@ -121,7 +121,8 @@ class Exchange:
         return b"".join(pieces)
 
     def _invite(self) -> None:
-        """Before the body is read, so that who is refused need not send it."""
+        """Invites the body, before it is read, so that the client of a refused request need not
+        send it."""
         request = self.request
         if "Expect" in request.headers and not self._invited and request.version >= (1, 1):
             self._invited = True

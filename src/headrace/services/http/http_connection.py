@@ -19,7 +19,7 @@ from typing import Any
 from aiohttp import StreamReader, web
 from aiohttp.http import RawRequestMessage
 
-# Takes a request, or leaves it: then nothing has happened yet.
+# Takes a request, or leaves it without any effect.
 Offer = Callable[["HttpConnection", RawRequestMessage, StreamReader], bool]
 
 _LEANS_ON = (
@@ -51,7 +51,7 @@ class HttpConnection(web.RequestHandler):
         # aiohttp's waiter, while a direct request is under way.
         self._aside: asyncio.Future[None] | None = None
         self.peer = ""
-        self._owed = 0  # bytes that wait for the reader
+        self._owed = 0  # bytes that wait to be read by the client
         self._looking: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -76,7 +76,8 @@ class HttpConnection(web.RequestHandler):
         self._go_on()
 
     def resume_reading(self, resume_parser: bool = True) -> None:
-        """aiohttp calls this after every body. Parses nothing again unless reading was paused."""
+        """aiohttp calls this after every body, and would run its parser on nothing each time. So it
+        is passed on only if reading was paused."""
         if self._reading_paused or self._buffer_paused:
             super().resume_reading(resume_parser)
 
@@ -92,7 +93,7 @@ class HttpConnection(web.RequestHandler):
         super().resume_writing()
 
     def _look(self) -> None:
-        """A slow reader is waited for; one that reads nothing is disconnected."""
+        """Waits for a slow reader; disconnects one that reads nothing."""
         left = self._wire.get_write_buffer_size()
         if left >= self._owed:
             self.stalled()
@@ -118,11 +119,11 @@ class HttpConnection(web.RequestHandler):
     # ---- the direct way
 
     def begin(self) -> None:
-        """The request that was offered is taken; `answer` follows."""
+        """Takes the request that was offered; `answer` follows."""
         assert self._parser is not None
         self._messages.popleft()
         self._parser.message_consumed()
-        self._request_in_progress = True  # a door that closes waits for it
+        self._request_in_progress = True  # a server that closes waits for it
 
     def answer(self, data: bytes, *, keep_alive: bool) -> None:
         self._request_in_progress = False
@@ -147,7 +148,8 @@ class HttpConnection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Bytes that are not HTTP get an error in our words; nothing of them is repeated."""
+        """Answers bytes that are not HTTP with an error in our words; does not repeat any
+        of them."""
         if request.writer.output_size > 0:
             raise ConnectionError("an answer was under way")
         return self.misunderstood(self.peer)
@@ -157,7 +159,7 @@ class HttpConnection(web.RequestHandler):
         return self.transport is None or self.transport.is_closing()
 
     def _go_on(self) -> None:
-        """aiohttp's task waits for requests again, or takes one that has come."""
+        """Lets aiohttp's task wait for requests again, or take one that has come."""
         waiter, self._aside = self._aside, None
         if waiter is None or waiter.done():
             return

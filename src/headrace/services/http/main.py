@@ -46,7 +46,7 @@ TOO_MANY = (
 
 
 class NotGuarded(Exception):
-    """Other machines would reach a door without TLS or without a login."""
+    """Other machines would reach the server without TLS or without a login."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class Settings:
 
 
 def run(connection: ClientSettings, settings: Settings, say: Say) -> None:
-    """Until SIGINT or SIGTERM; `say` hears the address once it listens."""
+    """Runs until SIGINT or SIGTERM; calls `say` with the address once it listens."""
     asyncio.run(_run(connection, settings, say))
 
 
@@ -119,7 +119,7 @@ class Site:
         self._sweeping: asyncio.Task[None] | None = None
 
     async def open(self) -> str:
-        """Listen; the address."""
+        """Listens; returns the address."""
         settings = self._settings
         context = _tls(settings)
         handshake_s = None if context is None else HANDSHAKE_S
@@ -171,7 +171,7 @@ class Site:
         self._coming.pop(made, None)
 
     def _count_anew(self) -> None:
-        """Without those whose TLS has come to nothing."""
+        """Counts connections again, without those whose TLS handshake failed."""
         oldest_s = asyncio.get_running_loop().time() - HANDSHAKE_S
         self._coming = {each: at_s for each, at_s in self._coming.items() if at_s > oldest_s}
 
@@ -185,7 +185,7 @@ class Site:
                 log.exception("the cleanup of idempotency keys failed; it is tried again")
 
     async def close(self) -> None:
-        """Take no more, let requests under way end, write what is left."""
+        """Takes no more requests, lets those under way end, writes what is left."""
         self.door.drain()
         if self._sweeping is not None:
             self._sweeping.cancel()

@@ -19,7 +19,7 @@ class Questions:
         self.open = 0
 
     async def ask(self, question: Callable[[], T]) -> T:
-        """Its answer; a caller who goes away leaves the question to end by itself."""
+        """Returns the answer; if the caller goes away, the question ends by itself."""
         if self.open >= self._most:
             raise busy("Too many questions wait for the cluster; ask again.")
         self.open += 1

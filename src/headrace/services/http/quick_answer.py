@@ -50,7 +50,8 @@ class QuickAnswer:
         self.keep_alive = False
 
     def rendered(self, *, is_old: bool = False, body: bytes | None = None) -> bytes:
-        """The bytes of all of it; `is_old`: for a caller of HTTP/1.0; `body`: another one."""
+        """Returns all bytes of the answer. `is_old`: the client speaks HTTP/1.0; `body`: another
+        body."""
         head = [_STATUS[self.status], _dated(), _lines(tuple(self.headers.items()))]
         if self.status != HTTPStatus.NO_CONTENT:
             head.append(f"Content-Length: {len(self.body)}\r\n")

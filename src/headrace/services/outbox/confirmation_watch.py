@@ -64,14 +64,14 @@ class ConfirmationWatch:
             except (SQLAlchemyError, OSError, ClientError) as failure:
                 self._close()
                 self._say(str(failure).partition("\n")[0])
-            except Exception:  # without this thread nothing would ever be sent again, in silence
+            except Exception:  # without this thread nothing would be sent again, silently
                 self._close()
                 log.exception("a bug in the search for confirmations; it starts again")
             self._stopping.wait(LOOK_EVERY_S)
         self._close()
 
     def look(self) -> None:
-        """Once: read what was confirmed, then see to what was not."""
+        """Looks once: reads what was confirmed, then resends or gives up what was not."""
         if not self._is_mine() or not self._table.any_open():
             self._close()
             return
@@ -124,7 +124,7 @@ class ConfirmationWatch:
         return True
 
     def _take(self, arrived: Arrived) -> None:
-        """The table first, then the place: what is read twice does no harm."""
+        """Writes to the table first, then commits the place: reading twice does no harm."""
         for _, fault in arrived.faults:
             if not fault.is_passing:
                 raise fault

@@ -23,7 +23,7 @@ from headrace.services.outbox.store import ParkedRow, Store, rows_of
 from headrace.wire.contract import durations
 
 WAITS = "open"  # for its confirmation
-UNCONFIRMED = "unconfirmed"  # it came never, and no more is done
+UNCONFIRMED = "unconfirmed"  # no confirmation came, and nothing more is done
 MOST_AT_ONCE = 500
 
 _INSERT_ROW = text(
@@ -49,8 +49,8 @@ class Confirmations:
     # ---- what a relay does
 
     def track(self, outbox_id: str, shard: int, rows: Iterable[tuple[Row, Asked]]) -> None:
-        """Before they are sent. A resend is kept only if the first sending still is: one that was
-        confirmed meanwhile is not waited for."""
+        """Keeps rows before they are sent. A resend is kept only if the first sending still is: one
+        that was confirmed meanwhile is not waited for."""
         once = self._database.INSERT_ONCE.format(
             table="headrace_outbox_confirmations",
             columns="message_id, id, shard, topic, message_key, payload, headers, created_at,"
@@ -104,7 +104,8 @@ class Confirmations:
         )
 
     def confirmed(self, message_ids: Sequence[str]) -> int:
-        """They have arrived; how many of them were waited for. Also after the last resend."""
+        """Notes that messages were confirmed. Returns how many of them were waited for. Works also
+        after the last resend."""
         deleted = text("DELETE FROM headrace_outbox_confirmations WHERE message_id IN :ids")
         count = 0
         for begin in range(0, len(message_ids), MOST_AT_ONCE):
@@ -125,7 +126,8 @@ class Confirmations:
             return [Due(str(r[0]), int(r[1]), str(r[2]), int(r[3]), int(r[4])) for r in rows]
 
     def resend(self, due: Due) -> bool:
-        """Count it and write it to the outbox again; False: confirmed or resent meanwhile."""
+        """Counts the resend and writes the message to the outbox again. False: it was confirmed or
+        resent meanwhile."""
         with self._engine.begin() as db:
             if not self._claimed(db, due, "resends = resends + 1, due_at = NULL, sent_as = NULL"):
                 return False
@@ -133,12 +135,14 @@ class Confirmations:
         return True
 
     def give_up(self, due: Due) -> bool:
-        """It was sent for the last time, and its time is over; False: confirmed meanwhile."""
+        """Ends waiting: it was sent for the last time, and its time is over. False: it was
+        confirmed meanwhile."""
         with self._engine.begin() as db:
             return self._claimed(db, due, f"state = '{UNCONFIRMED}'")
 
     def _claimed(self, db: Connection, due: Due, change: str) -> bool:
-        """Two relays may want the same: the one that comes second finds another `due_at`."""
+        """Changes a row that waits, and returns whether it did. If two relays want to, the second
+        finds another `due_at`."""
         claim = text(
             f"UPDATE headrace_outbox_confirmations SET {change} WHERE message_id = :message_id"
             f" AND state = '{WAITS}' AND due_at = :due_ms"
@@ -181,7 +185,7 @@ class Confirmations:
             return [_as_parked(tuple(row)) for row in db.execute(found, values)]
 
     def retry(self, row_ids: Sequence[int]) -> int:
-        """Send unconfirmed messages once more, and as often as a new one."""
+        """Sends unconfirmed messages once more, with as many resends as a new one."""
         count = 0
         for row_id in row_ids:
             for each in self.unconfirmed(row_id):
@@ -221,7 +225,8 @@ class Confirmations:
 
 
 def _as_parked(found: tuple[Any, ...]) -> ParkedRow:
-    """As `headrace outbox list` shows it, beside the rows that could not be sent."""
+    """Returns the form that `headrace outbox list` shows, beside the rows that could not be
+    sent."""
     [row] = rows_of([found[:7]])
     shard, resends, within_ms, due_ms = (int(each) for each in found[7:])
     times = "once" if resends == 0 else f"{resends + 1} times"

@@ -1,6 +1,6 @@
 """The engine of a relay or a command, made from a database's URL.
 
-A relay works with threads: of a driver for asyncio its plain sibling is taken.
+A relay works with threads: for an asyncio driver it uses the driver without asyncio.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ def end_own(
     held_back: positions.HeldBack,
     rows_of: RowsOf,
 ) -> str | None:
-    """What was ended and why, in a sentence; None if the transaction is not one of this shard, or
-    has ended meanwhile.
+    """Ends the transaction. Returns what was ended and why, in a sentence; None if the transaction
+    is not one of this shard, or has ended meanwhile.
 
     Raises ClientError if it cannot be decided or ended.
     """

@@ -54,7 +54,7 @@ class HeldBack(ClientError):
 
 
 def ensure(at: ClientSettings) -> None:
-    """The topic is there and keeps the last position of each shard for good.
+    """Makes sure that the topic exists and keeps the last position of each shard for good.
 
     A cluster that creates topics by itself makes one whose records are deleted after a week. Its
     partitions stay as they are: positions were written by their number.
@@ -85,7 +85,7 @@ def understood(value: bytes | None) -> Position:
 
 
 def read(at: ClientSettings, key: bytes) -> Position | None:
-    """The last committed one; None if the topic has none. Raises HeldBack."""
+    """Returns the last committed position; None if the topic has none. Raises HeldBack."""
     try:
         return _read(at, key)
     except Fault as fault:

@@ -40,7 +40,7 @@ log = logging.getLogger("headrace.outbox")
 
 LEASES_PER_RENEWAL = 4
 SILENT_LEASES = (
-    3  # a relay that says nothing for so long is dead, whatever the database's clock says
+    3  # a relay that writes nothing for so long is dead, whatever the database's clock shows
 )
 LONGEST_PAUSE_S = 1.0  # so late does the database learn how far a shard has come
 # While rows come, the next look follows soon; a look costs PostgreSQL 0.15 ms.
@@ -123,7 +123,7 @@ class Relay:
             self._drain()
 
     def _is_ready(self) -> bool:
-        """Wait for the database and the cluster; False if it was stopped before."""
+        """Waits for the database and the cluster; returns False if it was stopped before."""
         said_before = None
         while not self._stopping.is_set():
             try:
@@ -163,7 +163,7 @@ class Relay:
     # ---- leases
 
     def _turn(self) -> bool:
-        """Keep leases and house; whether there is more to remove."""
+        """Renews leases and does the regular work. Returns whether there is more to remove."""
         try:
             self._share()
             self._report()
@@ -220,7 +220,7 @@ class Relay:
         worker.start()
 
     def _end(self, number: int) -> None:
-        """End a worker; its lease is given back as soon as nothing of it is under way."""
+        """Ends a worker; its lease is released as soon as none of its work is under way."""
         worker = self.workers.pop(number)
         worker.stop()
         if not worker.join(DRAIN_S):
@@ -232,7 +232,7 @@ class Relay:
         self.store.release(number, self.name)
 
     def _drain(self) -> None:
-        """Open transactions are ended, then the shards are free for others at once."""
+        """Ends open transactions; then the shards are free for other relays at once."""
         for worker in self.workers.values():
             worker.stop()
         try:
@@ -252,7 +252,7 @@ class Relay:
     # ---- house-keeping
 
     def _report(self) -> None:
-        """Hints, problems and rates, where they have changed."""
+        """Writes hints, problems and rates that have changed."""
         sent = {number: worker.counters.rows for number, worker in self.workers.items()}
         for number, rows_per_s in self._rates.changed(sent, monotonic()).items():
             self.store.save_rate(number, rows_per_s)
@@ -331,7 +331,7 @@ class Relay:
                     log.warning("the database does not answer: %s", said)
                 problem = said
                 self._stopping.wait(0.2)
-            except Exception:  # without this thread nothing would be sent any more, in silence
+            except Exception:  # without this thread nothing would be sent any more, silently
                 log.exception("a bug in the search for stable rows; it starts again")
                 self._source.close()
                 self._stopping.wait(1.0)

@@ -1,8 +1,8 @@
 """Sets where a shard continues by a person's decision: after a restored backup, on a new cluster.
 
 A relay stops by itself when the cluster's position cannot be the one of its database (`shard.py`).
-Then a person looks what was sent, and says after which row to go on. The position goes to the
-cluster first, then to the database, as at the very first beginning.
+Then an operator checks what was sent, and names the row after which to continue. The position goes
+to the cluster first, then to the database, as at the very first beginning.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Row:
 
     @property
     def checksum(self) -> int:
-        """Tells this row from another one that got the same id in a restored database."""
+        """Distinguishes this row from another one that got the same id in a restored database."""
         sum_ = crc32(self.payload or b"", crc32(self.key or b""))
         return crc32(f"{self.topic}/{self.message_id}/{self.created_ms}".encode(), sum_)
 
@@ -73,7 +73,7 @@ class OutboxRecord(NamedTuple):
 
 
 class NotARecord(ValueError):
-    """The text says why, in a sentence for the person who looks at the parked row."""
+    """The text is a sentence with the reason, for the user who looks at the parked row."""
 
 
 # As OutboxRecord(...) makes it, in a third of the time: no call of Python code in between.

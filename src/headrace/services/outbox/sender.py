@@ -145,7 +145,7 @@ class Sender:
         return told is not None
 
     def send(self, records: Sequence[OutboxRecord], position: Position) -> Outcome | TopicsRefuse:
-        """One transaction."""
+        """Writes one transaction."""
         refuse = self._missing_topics(records)
         if refuse is not None:
             return refuse
@@ -164,7 +164,7 @@ class Sender:
         return self._explained(outcome)
 
     def close(self) -> None:
-        """Without a word to the cluster: no transaction is open, or it is lost."""
+        """Closes without a request to the cluster: no transaction is open, or it is lost."""
         self._writer.close()
 
     def _missing_topics(self, records: Sequence[OutboxRecord]) -> TopicsRefuse | None:
@@ -209,7 +209,8 @@ class Sender:
     # ---- what goes wrong
 
     def _explained(self, outcome: NothingWritten | RecordsRefused | Unknown) -> Outcome:
-        """In words for people; `is_spent` also where another writer must look first."""
+        """Turns a failure into words for users; `is_spent` also if another writer must read the
+        position first."""
         bootstrap = self._at.bootstrap
         if is_forbidden(outcome):
             outcome.is_spent = True
@@ -219,7 +220,7 @@ class Sender:
             if isinstance(outcome, RecordsRefused):
                 first = outcome.records[0]
             for each in outcome.refusals:
-                if each.topic == positions.TOPIC:  # no row is guilty of that
+                if each.topic == positions.TOPIC:  # a row is never the cause of that
                     outcome.is_spent, first = True, each
                     break
             outcome.why = str(first.fault.delivery_explained(bootstrap, first.topic))

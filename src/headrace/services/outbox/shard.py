@@ -32,10 +32,11 @@ class Position:
 
 @dataclass(slots=True)
 class TakenOver:
-    """The producer is open, so that no other can commit any more, and then this was read."""
+    """The producer is open, so other producers cannot commit any more, and then these values were
+    read."""
 
     position: Position | None  # None: the topic has none
-    hint: int | None  # what the database knows of it; None: this shard was never begun
+    hint: int | None  # the position that the database knows; None: this shard was never begun
     last_row: Row | None  # the row at the position, if it is still there
     blocked: Mapping[bytes, int]  # keys with parked rows: the first of them
 
@@ -106,7 +107,7 @@ class Aborted:
 
 @dataclass(slots=True)
 class SendRefused:
-    """As well, because the cluster does not take one of the records for its own fault."""
+    """Aborted, because the cluster refuses one of the records for a fault of the record itself."""
 
     reason: str
     topics: Mapping[str, str] = field(default_factory=dict)  # that take none of them, and why
@@ -207,7 +208,7 @@ class Wait:
 
 @dataclass(slots=True)
 class Halt:
-    """It must not go on; a person has to decide."""
+    """The shard must not go on; an operator has to decide."""
 
     sentence: str
 
@@ -216,7 +217,7 @@ Effect = TakeOver | Begin | Read | Park | Track | Repark | Send | Forget | Revie
 
 
 class Shard:
-    """`step` is the only door. `position` is what the cluster has committed, as far as known."""
+    """`step` is the only entry. `position` is what the cluster has committed, as far as known."""
 
     def __init__(
         self,
@@ -293,7 +294,7 @@ class Shard:
         return self._next()
 
     def _mistrust(self, found: TakenOver) -> str | None:
-        """Why this position cannot be the one of this database; None: it can."""
+        """Returns why this position cannot belong to this database; None: it can."""
         position, hint = found.position, found.hint
         if position is None:
             if hint is None:
@@ -353,7 +354,8 @@ class Shard:
         return Park(parked) if parked else self._tracked_then_sent()
 
     def _tracked_then_sent(self) -> Effect:
-        """A row is sent only when it is known that its confirmation is to be waited for."""
+        """Tracks confirmations, then sends: a row is sent only when its confirmation is known to be
+        waited for."""
         assert self._sending is not None
         if not self._asked:
             return self._sending
@@ -379,7 +381,7 @@ class Shard:
                 continue
             parked.append((row, reason, False))
             if self._blocks and row.key is not None:
-                # A later row may have been found first: that of an earlier row tells.
+                # A later row may have been found first: the earlier row counts.
                 self._blocked[row.key] = min(row.id, self._blocked.get(row.key, row.id))
         return sendable, parked
 
@@ -423,7 +425,7 @@ class Shard:
         return self._next()
 
     def _again(self) -> Effect:
-        """From the position: what is blocked or stable may have changed meanwhile."""
+        """Reads from the position again: what is blocked or stable may have changed meanwhile."""
         self._sending = None
         return Review(self._limit) if self._retry else self._next_anew()
 

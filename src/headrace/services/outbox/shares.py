@@ -1,8 +1,8 @@
 """Which relay takes which shard: an even share for each, moved one by one and never torn away.
 
-A shard belongs to the relay that has its lease, until the lease ends by the database's clock. That
-keeps relays out of each other's way; that nothing is sent twice is seen to by Kafka, where a new
-owner's producer fences the old one's.
+A shard belongs to the relay that has its lease, until the lease ends by the database's clock.
+Leases keep relays from working on the same shard; Kafka ensures that nothing is sent twice, because
+a new owner's producer fences the old one's.
 """
 
 from __future__ import annotations

@@ -70,13 +70,15 @@ class Source:
             return self._horizon.held_up_by(looking)
 
     def wait(self, timeout_s: float, idle_s: float = 0.0) -> None:
-        """Until a row is committed, or so long. `idle_s`: for so long none has come."""
+        """Waits until a row is committed, or until the timeout. `idle_s`: for so long none has
+        come."""
         with self._closing_if_it_fails():
             self._database.wait_for_rows(self._connected(), timeout_s, idle_s)
 
     @contextmanager
     def _closing_if_it_fails(self) -> Iterator[None]:
-        """Also if the driver itself says so: it is asked past SQLAlchemy for notifications."""
+        """Closes both connections on an error, also one of the driver itself: for notifications it
+        is called without SQLAlchemy."""
         try:
             yield
         except (SQLAlchemyError, OSError):
@@ -89,7 +91,8 @@ class Source:
     def read(
         self, shard: int, *, after: int, up_to: int, most: int, incarnation: int
     ) -> tuple[list[Row], int]:
-        """Rows, and the id up to which these are all; at most `most`, and not too many bytes."""
+        """Returns rows, and the id up to which these are all; at most `most`, and not too many
+        bytes."""
         with self._lock:
             if self._reading is None or incarnation != self.incarnation:
                 raise Stale
@@ -129,7 +132,7 @@ class Source:
         _drop(looking)
 
     def _connected(self) -> Connection:
-        """The reading connection first: it must be older than any answer."""
+        """Opens the reading connection first: it must be older than any answer."""
         with self._lock:
             if self._reading is None and self._looking is not None:
                 looking, self._looking, self._horizon = self._looking, None, None

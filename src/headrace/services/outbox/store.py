@@ -28,7 +28,7 @@ IDS_AT_ONCE = 1000
 
 POISON = "poison"  # it cannot be sent
 WAITING = "waiting"  # an earlier row of its key is parked
-RETRY = "retry"  # somebody wants it sent again
+RETRY = "retry"  # a user wants it sent again
 
 # A waiting row may go when no earlier row of its key is poison any more. The first poison of each
 # key is found once: asked for each row, 10,000 waiting rows took PostgreSQL 6 s.
@@ -71,7 +71,7 @@ class Store:
             return schema.facts(db)
 
     def sound(self) -> schema.Facts:
-        """As `facts`; raises OutboxError too if a relay could not count on these tables."""
+        """Returns the facts; raises OutboxError also if a relay could not rely on these tables."""
         with self.engine.connect() as db:
             found = schema.facts(db)
             fault = self.database.fault(db)
@@ -82,7 +82,7 @@ class Store:
     # ---- leases
 
     def look(self, relay: str, lease_ms: int) -> View:
-        """Say that this relay is there, and see who else is."""
+        """Notes that this relay is alive, and returns which others are."""
         insert = self.database.INSERT_ONCE.format(
             table="headrace_outbox_relays", columns="relay, seen_until", values=":relay, 0"
         )
@@ -106,7 +106,7 @@ class Store:
         return View(now_ms, leases, relays)
 
     def take(self, shard: int, relay: str, lease_ms: int) -> bool:
-        """Take or keep a lease; False if another relay has it."""
+        """Takes or keeps a lease; False if another relay has it."""
         taken = (
             f"UPDATE headrace_outbox_shards SET owner = :relay,"
             f" lease_until = {self._now} + :lease_ms WHERE shard = :shard AND"
@@ -158,7 +158,7 @@ class Store:
         )
 
     def force_hint(self, shard: int, sent_id: int) -> None:
-        """Also backwards: a person has decided where a shard goes on."""
+        """Sets the hint, also backwards: an operator has decided where a shard continues."""
         self._run(
             "UPDATE headrace_outbox_shards SET sent_id = :sent_id, problem = NULL"
             " WHERE shard = :shard",
@@ -204,7 +204,7 @@ class Store:
     # ---- parked rows
 
     def park(self, shard: int, rows: Sequence[tuple[Row, str, bool]]) -> None:
-        """Each once, whatever dies in between: a row that is there stays as it is."""
+        """Parks each row once, even after a crash: a row that is there stays as it is."""
         insert = self.database.INSERT_ONCE.format(
             table="headrace_outbox_parked",
             columns=PARKED_COLUMNS,
@@ -269,7 +269,7 @@ class Store:
             ]
 
     def retry(self, row_ids: Sequence[int]) -> int:
-        """The shard's relay sends them again; how many of them are parked."""
+        """Lets the shard's relay send them again. Returns how many of them are parked."""
         wanted = "UPDATE headrace_outbox_parked SET state = 'retry' WHERE id IN :ids"
         with self.engine.begin() as db:
             return _run_for(db, wanted, row_ids)

@@ -306,7 +306,7 @@ class ShardWorker:
         return core.Reviewed(ready, blocked)
 
     def _insist(self, call: Callable[[], Found]) -> Found:
-        """Until the database answers."""
+        """Repeats the call until the database answers."""
         while True:
             try:
                 return call()
@@ -314,7 +314,7 @@ class ShardWorker:
                 self._trouble(f"the database does not answer: {first_line(failure)}")
 
     def _trouble(self, problem: str) -> None:
-        """Say it once, wait a little, and end if that is asked for."""
+        """Logs a problem once, waits a little, and raises if the worker shall end."""
         if problem != self.problem:
             log.warning("shard %d waits: %s", self.number, problem)
         self.problem = problem

@@ -1,1 +1,1 @@
-"""Dead letters: look at them, send them again to the group that failed, or put them away."""
+"""Dead letters: list them, send them again to the group that failed, or discard them."""

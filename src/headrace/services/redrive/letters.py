@@ -1,6 +1,6 @@
-"""A dead letter as people ask for it, and which of them are meant.
+"""A dead letter in the form that users see, and which letters are selected.
 
-The record is whole; the `headrace-dead-` headers tell where it came from and why it was parked. A
+The record is whole; the `headrace-dead-` headers say where it came from and why it was parked. A
 record in a `.dead` topic without them was written by another program: it is shown, with blanks, and
 cannot be sent again because its group is unknown.
 """
@@ -83,7 +83,7 @@ def dead_letter(record: Record) -> DeadLetter:
 
 
 def _number(text: str | None) -> int | None:
-    """Headers are bytes that anybody may have written."""
+    """Reads a number. Headers are bytes that any client may have written."""
     if text is None or not text.isascii() or not text.isdecimal() or len(text) > 18:
         return None
     return int(text)
@@ -91,7 +91,7 @@ def _number(text: str | None) -> int | None:
 
 @dataclass(slots=True)
 class Selection:
-    """Which letters are meant: all that pass every condition that is given."""
+    """Which letters are selected: all that meet every given condition."""
 
     letter_ids: frozenset[LetterId] | None = None
     key: bytes | None = None

@@ -20,7 +20,7 @@ from headrace.services.redrive.letters import DeadLetter
 
 MOST_REDRIVES = 3
 
-# The story of the failure ends here; the next one writes its own.
+# Headers about the failure end here; the next failure writes its own.
 FORGOTTEN = frozenset(
     {names.ATTEMPT, names.FIRST_FAILED_AT, names.DUE, names.REDRIVES, names.WORKER}
 )
@@ -33,7 +33,7 @@ class NotRedrivable(Exception):
 def again(
     letter: DeadLetter, *, value: bytes | None, most_redrives: int = MOST_REDRIVES
 ) -> Outgoing[bytes, bytes]:
-    """The record to send. `value` is the letter's own, or what somebody made of it."""
+    """Returns the record to send. `value` is the letter's own, or an edited one."""
     if letter.origin_topic is None or letter.origin_partition is None or letter.group is None:
         raise NotRedrivable(f"{letter.name} does not say which group failed to handle it.")
     if letter.topic not in _topics_of(letter.origin_topic, letter.group):

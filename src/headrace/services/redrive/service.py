@@ -1,4 +1,4 @@
-"""Dead letters of a cluster: list them, send them again, put them away.
+"""Dead letters of a cluster: list them, send them again, discard them.
 
 One redrive of a topic runs at a time: its transactional id is fixed, so a second one takes over
 and the first ends with `Fenced`. Letters are sent in transactions of a few hundred, each with its
@@ -56,7 +56,7 @@ class DeadTopic:
 
 @dataclass(slots=True)
 class Step:
-    """One letter of a redrive: done, or why not."""
+    """One letter of a redrive: done, or the reason why not."""
 
     letter: DeadLetter
     settled: Settled | None = None
@@ -171,7 +171,8 @@ class DeadLetters:
         reason: str = "",
         limit: int | None = None,
     ) -> Iterator[Step]:
-        """Put letters away: they are no longer listed, and go when their topic's retention ends."""
+        """Discards letters: they are no longer listed, and disappear when their topic's retention
+        ends."""
 
         def plan(letter: DeadLetter) -> Step:
             return Step(letter, self._entry(letter, DISCARDED, by, reason))
@@ -202,7 +203,7 @@ class DeadLetters:
             producer.prepare_transactions()
             waiting = (letter for letter, _ in self.letters(topic, selection))
             for batch in _batches(waiting, size, limit):
-                steps = [plan(letter) for letter in batch]  # people may take their time here
+                steps = [plan(letter) for letter in batch]  # this may wait for a user
                 with producer.transaction():
                     for step in steps:
                         _send(step, producer)

@@ -1,4 +1,4 @@
-"""Have a group read again: move its committed offsets back, and put them where they were.
+"""Lets a group read again: moves its committed offsets back, and can restore them.
 
 A move never goes forward, and a partition where the group has committed nothing is left alone: it
 reads from its beginning anyway. The offsets that the group had are in the journal before any is
@@ -40,7 +40,7 @@ class PartitionPlan:
     partition: int
     current: int | None
     target: int | None  # None: it stays as it is
-    again: int  # offsets, which is the most there can be of records
+    again: int  # offsets, an upper bound for records
     oldest_ms: int | None  # the time of the first record that is read again
     why_not: str = ""  # of a partition that stays
 
@@ -131,7 +131,8 @@ class GroupMoves:
         reason: str,
         parking: str = "",
     ) -> None:
-        """In any direction; refuses if the group is not where it was when this was planned."""
+        """Moves in any direction; refuses if the group is not where it was when this was
+        planned."""
         groups = Groups(self._connection)
         groups.require_inactive(group)
         committed = groups.committed(group)
@@ -178,7 +179,7 @@ class GroupMoves:
         return UndoPlan(entry, partitions)
 
     def _not_put_back(self, entry: GroupEntry) -> dict[str, str]:
-        """Topics that are not what they were, and why."""
+        """Returns the topics that are not what they were, and why."""
         topics = Topics(self._connection)
         names = {topic for topic, _, _ in entry.former}
         found = {name: "the topic is gone" for name in names - topics.cluster.topics.keys()}
@@ -192,7 +193,7 @@ class GroupMoves:
         return found
 
     def undo(self, plan: UndoPlan, *, by: str, reason: str = "") -> None:
-        """Puts back what was there, no commit included."""
+        """Restores the former offsets; a partition without a commit gets none again."""
         groups, undone = Groups(self._connection), plan.entry
         if not plan.moves:
             raise CannotMove(f"Nothing of it can be undone: {plan.partitions[0].why_not}.")

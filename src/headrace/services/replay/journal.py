@@ -96,7 +96,7 @@ class Journal:
         return next((each for each in reversed(self.moves) if each.group == group), None)
 
     def next_number(self, prefix: str, to_topic: str) -> int:
-        """For the name of a run that follows those of the same kind. Two commands that begin at
+        """Returns a number for the name of the next run of this kind. Two commands that begin at
         once get the same one, so that one of them is fenced."""
         names = [e.name for e in self.copies.values() if e.to_topic == to_topic]
         names += [e.reason.rpartition(" ")[2] for e in self.moves]

@@ -15,7 +15,7 @@ LONGEST_WAIT_S = 3_600.0
 
 @dataclass(slots=True)
 class Pace:
-    """At most one of the two; neither: as fast as it goes."""
+    """At most one of the two is set; with neither, as fast as possible."""
 
     rate: float | None = None  # records per second
     speed: float | None = None  # 10: an hour of records in six minutes

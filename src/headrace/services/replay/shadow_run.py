@@ -145,7 +145,8 @@ class ShadowRun:
         return outcome
 
     def _published(self) -> dict[str, str]:
-        """Also by an earlier run of the same shadow, or of a handler that returned nothing."""
+        """Returns the results, also those of an earlier run of the same shadow, or of a handler
+        that returned nothing."""
         there = Topics(self._app.connection).cluster.topics
         suffix = f".shadow-{self.shadow.name}"
         found = {

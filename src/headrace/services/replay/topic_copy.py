@@ -59,7 +59,7 @@ class CopyRequest:
     # A user's replay passes over what replays have carried in a circle. The headers must not move a
     # group behind its copies: anybody may write headers, and records would disappear.
     loop_guarded: bool = True
-    fences: str = ""  # copies of the same word end each other; "": those of the same name do
+    fences: str = ""  # copies with the same text end each other; "": copies of the same name do
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class CopyPlan:
         return sum(end - first for first, end in self.spans.values())
 
 
-# Turns a record that is meant into what is written; None: pass it over.
+# Turns a selected record into what is written; None: skip it.
 Dress = Callable[[Record], "Outgoing[bytes, bytes] | None"]
 Read = Callable[[Spans], Iterator[Record]]
 OnWritten = Callable[[list[Record]], None]
@@ -230,7 +230,8 @@ class Copying:
                 entry.next[p] = low
 
     def _same_topics(self, plan: CopyPlan) -> Callable[[], None]:
-        """Whether what was read is of the topic that is meant: asked before it is committed."""
+        """Returns a check, to be called before a commit: it raises if the topics are not those of
+        the plan."""
         request = plan.request
         source, target = Topics(self._source), Topics(self._target)
 

@@ -14,7 +14,7 @@ MOST_REPLAYS = 5
 
 
 def would_loop(record: Record, to_topic: str) -> bool:
-    """Whether the record has been in that topic before, or on its way too often."""
+    """Returns whether the record has been in that topic before, or was replayed too often."""
     record_ids = [value for name, value in record.headers if name == REPLAYED_FROM and value]
     if len(record_ids) >= MOST_REPLAYS:
         return True

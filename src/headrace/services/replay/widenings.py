@@ -25,7 +25,8 @@ class IsWidened(ClientError):
 
 
 def begun(known: Journal, group: str) -> list[CopyEntry]:
-    """Those for this group, also those whose wide topic is gone."""
+    """Returns the widenings of this group that have not ended, also those whose wide topic
+    is gone."""
     return [entry for entry in known.copies.values() if _is_of(entry, group)]
 
 

@@ -1,1 +1,1 @@
-"""SHIPPING: lines of log files and numbers of a host, into topics."""
+"""SHIPPING: writes lines of log files and metrics of a host to topics."""

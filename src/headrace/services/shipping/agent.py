@@ -117,7 +117,7 @@ class Agent:
         return self.settings.samples is not None and self.counters.samples >= self.settings.samples
 
     def _wait_for_next(self) -> bool:
-        """Until the clock shows a multiple of `every_s`; False when it is to stop."""
+        """Waits until the clock shows a multiple of `every_s`; returns False if it is to stop."""
         if self._is_enough():
             return False
         every_s, now_s = self.settings.every_s, self.wall_s()
@@ -194,7 +194,7 @@ class Agent:
 
 
 def parted(found: Mapping[str, float]) -> Iterator[dict[str, float]]:
-    """In records of a bounded size, at least one."""
+    """Splits into records of a bounded size, at least one."""
     names = sorted(found)
     for at in range(0, max(1, len(names)), IN_ONE_RECORD):
         yield {name: found[name] for name in names[at : at + IN_ONE_RECORD]}

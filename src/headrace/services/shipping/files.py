@@ -55,7 +55,7 @@ class OpenFile:
 
     @property
     def has_a_name(self) -> bool:
-        """Whether it is in a folder yet, under whatever name."""
+        """Returns whether the file still has a name in a folder, whatever the name is."""
         return os.fstat(self.descriptor).st_nlink > 0
 
     def bytes_on_disk(self) -> int:
@@ -71,7 +71,7 @@ class OpenFile:
         return self.followed.position.head_size >= min(HEAD, self.followed.read)
 
     def keep_fingerprints(self, now_ms: int) -> Position:
-        """The position with the bytes by which it is found again."""
+        """Returns the position with the bytes by which the file is recognized."""
         position = self.followed.position
         if self.size() < self.followed.read:
             return position  # emptied a moment ago: what is known of it stays
@@ -162,7 +162,7 @@ def _look(path: str, *, is_named: bool) -> Found | None:
     try:
         about = os.stat(path)
     except FileNotFoundError:
-        return None  # rotated between two looks
+        return None  # renamed between two looks
     except OSError as failure:
         return Found(path, why_not=failure.strerror)
     if stat.S_ISDIR(about.st_mode):

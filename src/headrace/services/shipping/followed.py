@@ -62,12 +62,12 @@ class Position:
         )
 
     def standing(self) -> object:
-        """Equal for two positions that need not be kept twice."""
+        """A value that is equal for two positions of which only one needs to be kept."""
         state = (self.device, self.inode, self.offset, self.size, tuple(self.cuts))
         return self.id, self.path, state, self.head_size, self.ended, self.emptied
 
     def check(self, at: int, tail: bytes) -> None:
-        """From now on it is known by the bytes before this place."""
+        """From now on the file is recognized by the bytes before this place."""
         self.checked_at, self.tail_size, self.tail = at, len(tail), fingerprint(tail)
 
     def looks_like(self, head: bytes, tail: bytes, size: int) -> bool:
@@ -122,7 +122,7 @@ class Followed:
         self._cuts = deque(one for one in sorted(self.position.cuts) if one > self.read)
 
     def rewind(self, *, mid: bool) -> None:
-        """Read again what is not written; what was sent of it counts no more."""
+        """Reads again what is not written; what was already sent of it no longer counts."""
         self.open.clear()
         self.tail = b""
         self._begin(mid)
@@ -130,11 +130,11 @@ class Followed:
     # ---- reading
 
     def may_read(self, most: int) -> int:
-        """How many bytes: not across a place where a group was cut."""
+        """Returns how many bytes may be read: not across a place where a group was cut."""
         return min(most, self._cuts[0] - self.read) if self._cuts else most
 
     def feed(self, chunk: bytes, now_ms: int) -> list[Group]:
-        """The groups that are whole with these bytes."""
+        """Returns the groups that are complete with these bytes."""
         self.read += len(chunk)
         self.tail = (self.tail + chunk[-TAIL:])[-TAIL:]
         self.last_byte_ms = now_ms

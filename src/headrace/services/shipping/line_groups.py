@@ -72,7 +72,7 @@ class Joiner:
         return self._open is not None
 
     def add(self, line: Line) -> list[Group]:
-        """The groups that are whole now."""
+        """Returns the groups that are complete now."""
         found: list[Group] = []
         group = self._open
         if group is not None:
@@ -120,13 +120,13 @@ class Joiner:
         return found
 
     def flush(self) -> list[Group]:
-        """The group that waits, as it is."""
+        """Returns the group that waits, as it is."""
         group, self._open = self._open, None
         return [] if group is None else [group]
 
 
 def continues(group: Group, data: bytes) -> bool:
-    """Whether the line belongs to the group; the group remembers the trace it is in."""
+    """Returns whether the line belongs to the group; the group remembers the trace it is in."""
     first = data[:1]
     if first in (b" ", b"\t"):
         if group.trace == NONE and JAVA_FRAME.match(data):

@@ -35,7 +35,7 @@ class Splitter:
 
     @property
     def waiting(self) -> int:
-        """Bytes that are no line yet."""
+        """Bytes of an incomplete line."""
         return len(self._rest)
 
     def whole_lines(self, chunk: bytes) -> list[bytes] | None:
@@ -69,7 +69,7 @@ class Splitter:
         return found
 
     def flush(self) -> list[Line]:
-        """The rest as a line, though no newline came."""
+        """Returns the rest as a line, though no newline came."""
         if not self._rest:
             return []
         end = self.offset + len(self._rest)

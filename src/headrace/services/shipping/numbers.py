@@ -28,7 +28,7 @@ class Reading:
 
 
 def numbers(before: Reading, now: Reading) -> dict[str, float]:
-    """The numbers of `now`; rates are over the time since `before`."""
+    """Returns the numbers of `now`; rates are over the time since `before`."""
     found = dict(now.gauges)
     seconds = now.at_s - before.at_s
     if seconds > 0:

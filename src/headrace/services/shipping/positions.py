@@ -77,7 +77,7 @@ class StateFolder:
                 )
 
     def save(self, positions: Iterable[Position]) -> None:
-        """On disk when it returns."""
+        """Writes the positions; they are on disk when it returns."""
         files = [{name: getattr(one, name) for name in NAMES} for one in positions]
         document = {"version": VERSION, "target": self.target, "files": files}
         new = self.path / f"{FILE}.new"

@@ -51,7 +51,7 @@ class Origin:
     zone: tzinfo = UTC
 
     def service_of(self, path: str) -> str:
-        """As it was given, or the file's name up to its first dot."""
+        """Returns the given service, or the file's name up to its first dot."""
         return self.service or path.rpartition("/")[2].partition(".")[0] or "unnamed"
 
 
@@ -214,7 +214,7 @@ def _fields_named(names: tuple[str, ...]) -> str:
 
 
 def _is_unicode(text: str) -> bool:
-    """And not a name of a file with other bytes in it."""
+    """Returns whether the text is valid Unicode; a file name with other bytes is not."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -223,7 +223,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def _service_of(said: Entry, usual: str) -> str:
-    """As long as it may be; what is longer is a field, whole."""
+    """Returns the service up to its longest length; a longer one also becomes a field, whole."""
     service = said.service or usual
     if len(service) <= LONGEST_SERVICE:
         return service

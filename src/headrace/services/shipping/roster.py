@@ -139,7 +139,8 @@ class Roster:
     def _position(
         self, path: str, descriptor: int, key: Key, now_ms: int, *, first: bool
     ) -> Position | None:
-        """As it was kept, or that of which it is a copy, or a new one; None: wait and see."""
+        """Returns the stored position, or that of the file of which it is a copy, or a new one;
+        None: wait."""
         known = self.kept.get(key)
         if known is not None and files.fits(known, descriptor):
             known.path = path
@@ -198,7 +199,8 @@ class Roster:
     # ---- files that change their place or their bytes
 
     def rewritten(self, one: OpenFile, now_ms: int) -> None:
-        """It was emptied under us: what comes now is another file of the same name."""
+        """The file was emptied while it was followed: what comes now is another file of the same
+        name."""
         followed, position = one.followed, one.followed.position
         lost = position.size - followed.read
         self.note(
@@ -215,7 +217,7 @@ class Roster:
         self.is_new = True
 
     def _emptied(self, position: Position) -> None:
-        """Its copy, if one is found, goes on where writing ended."""
+        """Notes an emptied file: its copy, if one is found, continues where writing ended."""
         self.kept.pop((position.device, position.inode), None)
         self.resting.pop((position.device, position.inode), None)
         position.emptied = True
@@ -265,7 +267,7 @@ class Roster:
         return self.resting.get(found.key) == found.stamp
 
     def fails(self, one: OpenFile, failure: OSError) -> None:
-        """It cannot be read now: the next look opens it again, from what is written."""
+        """The file cannot be read now: the next look opens it again, from what is written."""
         path = one.followed.position.path
         self._tell(path, failure.strerror or str(failure))
         del self.open[one.key]
@@ -306,7 +308,7 @@ class Roster:
                 position.ended = True
             else:
                 position.ended = True
-                if not rested:  # that one was whole a second ago
+                if not rested:  # a resting file was whole a second ago
                     self.note(
                         f"{position.path} is gone; what was written to it while nobody followed "
                         "it, if anything, was not shipped."

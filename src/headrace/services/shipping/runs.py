@@ -44,14 +44,14 @@ class Run:
 
     @property
     def unwritten(self) -> int:
-        """Records; all of them as long as it is not known of each."""
+        """How many records are not written; all of them until each outcome is known."""
         known = self.taken - self.failures if self.has_ended else 0
         return len(self.records) - known
 
     def take(
         self, produce: Callable[..., None], poll: Callable[[float], int], topic: str, ending: Ending
     ) -> None:
-        """As many records as librdkafka has room for, up to one that it refuses."""
+        """Hands over as many records as librdkafka has room for, up to one that it refuses."""
         key, taken = self.key, self.taken
         try:
             for value, id in self.records[taken:] if taken else self.records:
@@ -92,7 +92,8 @@ class Ending:
     def __call__(self, error: object, message: Any) -> None:
         if error is None:
             return  # someone set delivery.report.only.error to false
-        self.run.failures += 1  # first of all: whatever becomes of this call, it has failed
+        # First of all: even if this call fails later, the record counts as failed.
+        self.run.failures += 1
         self._fail(self, error, message)
 
     def __del__(self) -> None:

@@ -45,7 +45,7 @@ class Scraper:
         return any(not one.is_over for one in self._readings.values())
 
     def all(self) -> Iterator[tuple[str, str | ScrapeFailed]]:
-        """Each endpoint once, in their order, with its text or why there is none."""
+        """Reads each endpoint once. Returns, in their order, the text or why there is none."""
         deadline_s = time.monotonic() + self.within_s
         new = {url for url in self.urls if self._begin(url)}
         for url in self.urls:

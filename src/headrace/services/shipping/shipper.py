@@ -39,7 +39,7 @@ LOOK_EVERY_MS = 1_000
 KEEP_EVERY_MS = 1_000
 QUIET_MS = 1_000
 IDLE_S = 0.1
-# A full buffer is looked at so often, to hear of a wish to stop.
+# While the buffer is full, a stop is noticed after so long at the latest.
 BLOCK_S = 0.5
 BUFFER_MESSAGES, BUFFER_KIB = 50_000, 32 * 1024
 # Bytes of lines that wait until positions are on disk.
@@ -164,7 +164,7 @@ class Shipper:
         return not self.settings.patterns or (self.settings.once and not self.roster.waits)
 
     def _read_all(self) -> bool:
-        """One chunk of each; whether there was any."""
+        """Reads one chunk of each file. Returns whether there was any."""
         moved = False
         self._keep_what_is_new()
         for one in list(self.roster.open.values()):
@@ -197,7 +197,7 @@ class Shipper:
         return True
 
     def _at_the_end(self, one: OpenFile, now_ms: int) -> None:
-        """No byte right now: a pause, or the end of a file that was rotated away."""
+        """No byte is there right now: a pause, or the end of a file that was rotated away."""
         followed, is_over = one.followed, self.roster.is_over(one, now_ms)
         if is_over or self.settings.once:
             if followed.finish():
@@ -309,7 +309,7 @@ class Shipper:
                     return False
 
     def _fail(self, ending: Ending, error: object, message: Any) -> None:
-        """A record is not written. On this thread, from a poll."""
+        """Notes that a record is not written. Runs on this thread, from a poll."""
         run, code = ending.run, fault_of(error).code
         if self._producer.failed_for_good or code in DEAD:
             self._is_dead = True  # the loop makes another one, and reads again
@@ -371,7 +371,8 @@ class Shipper:
         self._why_dead = None
 
     def _begin_anew(self) -> None:
-        """The producer takes nothing any more: another one, and all that is not written again."""
+        """The producer takes nothing any more: makes another one, and reads again what is not
+        written."""
         now_ms = self._now_ms()
         recent = [one for one in self._producers_made if now_ms - one < NEW_PRODUCERS_WITHIN_MS]
         self._producers_made = [*recent, now_ms]
@@ -395,7 +396,8 @@ class Shipper:
         self._send_again()
 
     def _send_again(self) -> None:
-        """Runs whose bytes cannot be read again: of the pipe, and of files that were emptied."""
+        """Sends runs again whose bytes cannot be read again: of the pipe, and of files that were
+        emptied."""
         runs, self._runs = self._runs, {}
         for run in runs:  # in the order of each file
             if not self._is_read_again(run.followed):
@@ -417,7 +419,7 @@ class Shipper:
         self.roster.is_new = False
 
     def _flush(self) -> None:
-        """Wait until all that was sent is written, for so long."""
+        """Waits until all that was sent is written, at most so long."""
         deadline_ms = self._now_ms() + int(self.settings.grace_s * 1000)
         self._poll(0)  # all may have ended while the last were sent
         while len(self._producer) and self._now_ms() < deadline_ms:
@@ -432,7 +434,7 @@ class Shipper:
             self._keep()
         finally:
             self.roster.close()
-            self._producer.close(0)  # it says of each record what became of it
+            self._producer.close(0)  # it reports the outcome of each record
             if self.piped is not None:
                 piped = self.piped.followed
                 lost = [run.unwritten for run in self._runs if run.followed is piped]

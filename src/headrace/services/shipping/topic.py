@@ -1,4 +1,4 @@
-"""The topic that is shipped to: it must be there, and a sentence says how to make it if not."""
+"""The topic that is shipped to: it must exist; if not, a message says how to create it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LARGEST_BATCH_BYTES = 1_000_000  # librdkafka's own
 
 
 def must_be_there(connection: ClientSettings, topic: str) -> str:
-    """The id of the cluster, or "" if it tells none."""
+    """Returns the id of the cluster, or "" if the cluster does not send one."""
     topics = Topics(connection)
     cluster = topics.cluster
     if topic not in cluster.topics:

@@ -120,7 +120,7 @@ class Collector:
         )
 
     async def take(self, body: bytes) -> Answer:
-        """The events of one request to the producer, and what to tell the sender."""
+        """Hands the events of one request to the producer. Returns the answer for the client."""
         try:
             batch = events.read(
                 body,

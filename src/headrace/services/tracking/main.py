@@ -27,7 +27,7 @@ class Settings:
 def run(
     connection: ClientSettings, limits: CollectorLimits, settings: Settings, say: Say
 ) -> Ledger:
-    """Until SIGINT or SIGTERM; what became of the events."""
+    """Runs until SIGINT or SIGTERM; returns the outcome of the events."""
     return asyncio.run(_run(connection, limits, settings, say))
 
 

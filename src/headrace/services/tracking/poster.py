@@ -38,7 +38,7 @@ class Poster:
         self._sleep = sleep
 
     def post(self, events: list[dict[str, Any]]) -> int:
-        """How many were accepted: all of them, or NotTaken."""
+        """Returns how many were accepted: all of them, or raises NotTaken."""
         body = json.dumps(events).encode()
         for _ in range(TRIES):
             status, wait_s, said = self._ask(body)

@@ -13,7 +13,7 @@ class Rate:
         self._at_s = 0.0
 
     def take(self, events: int, now_s: float) -> float:
-        """0 if they may come in, else in how many seconds they might."""
+        """Returns 0 if they may come in, else in how many seconds they might."""
         if not self._per_second:
             return 0.0
         self._left = min(self._burst, self._left + (now_s - self._at_s) * self._per_second)

@@ -1,4 +1,4 @@
-"""The topics of web tracking, made where they are missing."""
+"""The topics of web tracking; creates the missing ones."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What others see of a running instance, over HTTP."""
+"""The HTTP interface of a running instance."""

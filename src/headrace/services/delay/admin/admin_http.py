@@ -77,9 +77,10 @@ class Search:
 
 
 class Queries(Protocol):
-    """The public view of the service. Called from this module's threads, not from its loop.
+    """The public queries of the service. They run on this module's threads, not on the service's
+    loop.
 
-    Answers are plain JSON values; bytes that are no UTF-8 come as `NAME_base64`.
+    Answers are plain JSON values; bytes that are not UTF-8 come as `NAME_base64`.
     """
 
     def health(self) -> Mapping[str, Any]:
@@ -121,7 +122,7 @@ class AdminHttp:
     ):
         """`former` is the port of this instance's last run, tried before the others: the group
         keeps the address that a static member had when it first joined. `token_of` makes the token
-        for an address; None: everybody may ask."""
+        for an address; None: all clients may ask."""
         self._server = _bound(queries, host, port, former)
         bound_to = self._server.server_address
         self.host, self.port = str(bound_to[0]), int(bound_to[1])
@@ -170,7 +171,7 @@ def _bound(queries: Queries, host: str, port: int, former: int | None) -> _Serve
 
 
 class _Asked(BaseHTTPRequestHandler):
-    """One request; nothing it can hold brings the service down or in disorder."""
+    """One request; bad contents must not stop the service."""
 
     server: _Server
     timeout = SLOWEST_ASKER_S
@@ -185,7 +186,7 @@ class _Asked(BaseHTTPRequestHandler):
             status, kind, body = self._found()
         except _Refused as refused:
             status, kind, body = refused.status, JSON_TEXT, _error(str(refused))
-        except Exception:  # the asker hears of it and the log has it; the service goes on
+        except Exception:  # the client gets an error and the log has it; the service goes on
             log.exception("a query failed: %s", self.path)
             status, kind, body = FAILED, JSON_TEXT, _error("The query failed; see the log.")
         finally:
@@ -236,7 +237,7 @@ class _Asked(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """A query is not worth a line."""
+        """Queries are not logged."""
 
 
 def search_of(query: str) -> Search:

@@ -23,7 +23,7 @@ class Hurry:
         self._asked = threading.Event()
 
     def store_taken(self) -> None:
-        """From any thread but the loop's: returns when it is done, or after a while."""
+        """Call from any thread but the loop's. Returns when it is done, or after a short limit."""
         deadline = monotonic() + STORED_WITHIN_S
         self._asked.set()
         while self._asked.is_set():
@@ -37,7 +37,7 @@ class Hurry:
             sleep(LOOK_EVERY_S)
 
     def heed(self) -> None:
-        """By the loop, after it has taken what was there and before it plans."""
+        """Called by the loop, after it has taken what was there and before it plans."""
         if self._asked.is_set():
             for timeline in self._timelines():
                 timeline.hurry()

@@ -34,7 +34,7 @@ class Barring:
         self._suspects: set[str] = set()
 
     def why(self, companion: str, now_s: float) -> str | None:
-        """Why it waits; None: it may be tried."""
+        """Returns why it waits; None: it may be tried."""
         wait = self._waits.get(companion)
         return None if wait is None or now_s >= wait.until_s else wait.why
 
@@ -42,7 +42,7 @@ class Barring:
         return companion in self._waits or companion in self._suspects
 
     def apart(self, due: Collection[T], companion_of: Callable[[T], str]) -> Iterator[list[T]]:
-        """The topics for one transaction: each on trial alone, then all others together."""
+        """Returns the topics for one transaction: each on trial alone, then all others together."""
         if self._waits or self._suspects:
             tried = {c for c in map(companion_of, due) if self.is_on_trial(c)}
             for companion in sorted(tried):
@@ -51,7 +51,8 @@ class Barring:
         yield list(due)
 
     def failed(self, tried: Collection[str], named: Mapping[str, str], now_s: float) -> None:
-        """A transaction of these companions; `named` are those that are known to wait, and why."""
+        """Notes that a transaction of these companions failed; `named` are those that are known to
+        wait, and why."""
         if not named and len(tried) > 1:
             self._suspects |= set(tried)
             return

@@ -1,4 +1,4 @@
-"""What became of a transaction of our group's whose marker is missing behind the group's offsets.
+"""The outcome of a transaction of our group whose marker is missing behind the group's offsets.
 
 How it is decided and ended: `client/once/hanging.py`. The offsets stay unstable for ever, while the
 deliveries are visible. A record of that producer in one of the targets which is committed, and not
@@ -47,7 +47,7 @@ class HeldOffsets:
 def read_held(
     connection: ClientSettings, partition: int, found: OpenTransaction, group: str
 ) -> HeldOffsets | None:
-    """None if it is not ours, or has ended meanwhile."""
+    """Returns the offsets; None if the transaction is not ours, or has ended meanwhile."""
     left = HeldOffsets(partition, found, 0, {})
     try:
         for header, record in hanging.open_records(connection, (OFFSETS_TOPIC, partition), found):
@@ -98,7 +98,7 @@ def _version(text: bytes) -> int:
 def decide(
     connection: ClientSettings, group: str, left: HeldOffsets, known: TransactionDescription | None
 ) -> Decision:
-    """Raises ClientError if it cannot be seen."""
+    """Decides whether it was committed. Raises ClientError if that cannot be determined."""
     decision = hanging.by_coordinator(known, left.found)
     if decision is not None:
         return decision
@@ -162,6 +162,6 @@ def _text(record: Record, name: str) -> str:
 
 
 def end(ids: TransactionalIds, left: HeldOffsets, decision: Decision) -> int:
-    """The missing markers, wherever they are missing; how many."""
+    """Writes the missing markers, wherever they are missing. Returns how many."""
     mark = (OFFSETS_TOPIC, left.partition)
     return hanging.end(ids, left.found, decision, mark=mark, topics=_topics(left) | {FAR})

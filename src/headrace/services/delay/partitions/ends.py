@@ -38,7 +38,7 @@ class Ends:
         self._ask_at = 0.0
 
     def of(self, places: Iterable[Place]) -> dict[Place, int]:
-        """The ends of what is committed; a partition that could not be asked for is missing."""
+        """Returns the ends of what is committed, without partitions that could not be asked for."""
         wanted = list(places)
         if not wanted or monotonic() < self._ask_at:
             return {}
@@ -107,7 +107,8 @@ def by_leader(
 
 
 def offsets_of(wire: Wire, asked: Mapping[str, list[int]], which: int) -> dict[Place, int]:
-    """The first or last offsets of partitions by topic, without those that it does not lead."""
+    """Returns the first or last offsets of partitions by topic, without those that the broker does
+    not lead."""
     topics = [
         list_offsets.ListOffsetsTopic(
             topic, [list_offsets.ListOffsetsPartition(p, -1, which) for p in numbers]

@@ -48,7 +48,8 @@ class Owned:
             self.end, self.told_s = end, monotonic()
 
     def may_lag(self, now_ms: int) -> bool:
-        """Whether there may be records that we have not heard of: what we know of it is old."""
+        """Returns whether there may be records that we do not know of, because our information is
+        old."""
         timeline = self.timeline
         if timeline is None or timeline.position < self.end:
             return False  # nothing to know, or known already
@@ -66,18 +67,20 @@ class Owned:
         if timeline is None or timeline.waits_for_the_clock or timeline.position >= self.end:
             return now_ms
         if monotonic() - max(self.told_s, self.read_s) > PATIENCE_S:
-            return now_ms  # what should be there does not come: better in another order than never
+            # An expected record does not come: better to deliver out of order than never.
+            return now_ms
         return min(now_ms, self.read_to_ms)
 
     def is_outlived(self, catalog: Catalog) -> bool:
-        """Its topic was deleted, and another one of the same name is there."""
+        """Returns whether its topic was deleted, and another one of the same name exists."""
         pair = catalog.pairs.get(self.place[0])
         if pair is None or not self.topic_id:
             return False
         return pair.companion_id not in ("", self.topic_id)
 
     def begin(self, answer: Answer, store: Store, limits: DelayLimits, group: str) -> int | None:
-        """Where to read on; None: nowhere, because of a problem or before the far topic is read."""
+        """Returns where to read on; None: nowhere, because of a problem or before the far topic is
+        read."""
         topic, partition = self.place
         self.asked = False
         if self.topic_id != answer.topic_id:
@@ -137,7 +140,7 @@ class Owned:
 
 
 def flows(owned: Owned) -> bool:
-    """As far as it can."""
+    """Whether it delivers, as far as it can."""
     timeline = owned.timeline
     if owned.problem is not None:
         return True

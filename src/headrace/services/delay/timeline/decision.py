@@ -115,7 +115,7 @@ def decide(state: TimelineState, now_ms: int, room: int) -> TransactionPlan:
 
 
 def _set_aside(state: TimelineState, plan: TransactionPlan) -> None:
-    """Misfits of the far topic: reported where people look, and gone from there."""
+    """Sets misfits of the far topic aside: they are reported, and removed from that topic."""
     aside = list(state.misfits.items())
     plan.misfits = [offset for offset, _ in aside]
     plan.far += [far_records.tombstone(state.topic, state.partition, offset) for offset, _ in aside]
@@ -132,7 +132,7 @@ def _due(state: TimelineState, now_ms: int, room: int) -> _Due:
     overlay, limits = state.overlay, state.limits
     due = _Due(state.progress.watermark)
     rows, complete = state.pending.scan(due.watermark, now_ms, room, limits.transaction_bytes)
-    # Rows behind the last one scanned are not known: nothing may be delivered beyond it.
+    # Rows behind the last scanned one are not known: nothing may be delivered beyond it.
     frontier = None if complete else key_of(rows[-1])
     if overlay.dropped:
         rows = [row for row in rows if key_of(row) not in overlay.dropped]

@@ -61,7 +61,7 @@ class Overlay:
             self.earliest_ms = due_ms
 
     def name(self, id_: str, key: DueKey | None, pending: Pending, watermark: DueKey) -> None:
-        """The last schedule of that id is this one: the one before is out, if it is pending."""
+        """Makes this one the last schedule of that id: a pending earlier one is removed."""
         self._drop(self._last_of(id_, pending), watermark)
         self.ids[id_] = key
 
@@ -105,7 +105,7 @@ class Overlay:
         return self.ids[id_] if id_ in self.ids else pending.find_id(id_)
 
     def _drop(self, key: DueKey | None, watermark: DueKey) -> bool:
-        """Whether it was pending."""
+        """Drops a row. Returns whether it was pending."""
         if key is None:
             return False
         _, offset = key

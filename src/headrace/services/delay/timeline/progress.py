@@ -62,9 +62,9 @@ def to_metadata(
 
 
 def from_commit(offset: int, metadata: str | None) -> Commit:
-    """Raises ValueError for metadata of somebody else.
+    """Reads a commit. Raises ValueError for metadata of another program.
 
-    To go on with the position alone would deliver everything once more that is done and kept.
+    To go on with the position alone would deliver once more everything that is done and kept.
     """
     text = metadata or ""
     try:

@@ -52,12 +52,12 @@ def row_of(record: RecordFields, schedule: Schedule) -> Row:
 
 
 def key_of(row: Row) -> DueKey:
-    """Its place in the order of delivery."""
+    """Returns its place in the order of delivery."""
     return row[DUE_MS], row[OFFSET]
 
 
 def weight_of(kept: Kept) -> int:
-    """About how many bytes it takes, for bounds."""
+    """Returns about how many bytes it takes, for bounds."""
     key, value, headers = kept[:3]
     size = _ROW_BYTES
     if key:

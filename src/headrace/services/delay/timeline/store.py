@@ -99,11 +99,12 @@ class Store:
         return pending
 
     def release(self, topic: str, partition: int) -> None:
-        """The partition is another instance's now: its rows stay for the day it comes back."""
+        """Another instance has the partition now: its rows stay, in case the partition
+        comes back."""
         self.partitions.pop((topic, partition), None)
 
     def forget(self, topic: str, partition: int) -> None:
-        """Its topic has no delayed messages any more: its rows leave the disk."""
+        """Deletes the rows of a topic that has no delayed messages any more."""
         name = f"{topic}/{partition}".encode()
         if (known := self.db.get(_PARTITIONS + name)) is not None:
             RocksPending(self.db, topic, partition, marshal.loads(known)[0]).clear()

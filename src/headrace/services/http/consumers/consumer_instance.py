@@ -73,7 +73,8 @@ class ConsumerInstance:
             await uninterrupted(self._begin_anew())
 
     async def _begin_anew(self) -> None:
-        """With another consumer: one that has left reads nothing and is in no group."""
+        """Begins again with another consumer: one that has left reads nothing and is in no
+        group."""
         await self._leave()
         self._consumer = self._made()
         self.topics, self.assigned = [], []
@@ -119,7 +120,7 @@ class ConsumerInstance:
 
     @property
     def has_records(self) -> bool:
-        """Whether `records_at_once` has some, and nothing else is to be done first."""
+        """Returns whether `records_at_once` has records, and nothing else must be done first."""
         return bool(self._kept) and not self._one_at_a_time.locked() and not self._is_commit_due
 
     def records_at_once(self, form: Form, *, most_bytes: int, most: int) -> list[str]:
@@ -130,7 +131,8 @@ class ConsumerInstance:
         return self.new.auto_commit and time.monotonic() >= self._commit_at_s
 
     def _taken(self, form: Form, most_bytes: int, most: int) -> list[str]:
-        """As many as fit; a record that has no such form is refused when it comes first."""
+        """Returns as many records as fit; a record that has no such form is refused when it comes
+        first."""
         documents: list[str] = []
         given: list[NativeMessage] = []
         kept, shown, size = self._kept, of_messages(form), 0
@@ -177,7 +179,8 @@ class ConsumerInstance:
         self._committed.update(fresh)
 
     def _revoked(self, places: list[TopicPartition]) -> None:
-        """On the consumer's thread: commit what was given while we may, then drop the rest."""
+        """Runs on the consumer's thread: commits what was given while that is allowed, then drops
+        the rest."""
         given = {place: self._given[place] for place in places if place in self._given}
         if self.new.auto_commit and given:
             with contextlib.suppress(ClientError):  # another member reads them again
@@ -185,7 +188,7 @@ class ConsumerInstance:
         self._loop.call_soon_threadsafe(self._forget, places)
 
     def _forget(self, places: list[TopicPartition] | None) -> None:
-        """None: all of them."""
+        """Forgets partitions; None: all of them."""
         if places is None:
             self._kept.clear()
             self._given.clear()
@@ -198,7 +201,8 @@ class ConsumerInstance:
     # ---- the end
 
     def _alone(self) -> asyncio.Lock:
-        """Requests for one instance come one at a time, as in the other proxies."""
+        """Returns the lock. Requests for one instance come one at a time, as in the other
+        proxies."""
         if self._one_at_a_time.locked():
             raise busy(USED_AT_ONCE)
         return self._one_at_a_time

@@ -41,7 +41,7 @@ class InstanceRegistry(Generic[T]):
     def add(
         self, group: str, name: str | None, user: str, make: Callable[[], T], now_s: float
     ) -> str:
-        """Its id; `make` is called only if there is room and the name is free."""
+        """Returns its id; `make` is called only if there is room and the name is free."""
         if name is None:
             self._made += 1
             name = f"{self._door}-{self._made}"
@@ -54,7 +54,7 @@ class InstanceRegistry(Generic[T]):
         return name
 
     def enter(self, group: str, name: str, user: str, now_s: float) -> T:
-        """The instance, for one request of its owner; `leave` follows."""
+        """Returns the instance, for one request of its owner; `leave` must follow."""
         usage = self._usages.get((user, group, name))
         if usage is None:
             raise self._unknown()
@@ -75,7 +75,7 @@ class InstanceRegistry(Generic[T]):
         return usage.instance
 
     def expired(self, now_s: float) -> list[T]:
-        """The instances that were idle for too long; they are removed."""
+        """Removes and returns the instances that were idle for too long."""
         old = [
             key
             for key, usage in self._usages.items()

@@ -201,7 +201,7 @@ def _bad_config(why: str) -> Refusal:
 
 
 def _number(given: Any, what: str, lowest: int = 0, most: int = 2**31 - 1) -> int:
-    """As a number, or as the text of one, which Confluent's examples use too."""
+    """Reads a number, or a text that is one, which Confluent's examples use too."""
     if isinstance(given, str) and _NUMBER.fullmatch(given):
         given = int(given)
     if type(given) is not int or not lowest <= given <= most:
@@ -210,8 +210,9 @@ def _number(given: Any, what: str, lowest: int = 0, most: int = 2**31 - 1) -> in
 
 
 def is_name(given: Any) -> TypeGuard[str]:
-    """A name that can be handed on: half of a surrogate pair, which JSON can say, would end the
-    whole door in librdkafka's bindings, and a zero byte would make it another name."""
+    """Returns whether a name can be passed on. Half of a surrogate pair, which JSON can express,
+    would end the whole server in librdkafka's bindings, and a zero byte would make it
+    another name."""
     return (
         isinstance(given, str)
         and 0 < len(given) <= LONGEST_NAME

@@ -52,7 +52,8 @@ async def openapi(exchange: Exchange) -> web.StreamResponse:
 
 
 async def health(exchange: Exchange) -> web.StreamResponse:
-    """Without asking the cluster: an orchestrator must not end a door because a broker is away."""
+    """Answers without asking the cluster: an orchestrator must not end a server because a broker is
+    away."""
     door = exchange.door
     ok = not door.draining
     said = {"ok": ok, "draining": door.draining, "requests": door.budget.requests}

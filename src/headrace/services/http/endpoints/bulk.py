@@ -153,7 +153,7 @@ class _Sending:
 
 
 def read_lines(body: bytes, *, most: int) -> list[Write]:
-    """All of a body that is written as one; one bad line refuses it."""
+    """Reads all of a body that is written as one; one bad line refuses it."""
     lines = [line for line in body.split(b"\n") if line and not line.isspace()]
     if not lines:
         raise bad_payload("The body has no lines.")

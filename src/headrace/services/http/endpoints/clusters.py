@@ -122,7 +122,7 @@ async def partition(exchange: Exchange) -> web.StreamResponse:
 
 
 async def require_cluster(exchange: Exchange) -> str:
-    """The id in the path, if it is this cluster's."""
+    """Returns the id in the path, if it is this cluster's."""
     asked, ours = exchange.params["cluster_id"], await exchange.user.cluster_id()
     if asked != ours:
         raise Refusal(404, f"This door leads to the cluster {ours} only.")

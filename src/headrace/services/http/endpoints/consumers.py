@@ -182,7 +182,7 @@ class AtOnce:
 def read_at_once(
     door: Door, user: UserAccess, params: dict[str, str], query: str, accept: str
 ) -> AtOnce | None:
-    """The same for records that are here already; None if none are, or the answer is large."""
+    """Returns records that are here already; None if there are none, or the answer is large."""
     group, name, now_s = params["group"], params["instance"], time.monotonic()
     instance = door.instances.enter(group, name, user.name, now_s)
     try:
@@ -198,7 +198,8 @@ def read_at_once(
 
 
 async def commit(exchange: Exchange) -> web.StreamResponse:
-    """Without a body all that was read; an offset is that of the last record, as with Confluent."""
+    """Commits all that was read, or the offsets in the body; an offset is that of the last record,
+    as with Confluent."""
     exchange.query(("async",))
     body = (await exchange.body()).strip()
     offsets = None

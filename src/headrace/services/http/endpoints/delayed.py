@@ -19,7 +19,7 @@ KEYS = ("key", "key_json", "key_base64")
 
 
 async def cancel(exchange: Exchange) -> web.StreamResponse:
-    """The wish is written; whether it came in time the topic of outcomes says."""
+    """Writes the cancel; the topic of outcomes has the result, whether it came in time."""
     given = exchange.query((*KEYS, "partition"))
     partition = given.get("partition")
     if partition is not None and not (partition.isascii() and partition.isdecimal()):

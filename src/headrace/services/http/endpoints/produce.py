@@ -54,7 +54,8 @@ async def produce(exchange: Exchange) -> web.StreamResponse:
 
 
 async def write(exchange: Exchange, writes: Sequence[Write]) -> Sequence[Outcome]:
-    """Plainly, or once per idempotency key; a failure that all records share is raised."""
+    """Writes records plainly, or once per idempotency key; raises a failure that all
+    records share."""
     topic, key = exchange.params["topic"], exchange.request.headers.get(KEY_HEADER)
     if key is None:
         outcomes = await exchange.user.write(topic, writes)
@@ -66,7 +67,7 @@ async def write(exchange: Exchange, writes: Sequence[Write]) -> Sequence[Outcome
 
 
 def judged(outcomes: Sequence[Outcome]) -> int:
-    """How many were written; a failure that all of them share is raised."""
+    """Returns how many were written; raises a failure that all of them share."""
     refused = [each for each in outcomes if isinstance(each, Unwritten)]
     if len(refused) == len(outcomes):
         first = refused[0].refusal
@@ -103,7 +104,7 @@ async def _other(exchange: Exchange, kind: str, partition: int | None) -> list[W
 
 
 def _typed(given: dict[str, str]) -> dict[str, Any]:
-    """As the client's `send` takes them: numbers as numbers."""
+    """Returns arguments as the client's `send` takes them: numbers as numbers."""
     typed: dict[str, Any] = dict(given)
     for name in ("deliver_at", "cron_until", "cron_count"):
         text = given.get(name, "")

@@ -39,7 +39,7 @@ async def records(exchange: Exchange) -> web.StreamResponse:
 
 
 async def _counted(exchange: Exchange, cluster_id: str) -> web.StreamResponse:
-    """A conversation may last: it takes the place of a stream, not that of a request."""
+    """Counts a conversation, which may last, as a stream and not as a request."""
     door = exchange.door
     if door.streams >= door.limits.streams:
         raise busy(f"The server serves {door.limits.streams} streams at once; try again.", 5)

@@ -1,8 +1,8 @@
 """`GET /topics/{topic}/stream`: new records as server-sent events.
 
 A reader reconnects with `Last-Event-ID` and continues where it was. Records that no longer exist
-are reported (`event: gap`), never skipped silently. A reader that does not take what is written to
-it is cut after a while; it has lost nothing but the connection.
+are reported (`event: gap`), never skipped silently. A reader that does not read what is written to
+it is disconnected after a while; it loses only the connection.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def event_of(recent: Recent, form: str) -> bytes:
-    """A record that has no such form becomes an event that says so."""
+    """Returns the event of a record; a record that has no such form becomes an event that reports
+    it."""
     try:
         data, name = FORMS[form](recent.record), ""
     except Refusal as refusal:
@@ -79,7 +80,8 @@ class _Stream:
         headers = HEADERS | self._door.guard.cors(exchange.request.headers.get("Origin"))
         self._response = web.StreamResponse(headers=headers)
         self._made_anew = False
-        # Where we are further than the list that all readers share; it will come by these again.
+        # Where this stream is further than the list that all readers share; the list will bring
+        # these records again.
         self._ahead: dict[int, int] = {}
 
     async def run(self) -> web.StreamResponse:
@@ -104,7 +106,7 @@ class _Stream:
         return self._response
 
     async def _begin(self, recent: RecentRecords) -> dict[int, int]:
-        """The place from which the reader goes on."""
+        """Returns the place from which the reader continues."""
         last = self._exchange.request.headers.get("Last-Event-ID")
         if last:
             cursor = Cursor.read(last)
@@ -122,7 +124,8 @@ class _Stream:
         return await self._catch_up.at_time(self._asked.begin)
 
     async def _require_before_end(self, known: dict[int, int], recent: RecentRecords) -> None:
-        """Another door, or this reader itself, may have been ahead of what the feed has read."""
+        """Refuses an id beyond the end. Another server, or this reader itself, may have been ahead
+        of what the feed has read."""
         if all(offset <= recent.next[p] for p, offset in known.items()):
             return
         ends = await self._catch_up.ends()
@@ -130,7 +133,8 @@ class _Stream:
             raise Refusal(UNPROCESSABLE, "Last-Event-ID is beyond the end of the topic.")
 
     async def _begun(self, cursor: dict[int, int]) -> None:
-        """An event with an id: a reader that comes again before the first record goes on here."""
+        """Returns an event with an id: a reader that reconnects before the first record continues
+        here."""
         where = Cursor(self._feed.mark, cursor).text()
         said = f"retry: {RETRY_MS}\nevent: begun\nid: {where}\ndata: {{}}\n\n"
         if self._made_anew:
@@ -189,7 +193,8 @@ class _Stream:
     async def _past_what_was_sent(
         self, recent: RecentRecords, number: int, cursor: dict[int, int]
     ) -> int:
-        """The list comes to records that this reader has got from the cluster already."""
+        """Takes the next records of the list, some of which this reader has already got from the
+        cluster."""
         found = recent.since(number, MOST_RECORDS)
         events = [self._own_event(each, cursor) for each in found]
         reached = Cursor.read(found[-1].cursor).next
@@ -198,7 +203,8 @@ class _Stream:
         return number + len(found)
 
     async def _join(self, recent: RecentRecords, cursor: dict[int, int]) -> int:
-        """The records of the list after our position, one by one: from here on we follow it."""
+        """Sends the list's records after our position, one by one: from here on the stream follows
+        the list."""
         number = recent.first
         while number < recent.end:
             if number < recent.first:
@@ -211,7 +217,8 @@ class _Stream:
         return number
 
     def _own_event(self, recent: Recent, cursor: dict[int, int]) -> bytes:
-        """With our own place as its id, which may be ahead of the list's in other partitions."""
+        """Returns the event with this stream's own place as its id, which may be ahead of the
+        list's in other partitions."""
         record = recent.record
         if record.offset < cursor.get(record.partition, 0):
             return b""

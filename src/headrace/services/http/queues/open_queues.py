@@ -30,7 +30,7 @@ class OpenQueues:
     def of_topics(
         self, user: str, group: str, topics: Sequence[str], make: Callable[[str], QueueConsumer]
     ) -> Iterator[QueueConsumer]:
-        """The consumer of these topics; `make` gets the name of a new one."""
+        """Returns the consumer of these topics; `make` gets the name of a new one."""
         key = (user, group, tuple(sorted(topics)))
         name = self._names.get(key)
         if name is None or (found := self._known(user, group, name)) is None or found.failure:
@@ -45,7 +45,7 @@ class OpenQueues:
 
     @contextmanager
     def named(self, user: str, group: str, name: str) -> Iterator[QueueConsumer | None]:
-        """The consumer whose ids begin so; None if it is not here any more."""
+        """Returns the consumer whose ids begin so; None if it is not here any more."""
         if self._known(user, group, name) is None:
             yield None
             return
@@ -70,7 +70,7 @@ class OpenQueues:
             self._registry.leave(group, name, user, time.monotonic())
 
     def expired(self) -> list[QueueConsumer]:
-        """Those to close; they are not found any more."""
+        """Removes and returns the consumers to close."""
         old = self._registry.expired(time.monotonic())
         names = {each.name for each in old}
         self._names = {key: name for key, name in self._names.items() if name not in names}

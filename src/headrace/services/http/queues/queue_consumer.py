@@ -97,19 +97,19 @@ class QueueConsumer:
     # ---- on the loop
 
     async def acquire(self, most: int, wait_s: float) -> list[HeldRecord]:
-        """Up to so many records; empty if none came in time."""
+        """Returns up to so many records; empty if none came in time."""
         asked = _Acquire(most, time.monotonic() + wait_s)
         self._hand_over(self._acquires, asked)
         return await asyncio.wrap_future(asked.answer)
 
     async def acknowledge(self, how: Acknowledging, ids: Sequence[str]) -> dict[str, str]:
-        """Returns the ids that did not count, with the reason."""
+        """Returns the ids that were not acknowledged, with the reason."""
         asked = _Acknowledge(how, ids)
         self._hand_over(self._acknowledges, asked)
         return await asyncio.wrap_future(asked.answer)
 
     async def close(self) -> None:
-        """Gives back what is held."""
+        """Releases the records that it holds."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -165,7 +165,7 @@ class QueueConsumer:
                 self._acquires.popleft()
 
     def _acquired(self, consumer: ShareConsumer, asked: _Acquire) -> bool:
-        """Whether the request has its answer."""
+        """Returns whether the request has its answer."""
         if asked.answer.cancelled():
             return True
         self._forget_expired()

@@ -48,7 +48,7 @@ class RecentRecords:
 
     @property
     def end(self) -> int:
-        """The number of the next record to come."""
+        """The number of the next record."""
         return self.first + len(self._records)
 
     @property
@@ -71,7 +71,7 @@ class RecentRecords:
             self.first += 1
 
     def holds(self, cursor: dict[int, int]) -> bool:
-        """Whether all that comes behind this place is here, or still to come."""
+        """Returns whether all records from this place on are here, or still to come."""
         return all(cursor.get(p, 0) >= floor for p, floor in self.floor.items())
 
     def since(self, number: int, most: int) -> list[Recent]:

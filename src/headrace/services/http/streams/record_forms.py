@@ -33,7 +33,7 @@ def _named(topic: str) -> str:
 
 
 def as_json(record: Record) -> str:
-    """v2 with embedded JSON; a record that holds none is refused, with its place."""
+    """Returns v2's embedded JSON; a record without JSON is refused, with its place."""
     return _v2(record, _json(record, "key"), _json(record, "value"))
 
 
@@ -58,7 +58,8 @@ def of_messages(form: Form) -> MessageForm:
 
 
 def as_seen(record: Record) -> str:
-    """JSON where it is JSON, else text, else `key_base64` and `value_base64`; with headers."""
+    """Returns JSON if the bytes are JSON, else text, else `key_base64` and `value_base64`; with
+    headers."""
     stamp = _NULL if record.timestamp_ms is None else record.timestamp_ms
     headers = [f'{{"name":{_quoted(n)},{_text("value", v)}}}' for n, v in record.headers]
     return (
@@ -109,7 +110,7 @@ def _json(record: Record, part: str) -> str:
 
 
 def _as_written(held: bytes) -> str | None:
-    """Its text on one line, if it is a document of JSON."""
+    """Returns the text on one line, if it is a JSON document; else None."""
     try:
         text = held.decode()
         decode_json(text)

@@ -42,7 +42,7 @@ class TopicFeed:
         self._reading: asyncio.Task[None] | None = None
 
     async def begin(self) -> RecentRecords:
-        """At the end of the topic, as it is now."""
+        """Begins at the end of the topic, as it is now."""
         async with self._beginning:
             if self.recent is None:
                 mark, starts = await self._user.run(self._ends)
@@ -129,7 +129,7 @@ class TopicFeed:
         self._wake()
 
     async def wait(self, longest_s: float) -> None:
-        """Until something has come, or the time is over."""
+        """Waits until a record has come, or the time is over."""
         changed = self._changed
         try:
             async with asyncio.timeout(longest_s):
@@ -142,7 +142,7 @@ class TopicFeed:
         return self.readers == 0 and time.monotonic() - self.left_s > IDLE_S
 
     async def close(self) -> None:
-        """Readers who are left hear why."""
+        """Closes the feed; the remaining readers learn the reason."""
         if self._reading is None:
             return
         if self.failure is None and self.readers:

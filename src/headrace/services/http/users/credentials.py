@@ -20,7 +20,7 @@ class Basic:
 
 @dataclass(slots=True)
 class Bearer:
-    name: str  # the token's subject: believed once the cluster has taken the token
+    name: str  # the token's subject: trusted once the cluster has accepted the token
     token: str = field(repr=False)
     expires_s: float | None  # as the token says
 

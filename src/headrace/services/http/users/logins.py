@@ -101,8 +101,8 @@ class Logins:
         return entry.access
 
     def known(self, authorization: str | None) -> UserAccess | None:
-        """Without asking the cluster: somebody who was let in not long ago. Raises a refusal for a
-        login that makes no sense; None means that `access_of` must decide."""
+        """Returns a user who was accepted not long ago, without asking the cluster. None:
+        `access_of` must decide. Raises a refusal for an invalid login."""
         if not self.required:
             return self.own if authorization is None else None
         given = read_credentials(authorization)
@@ -167,7 +167,7 @@ class Logins:
     async def _check_again(self, digest: bytes, entry: _Entry, peer: str) -> None:
         async with entry.checking:
             if self._clock() - entry.checked_s <= self._limits.login_s:
-                return  # somebody else has just tried
+                return  # another request has just tried
             try:
                 await self._try(entry.access.connection, peer)
             except Refusal as refusal:
@@ -220,7 +220,7 @@ class Logins:
     # ---- letting go
 
     def sweep(self) -> None:
-        """Users who have not come for long give up their connections."""
+        """Closes the connections of users who have sent no request for long."""
         oldest_s = self._clock() - self._limits.user_idle_s
         for digest, entry in list(self._users.items()):
             if entry.used_s < oldest_s and entry.access.in_use == 0:
@@ -240,7 +240,7 @@ class Logins:
 
 
 def _log_in(connection: ClientSettings) -> None:
-    """Log in at the first broker that can be reached."""
+    """Logs in at the first broker that can be reached."""
     *others, last = addresses(connection.bootstrap)
     for address in others:
         try:

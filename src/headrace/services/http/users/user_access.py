@@ -96,7 +96,8 @@ class UserAccess:
         return self._producer
 
     async def write(self, topic: str, writes: Sequence[Write]) -> list[Outcome]:
-        """The outcome of each, in order. The records of a request go out together."""
+        """Returns the outcome of each record, in order. The records of a request are sent
+        together."""
         producer = self.producer
         outgoing = [await outgoing_of(producer, topic, each) for each in writes]
         ends = await (await producer.send_all(outgoing))

@@ -35,7 +35,8 @@ class Window:
         return len(self._keys)
 
     def note(self, digest: bytes, *, offset: int, wall_ms: int) -> None:
-        """In the order of the log; a key that comes again after its time moves to the end."""
+        """Notes a key, in the order of the log; a key that comes again after its time moves to the
+        end."""
         self._keys.pop(digest, None)
         self._keys[digest] = offset << _TIME_BITS | (wall_ms & _TIME_MASK)
         self.next_offset = max(self.next_offset or 0, offset + 1)
@@ -104,7 +105,7 @@ class Entry:
 
     @staticmethod
     def read(value: bytes | None) -> Entry:
-        """Raises ValueError for what no door has written."""
+        """Reads an entry. Raises ValueError for a record that no server of ours has written."""
         try:
             found = json_object(value)
             written = [[whole_number(number) for number in each] for each in found["written"]]

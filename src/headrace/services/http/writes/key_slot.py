@@ -1,13 +1,14 @@
-"""One partition of the topic of idempotency keys, while this door holds it.
+"""One partition of the topic of idempotency keys, while this server holds it.
 
 Requests whose keys fall into the slot are written one group after the other, each group in one
 transaction: all of its records, and for each request a record with its key and its answer. The
-slot's transactional id is the same at every door, so a door that takes the slot over fences the one
-before it, whose open transaction is then aborted. The order that makes a request be written once:
+slot's transactional id is the same at every server, so a server that takes the slot over fences the
+one before it, whose open transaction is then aborted. The order that makes a request be written
+once:
 
-1. `prepare_transactions`: from here on no other door can commit in this slot.
-2. Read the partition to its end: every key that was ever committed is known.
-3. Write and commit what is not known. Fenced, aborted, or no answer: go back to 1.
+1. `prepare_transactions`: from here on no other server can commit in this slot. 2. Read the
+partition to its end: every key that was ever committed is known. 3. Write and commit what is not
+known. Fenced, aborted, or no answer: go back to 1.
 
 A kill at any point leaves either nothing or all of it, and the next holder finds out which in 2.
 """
@@ -125,7 +126,7 @@ class KeySlot:
         if self._running is None:
             self._running = asyncio.ensure_future(self._run())
         try:
-            # Not cancelled with the one who asked: the transaction is under way.
+            # Not cancelled with its caller: the transaction is under way.
             return await asyncio.wait_for(
                 asyncio.shield(request.answer), self._limits.delivery_s * 2
             )
@@ -158,7 +159,8 @@ class KeySlot:
             self._running = None
 
     def _group(self) -> list[Keyed]:
-        """Requests for one transaction. Of two with the same key the second comes later."""
+        """Returns requests for one transaction. If two have the same key, the second one comes
+        later."""
         group: list[Keyed] = []
         later: list[Keyed] = []
         digests: set[bytes] = set()
@@ -274,7 +276,7 @@ class KeySlot:
         try:
             await self._transact(fresh)
         except _NotAll as partly:
-            if len(fresh) > 1:  # one of them spoils it for the others
+            if len(fresh) > 1:  # one bad record aborts it for the others
                 for each in fresh:
                     await self._write([each])
                 return
@@ -376,7 +378,7 @@ def _written(ends: list[Sent | ClientError]) -> list[Written]:
 
 
 def _is_for_good(failure: ClientError) -> bool:
-    """Whether the request itself is refused, and not this attempt to write it."""
+    """Returns whether the request itself is refused, and not only this attempt to write it."""
     if isinstance(failure, Fenced | TransactionAborted | Unreachable):
         return False
     # Before `retriable`: Kafka calls a topic that is not there a passing thing, and the producer

@@ -37,7 +37,7 @@ class Write:
 
 
 def read_json(body: bytes | str) -> Any:
-    """Any document of JSON; what is none is refused with the place where it ceases to be one."""
+    """Reads any JSON document; if it is invalid, refuses it with the place of the error."""
     if len(body) > MOST_PARTS:
         _require_few_parts(body if isinstance(body, bytes) else body.encode("utf-8", "replace"))
     try:

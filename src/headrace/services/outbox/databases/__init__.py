@@ -21,10 +21,10 @@ NO_GATE = (
 
 
 class Horizon(Protocol):
-    """Below which id all rows are decided. Lives as long as its connection."""
+    """Finds the id below which all rows are decided. Lives as long as its connection."""
 
     def advance(self, connection: Connection) -> int:
-        """Look once; never smaller than before. Does not wait for long."""
+        """Looks once. Returns an id that is never smaller than before. Does not wait for long."""
         ...
 
     def held_up_by(self, connection: Connection) -> str | None:
@@ -47,8 +47,8 @@ class Database(Protocol):
     def tables(self, shards: int) -> list[str]: ...
 
     def fault(self, connection: Connection) -> str | None:
-        """The first assumption of a relay that does not hold, as a sentence: the relay would skip
-        rows, or send none."""
+        """Returns the first assumption of a relay that does not hold, as a sentence: the relay
+        would skip rows, or send none. None if all hold."""
         ...
 
     def make_horizon(self) -> Horizon: ...
@@ -56,12 +56,12 @@ class Database(Protocol):
     def fetch(
         self, connection: Connection, select: TextClause, values: Mapping[str, int]
     ) -> list[Any]:
-        """The driver's own rows: SQLAlchemy's cost as much as the rest of the reading."""
+        """Returns the driver's own rows: SQLAlchemy's cost as much as the rest of the reading."""
         ...
 
     def wait_for_rows(self, connection: Connection, timeout_s: float, idle_s: float) -> None:
-        """Return when somebody commits a row, or after the time at the latest. `idle_s`: for so
-        long no row has come."""
+        """Returns when a row is committed, or after the time at the latest. `idle_s`: for so long
+        no row has come."""
         ...
 
 
@@ -76,7 +76,7 @@ def poll_pause_s(shortest_s: float, idle_s: float) -> float:
 
 
 def fetched(connection: Connection, select: TextClause, values: Mapping[str, int]) -> list[Any]:
-    """As `fetch` of most databases."""
+    """`fetch` of most databases."""
     with connection.execute(select, values) as result:
         return list(result.cursor.fetchall())
 

@@ -175,7 +175,8 @@ class _Horizon:
 
 
 def fetch(connection: Connection, select: TextClause, values: Mapping[str, int]) -> list[Any]:
-    """In PostgreSQL's binary form, where the driver has it: as text a payload is twice as long."""
+    """Fetches in PostgreSQL's binary form, if the driver has it: as text a payload is twice as
+    long."""
     driver: Any = connection.connection.driver_connection
     if not type(driver).__module__.startswith("psycopg."):
         return fetched(connection, select, values)
@@ -190,7 +191,7 @@ def _for_psycopg(select: TextClause) -> bytes:
 
 
 def wait_for_rows(connection: Connection, timeout_s: float, idle_s: float) -> None:
-    """By LISTEN, where the driver can wait for notifications; the others look again soon."""
+    """Waits by LISTEN, if the driver can wait for notifications; otherwise polls soon again."""
     driver: Any = connection.connection.driver_connection
     if "headrace_listens" not in connection.info:
         wakes = hasattr(driver, "notifies") and connection.execute(_WAKES).first() is not None

@@ -1,8 +1,8 @@
 """The outbox in SQLite: one writer at a time, so rows become visible in the order of their ids.
 
 AUTOINCREMENT, because without it the id of a deleted row is given again. Write-ahead logging,
-because otherwise the relay's reads and the application's writes shut each other out; `init` turns
-it on. A program that begins its transactions with BEGIN IMMEDIATE meets no "database is locked".
+because otherwise the relay's reads and the application's writes block each other; `init` turns it
+on. A program that begins its transactions with BEGIN IMMEDIATE meets no "database is locked".
 """
 
 from __future__ import annotations
