@@ -1,7 +1,7 @@
 """DATA PIPELINES ON SPARK: a topic becomes a table through one Python function.
 
-`from headrace.pipelines import Table, Topic, pipeline`. Declaring one needs no Spark; running one
-needs the extra `headrace[spark]`.
+`from headrace.pipelines import Table, Topic, pipeline`. Declaring a pipeline needs no Spark;
+running one needs the extra `headrace[spark]`.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 EVERY_BATCHES = 100
 MANY_FILES = 40
 SWEEP_FILES = 5
-# Two small files always fit into one of the target's size, so compaction gets on. A small target
-# bounds how often the same rows are written again: files of its size are left alone.
+# Two small files always fit into one of the target's size, so compaction makes progress. A small
+# target bounds how often the same rows are written again: files of its size are left alone.
 SMALL_BYTES = 16 * 2**20
 TARGET_BYTES = 32 * 2**20
 # About ten seconds of reading and writing on one core.
@@ -62,8 +62,9 @@ AGAIN_AFTER = 20
 def due(
     parts: Mapping[Partition, SmallFiles], left: Mapping[Partition, int], *, least: int
 ) -> list[Partition]:
-    """Partitions with at least `least` small files more than the last compaction `left` there, most
-    files first. Knows neither Spark nor deltalake."""
+    """Returns partitions with at least `least` more small files than the last compaction `left`
+    there, most files first. Uses neither Spark nor deltalake.
+    """
     more = {part: files.count - left.get(part, 0) for part, files in parts.items()}
     chosen = [part for part, count in more.items() if count >= least]
     return sorted(chosen, key=lambda part: -more[part])
@@ -119,7 +120,7 @@ class Compaction:
     not_before: int = 0  # the number of a batch
 
     def after_batch(self, number: int) -> None:
-        """The batch of that number is in the table, and not yet in the checkpoint."""
+        """Call when the batch of that number is in the table, and not yet in the checkpoint."""
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
@@ -158,9 +159,10 @@ class Compaction:
         if not bounded and not vacuum:
             return
         with self.lock.alone_for_now() as alone:
-            if not alone:  # the other one may compact it, or it is done next time
+            if not alone:  # the other process may compact it, or it is done next time
                 return
-            # What another one appended in between may be what deltalake does not read right.
+            # The table may now have files or features of another writer that deltalake does not
+            # read right.
             again = delta_without_spark.found(self.location)
             if again is None or not again.may_be_written:
                 return
@@ -250,7 +252,7 @@ class Compaction:
         )
 
     def _tell_of_vacuum(self, removed: int | None) -> None:
-        """None: Spark does not say how many there were."""
+        """Reports a vacuum. None: Spark does not report how many files there were."""
         if removed:
             noun = "file" if removed == 1 else "files"
             self.note(

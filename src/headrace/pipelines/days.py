@@ -20,7 +20,7 @@ EVENT_TIME = {"spark.watermarkDelayMs": 0}
 
 
 def by_day(rows: DataFrame, time: str, *others: str | Column) -> GroupedData:
-    """Group rows by the day of a time, and by more; `day()` is then the day as a date."""
+    """Groups rows by the day of a time, and by more columns; `day()` is then the day as a date."""
     from pyspark.sql import functions as F
 
     end = F.date_add(F.to_date(time), 1).cast("timestamp")
@@ -29,7 +29,7 @@ def by_day(rows: DataFrame, time: str, *others: str | Column) -> GroupedData:
 
 
 def day() -> Column:
-    """The day of a group that `by_day` made."""
+    """Returns the day of a group that `by_day` made."""
     from pyspark.sql import functions as F
 
     return F.date_sub(F.to_date(DAY_END), 1)

@@ -28,7 +28,7 @@ FORMATS = ("delta", "iceberg", "parquet")
 MODES = ("append", "upsert")
 VALUES = ("json", *AVRO)
 
-# From a table of Spark to another: pyspark.sql.DataFrame, which is not loaded here.
+# A function from one Spark table to another: pyspark.sql.DataFrame, which is not loaded here.
 Transform = Callable[[Any], Any]
 
 
@@ -131,7 +131,7 @@ class Topic:
             raise PipelineError(f"Topic {self.name!r} is no regular expression: {wrong}.") from None
 
     def matches(self, topic: str) -> bool:
-        """Whether rows of that topic are read."""
+        """Returns whether rows of that topic are read."""
         return bool(self._compiled().fullmatch(topic)) if self.pattern else topic == self.name
 
     @property
@@ -295,7 +295,7 @@ class Jdbc:
 
     @property
     def shown(self) -> str:
-        """Where it is, without what the url may hold of passwords."""
+        """Returns the URL without passwords."""
         return f"{self.name} at {self.url.partition('?')[0]}"
 
 
@@ -362,7 +362,7 @@ class Pipeline:
         return self.topic is not None and self.topic.schema is not None
 
     def describe(self) -> dict[str, str]:
-        """The identity of a checkpoint: another source or sink cannot continue it."""
+        """Returns the identity of a checkpoint: another source or sink cannot continue it."""
         source = self.source.name if self.topic is not None else f"table {self.source.name}"
         sink = {"sink": self.sink.shown, "kind": self.sink.kind}
         return {"source": source, **sink, "zone": self.zone}
@@ -399,7 +399,7 @@ def pipeline(
 
 
 def _check(pipeline: Pipeline) -> None:
-    """Source and sink together."""
+    """Checks source and sink together."""
     source, sink = pipeline.source, pipeline.sink
     if isinstance(source, Topic):
         source.ddl  # noqa: B018 - a schema that cannot be had is refused now

@@ -31,13 +31,13 @@ class Expectation:
 
     @property
     def why(self) -> str:
-        """The reason of a row that does not keep it; the action is a part, so that it is known
-        again where rows are set aside."""
+        """Returns the reason for a row that breaks the rule. It contains the action, so that the
+        rule is recognized where rows are set aside."""
         return f"expected {self.rule}" + self._action
 
     @property
     def why_raised(self) -> str:
-        """The reason of a row for which the rule itself raises an error."""
+        """Returns the reason for a row for which the rule itself raises an error."""
         return f"expected {self.rule}, which raised an error for this record" + self._action
 
     @property

@@ -1,4 +1,4 @@
-"""A pipeline that cannot be declared or run: one sentence for the person who asked."""
+"""A pipeline that cannot be declared or run: one sentence for the user."""
 
 from __future__ import annotations
 

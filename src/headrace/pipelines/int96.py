@@ -18,12 +18,13 @@ from urllib.parse import unquote
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-# In microseconds since 1970, a little within what 64 bits of nanoseconds hold.
+# In microseconds since 1970, a little within the range of nanoseconds in 64 bits.
 FIRST, LAST = -(1 << 63) // 1_000 + 1_000_000, (1 << 63) // 1_000 - 1_000_000
 
 
 def is_read_right(location: str, table: DeltaTable) -> bool:
-    """Whether no file of the table's version that is loaded has INT96 beyond what is read right."""
+    """Returns whether deltalake reads all times of the loaded version right: no file has INT96
+    beyond its range."""
     schema = table.schema()
     parts = set(table.metadata().partition_columns)  # they are text in the log
     columns = [one for one in schema.fields if one.name not in parts]
@@ -37,7 +38,8 @@ def is_read_right(location: str, table: DeltaTable) -> bool:
 
 
 def _files(table: DeltaTable) -> list[dict[str, Any]]:
-    """Each with its statistics, moments as numbers: Python's own end with the year 9999."""
+    """Returns each file with its statistics, moments as numbers: Python's own end with the year
+    9999."""
     import pyarrow
 
     found = pyarrow.table(table.get_add_actions(flatten=True))
@@ -50,7 +52,8 @@ def _files(table: DeltaTable) -> list[dict[str, Any]]:
 
 
 def _times(name: str, kind: Any) -> Iterator[str | None]:
-    """Columns of moments as the statistics name them; None for one that has none there."""
+    """Returns columns of moments, as the statistics name them; None for a column without
+    statistics."""
     from deltalake.schema import ArrayType, MapType, StructType
 
     if isinstance(kind, StructType):

@@ -56,7 +56,8 @@ def pipeline_families(folder: Folder, now: datetime) -> Iterator[Family]:
 
 
 def seconds_since(moment: Any, now: datetime) -> float | None:
-    """From a moment as Spark writes it, 2026-01-31T12:00:00.000Z; None for what is none."""
+    """Returns seconds since a moment as Spark writes it, 2026-01-31T12:00:00.000Z; None if it is
+    not one."""
     try:
         return (now - datetime.fromisoformat(str(moment))).total_seconds()
     except (ValueError, TypeError):
@@ -65,7 +66,7 @@ def seconds_since(moment: Any, now: datetime) -> float | None:
 
 @contextmanager
 def served(folder: Folder, address: str | None) -> Iterator[None]:
-    """At `http://HOST:PORT/metrics` while the pipeline runs."""
+    """Serves metrics at `http://HOST:PORT/metrics` while the pipeline runs."""
     if address is None:
         yield
         return

@@ -129,8 +129,8 @@ def write_project(name: str, below: Path) -> list[Path]:
 
 
 def _names_in_files() -> set[str]:
-    """What the pipeline imports, and each name of its test: a function of such a name would hide
-    what they need, as `sum` would the sum of its own amounts."""
+    """Returns the names that the pipeline imports, and each name in its test. A function with such
+    a name would hide what they need, as `sum` would hide the `sum` of its own amounts."""
     words = dict.fromkeys(("name", "function", "module", "title"), "_any")
     pipeline, test = (ast.parse(Template(text).substitute(words)) for text in (PIPELINE, TEST))
     imported = (node for tree in (pipeline, test) for node in ast.walk(tree))

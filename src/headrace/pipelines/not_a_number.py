@@ -1,8 +1,8 @@
-"""NaN in a Delta table: the statistics that Spark writes tell of it, those of deltalake do not.
+"""NaN in a Delta table: the statistics that Spark writes include it, those of deltalake do not.
 
 To Spark NaN is the greatest number, and it answers from the statistics of files where it can:
 behind a file that deltalake wrote, `max(x)` is the greatest of the other numbers, and `x > 5` does
-not find the row. So files with NaN are Spark's to write, and to write again.
+not find the row. So only Spark writes and rewrites files with NaN.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def is_among(rows: pyarrow.Table) -> bool:
 
 
 def is_told_of(table: DeltaTable) -> bool:
-    """Whether the statistics of a file of the table's version that is loaded tell of one."""
+    """Returns whether the statistics of a file in the loaded version include a NaN."""
     import pyarrow
 
     files = pyarrow.table(table.get_add_actions(flatten=True))

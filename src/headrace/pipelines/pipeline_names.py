@@ -17,9 +17,10 @@ from headrace.pipelines.spark.spark_errors import innermost
 def pipelines_in(
     path: Path, start_spark: Callable[[], object] | None = None
 ) -> dict[str, Pipeline]:
-    """By name. The file's own folder can be imported from, as if Python ran the file. Some of
-    PySpark's functions, such as `col`, want a Spark that runs: where a file calls them outside of
-    its functions, `start_spark` is called and the file loaded again."""
+    """Returns pipelines by name. The file's own folder can be imported from, as if Python ran the
+    file. Some of PySpark's functions, such as `col`, want a Spark that runs: where a file calls
+    them outside of its functions, `start_spark` is called and the file loaded again.
+    """
     if not path.is_file():
         raise PipelineError(f"There is no file {path}.")
     if str(path.parent.absolute()) not in sys.path:
@@ -45,7 +46,7 @@ def pipelines_in(
         ) from missing
     except PipelineError:
         raise
-    except Exception as failure:  # the person's own file may raise anything
+    except Exception as failure:  # the user's own file may raise anything
         raise PipelineError(
             f"{path} cannot be loaded: {innermost(traceback.format_exc())}."
         ) from failure

@@ -36,7 +36,7 @@ RECORDS = (
     "timestampType INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
 MASTER = "local[2]"
-# On a few rows, compiling well costs more than it gives.
+# Settings for few rows, where thorough compilation costs more than it saves.
 QUICK = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.codegen.wholeStage": "false",
@@ -67,7 +67,7 @@ def run(pipeline: Pipeline, rows: Iterable[Any], spark: SparkSession | None = No
 
 @contextmanager
 def _in_zone(spark: SparkSession, zone: str) -> Iterator[None]:
-    """The days of the pipeline, also in a session that is given and has others."""
+    """Applies the days of the pipeline's zone, also in a given session with another zone."""
     before = spark.conf.get(session.ZONE)
     spark.conf.set(session.ZONE, zone)
     try:
@@ -129,7 +129,7 @@ def _quiet(line: str) -> None:
 
 
 def _records(spark: SparkSession, source: Topic, given: list[Any]) -> DataFrame:
-    """One after the other in partition 0, written now."""
+    """Returns records one after the other, in partition 0, with the present time."""
     now = datetime.now(UTC)
     rows = [(None, _value(one), source.name, 0, n, now, 0, None) for n, one in enumerate(given)]
     return spark.createDataFrame(rows, RECORDS)

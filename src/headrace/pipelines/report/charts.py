@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from html import escape
 
 WIDTH, HEIGHT = 600, 160
-# So many slots without a number break a line.
+# A line is broken after this many slots without a number.
 GAP = 3
 COLOURS = 6  # of the style sheet; a drawing has at most so many series
 AIR = 0.2  # of a slot beside its columns
@@ -119,7 +119,7 @@ def nice_top(highest: float) -> float:
 
 
 def number(value: float | None) -> str:
-    """For people: no digits that say nothing."""
+    """Formats a number for people, without digits that carry no information."""
     if value is None or not math.isfinite(value):
         return "-"
     if value == int(value) or abs(value) >= 1000:

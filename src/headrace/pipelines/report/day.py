@@ -37,7 +37,7 @@ class Day:
         return utc(moment).timestamp() - self.begin_s
 
     def clock(self, seconds: float) -> str:
-        """The time of day so long after midnight."""
+        """Returns the time of day, so long after midnight."""
         moment = datetime.fromtimestamp(self.begin_s + seconds, UTC)
         return moment.astimezone(ZoneInfo(self.zone)).strftime("%H:%M")
 
@@ -61,7 +61,8 @@ def parsed(text: str) -> date:
 
 
 def must_be_drawable(day: date) -> None:
-    """Questions count nanoseconds since 1970. A clock that was wrong writes such days."""
+    """Refuses a day outside the range: queries count nanoseconds since 1970, and a clock that was
+    wrong writes such days."""
     if not FIRST_YEAR <= day.year <= LAST_YEAR:
         raise PipelineError(
             f"{day} is too far away to be drawn: give another --day, from {FIRST_YEAR} to "

@@ -33,7 +33,7 @@ class Report:
 
 
 def report(data: Path, name: str, *, day: str | None = None, zone: str | None = None) -> Report:
-    """The day that is asked for, otherwise the newest that the table has."""
+    """Makes a report of the requested day, otherwise of the newest that the table has."""
     drawing, table = _drawn(name)
     where = zone or str(Folder(data, name).described().get("zone") or "UTC")
     must_be_zone(where)

@@ -1,7 +1,7 @@
 """The page: one HTML file with its own style and nothing from anywhere else. Pure.
 
-Light and dark follow the reader. It has no script, and says so to the browser by its policy: what a
-record holds is text here, and stays text.
+Light and dark follow the reader. It has no script, and its policy forbids scripts to the browser:
+contents of records are text here, and stay text.
 """
 
 from __future__ import annotations

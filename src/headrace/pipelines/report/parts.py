@@ -1,7 +1,7 @@
 """Parts of a page: what is asked of a table for a chart, and the chart with its numbers. Pure.
 
-A question is SQL over the table `lake`, made of names and numbers of our own, never of what
-somebody typed or a record held. Its answer is small: grouped and cut by the table's reader.
+A query is SQL over the table `lake`, made of our own names and numbers, never of user input or
+contents of records. Its answer is small: grouped and cut by the table's reader.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Part(Protocol):
     def question(self, where: str, time: str, day: Day) -> str: ...
 
     def section(self, answer: Answer, day: Day) -> Section | None:
-        """None if there is nothing to draw."""
+        """Returns the section, or None if there is nothing to draw."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -210,7 +210,7 @@ def is_drawn(value: Any) -> bool:
 
 
 def text(value: Any) -> str:
-    """What others wrote, on one line, without signs that turn the direction of writing."""
+    """Returns foreign text on one line, without characters that change the direction of writing."""
     shown = "-" if value is None else escaped(str(value)[: LONGEST_LABEL + 1])
     return shown if len(shown) <= LONGEST_LABEL else f"{shown[:LONGEST_LABEL]} ..."
 

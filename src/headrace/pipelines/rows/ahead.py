@@ -50,8 +50,8 @@ def planned_at(checkpoint: Path, number: int) -> int:
 
 
 def reason(name: str, time: Column, limit: str, clock: Column | None) -> Column:
-    """Why an event time is too far ahead, or null. A record without a time of its own (negative in
-    Kafka) is judged by the clock alone."""
+    """Returns why an event time is too far ahead, or null. A record without a time of its own
+    (negative in Kafka) is judged by the clock alone."""
     from pyspark.sql import functions as F
 
     most = F.expr(f"INTERVAL {limit}")

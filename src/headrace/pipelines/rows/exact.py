@@ -27,7 +27,7 @@ UNITS = {
 FIRST_S, LAST_S = 631_152_000, 4_102_444_800  # 1990-01-01 and 2100-01-01
 NUMBER = r"^-?\d+(\.\d+)?([eE][+-]?\d+)?$"
 PLAIN_NUMBER = r"^-?\d+(\.\d+)?$"
-# Years of more than four digits, or before Christ: Spark reads them, and `strict` says so.
+# Years of more than four digits, or before Christ: Spark reads them, and `strict` refuses them.
 FAR_DATE = r"^[+-]\d{4,7}-\d{1,2}-\d{1,2}(?:$|[T ])"
 # A time without a zone: nothing but digits behind the date.
 LOCAL_TIME = r"^[+-]?[\d-]+(?:[T ][\d:.]*)?$"
@@ -38,7 +38,7 @@ Test = Callable[["Column"], "Column"]
 
 
 def read_as(kind: DataType) -> DataType:
-    """The type that JSON is read with, in place of the one that is wanted."""
+    """Returns the type with which JSON is read, in place of the wanted type."""
     from pyspark.sql import types as T
 
     if isinstance(kind, T.TimestampType | T.TimestampNTZType | T.DateType):
@@ -58,7 +58,7 @@ def read_as(kind: DataType) -> DataType:
 
 
 def is_plain(kind: DataType) -> bool:
-    """Whether values of a type are read as what they are."""
+    """Returns whether values of a type are read directly as that type."""
     from pyspark.sql import types as T
 
     if isinstance(kind, T.StructType):
@@ -72,7 +72,7 @@ def is_plain(kind: DataType) -> bool:
 
 
 def converted(value: Column, kind: DataType, unit: str) -> Column:
-    """The value in the type that is wanted; null where it is none."""
+    """Returns the value in the wanted type; null if it cannot be converted."""
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
@@ -149,7 +149,7 @@ def digits(number: Column) -> Column:
 
 
 def _fits(variant: Column, kind: DecimalType) -> Column:
-    """Whether no digit would be lost."""
+    """Returns whether no digit would be lost."""
     from pyspark.sql import functions as F
 
     text = _text(variant)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MOST_FAILING = 20  # records of one batch
 TRIES = 3  # of a record alone, as a function may ask something that was away for a moment
 
-# Computes the rows of some records, and throws them away.
+# Computes the rows of some records, and discards them.
 Compute = Callable[["DataFrame"], None]
 
 
@@ -99,8 +99,8 @@ def find(records: DataFrame, compute: Compute) -> list[tuple[Part, str]]:
 
 
 def first(records: DataFrame, compute: Compute) -> tuple[Part, str] | None:
-    """One record that fails, with its reason; None if the records do not fail here, or none of them
-    does alone. For functions that keep state: it says where to look, no more."""
+    """Returns one record that fails, with its reason; None if the records do not fail here, or none
+    of them fails alone. It is for functions that keep state, and only shows where to look."""
     for whole in parts_of(records):
         part = whole
         why = why_it_fails(compute, records.where(part.is_here()))

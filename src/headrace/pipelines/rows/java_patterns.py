@@ -1,9 +1,9 @@
 """Regular expressions of pydantic (the Rust crate regex) as Java's. Knows no Spark.
 
-Both search for a match. Only what both read alike is taken: classes of plain characters, groups
-without a flag, alternatives, repetitions, `^`, `$`, `.`, `\\d`, `\\w`, `\\s`. `$` is the very end
-and `.` everything but a line feed in Rust, and its classes know all of Unicode; the pattern says so
-in Java's words. Everything else is refused. Pydantic has compiled the pattern before.
+Both search for a match. Only syntax that both read alike is accepted: classes of plain characters,
+groups without a flag, alternatives, repetitions, `^`, `$`, `.`, `\\d`, `\\w`, `\\s`. `$` is the
+very end and `.` everything but a line feed in Rust, and its classes know all of Unicode; the result
+writes this in Java's syntax. Everything else is refused. Pydantic has compiled the pattern before.
 """
 
 from __future__ import annotations

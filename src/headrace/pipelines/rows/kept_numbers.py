@@ -22,7 +22,7 @@ MOST_DIGITS = 38  # of DECIMAL, and of numbers in VARIANT
 FRACTION_DIGITS = 18  # for the next numbers, where those of the first batch leave room
 ITEM = "[]"  # in paths: an item of a list
 SHOWN = 80
-# A cheap look: text without these holds no number that is rounded, or lost.
+# A cheap check: text without these has no number that is rounded, or lost.
 LONG = r"[0-9][0-9.]{15}"
 VERY_LONG = r"[0-9.]{16}[eE]|[0-9.]{39}|[0-9][eE][+-]?[0-9]{3}"
 STRINGS = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
@@ -148,7 +148,7 @@ def _of_text(kind: DataType) -> DataType | None:
 
 
 def _may_hold_a_long_number(kind: DataType, value: Column) -> Column:
-    """A cheap look at the text that Spark read."""
+    """A cheap check of the text that Spark read."""
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 

@@ -1,4 +1,4 @@
-"""Dead letters that fit into their topic: a record that is larger is cut, and says so.
+"""Dead letters that fit into their topic: a larger record is cut and marked.
 
 A letter is its record with more headers, so it may be larger than the topic takes, and a batch with
 one that is refused would never end. A letter that was cut has the beginning of the value and

@@ -43,7 +43,7 @@ def renamed(value: Column, read: StructType, model: ModelRules, corrupt: str) ->
 
 
 def reasons(typed: Column, text: Column, model: ModelRules) -> list[Column]:
-    """Each null, or what the value breaks."""
+    """Returns expressions: each is null, or the rule that the value breaks."""
     from pyspark.sql import functions as F
 
     found = [F.when(check.is_wrong(typed), check.why(typed)) for check in map(_check, model.rules)]
@@ -82,7 +82,7 @@ def _literal(default: str, kind: DataType, unit: str) -> Column:
 
 
 def _stands_null(text: Column, column: str, model: ModelRules) -> Column:
-    """Whether a field that was read as null is there."""
+    """Returns whether the text has a null for a field that was read as null."""
     from pyspark.sql import functions as F
 
     found = F.lit(False)
@@ -114,7 +114,8 @@ def _check(rule: Rule) -> strict.Check:
 
 
 def _is_broken(value: Column, rule: Rule) -> Column:
-    """Null, which is not broken, for a null; but for the rule against nulls."""
+    """Returns whether a rule is broken; null, which is not broken, for a null, except for the rule
+    against nulls."""
     from pyspark.sql import functions as F
 
     match rule.kind:

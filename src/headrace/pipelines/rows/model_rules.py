@@ -55,7 +55,7 @@ class Rule:
 
     @property
     def said(self) -> str:
-        """The rule, for people."""
+        """The rule as text for people."""
         if self.kind == "one_of":
             return "one of " + ", ".join(map(repr, self.limit))
         return "UUID" if self.kind == "uuid" else f"{self.kind}={self.shown or self.limit}"
@@ -63,7 +63,7 @@ class Rule:
 
 @dataclass(slots=True)
 class ModelRules:
-    """By column: the names in JSON where they are others, and defaults as JSON."""
+    """Rules by column: the names in JSON if they differ, and defaults as JSON."""
 
     names: dict[str, tuple[str, ...]] = field(default_factory=dict)
     defaults: dict[str, str] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class ModelRules:
 
 
 def rules_of(schema: type | str | None) -> ModelRules:
-    """Empty for a schema that is not a model."""
+    """Returns the rules; empty for a schema that is not a model."""
     found = ModelRules()
     if isinstance(schema, type) and hasattr(schema, "model_fields"):
         _add_model(found, schema, ())

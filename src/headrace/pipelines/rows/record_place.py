@@ -37,8 +37,8 @@ PASS = frozenset(
 
 
 def carried(base: DataFrame, made: DataFrame, names: tuple[str, ...]) -> DataFrame | None:
-    """The result of a function for `base.drop(*names)`, with those columns; None if they cannot be
-    had."""
+    """Returns the result of a function for `base.drop(*names)`, with those columns; None if they
+    cannot be carried."""
     from pyspark.sql import DataFrame
 
     if any(name in made.columns for name in names):
@@ -86,8 +86,8 @@ def newest_of(pipeline: Pipeline) -> str | None:
 
 
 def carried_by(pipeline: Pipeline) -> tuple[str, ...]:
-    """Where a row may be replaced by a newer one: what decides between rows of the same moment.
-    The name of the topic only where there may be several."""
+    """Returns the columns that decide between rows of the same moment, if a row may be replaced by
+    a newer one. The name of the topic is included only if there may be several."""
     topic = pipeline.topic
     if topic is None or newest_of(pipeline) is None:
         return ()
@@ -108,7 +108,8 @@ def _has(plan: Any, wanted: list[Any]) -> bool:
 
 
 def _rebuilt(jvm: Any, plan: Any, wanted: list[Any]) -> Any:
-    """The plan with the columns in its output; None if a node on the way cannot give them on."""
+    """Returns the plan with the columns in its output; None if a node on the way cannot pass them
+    on."""
     if _has(plan, wanted):
         return plan
     children = _listed(plan.children())

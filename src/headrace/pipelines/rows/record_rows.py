@@ -39,7 +39,7 @@ READ = "_headrace_read"  # as Spark read it; PARSED has times, dates and decimal
 WHOLE, BROKEN = "_headrace_whole", "_headrace_broken"
 MISFIT = "the value does not fit the schema"
 NO_TEXT, MORE = "the value is not UTF-8", "something stands behind the JSON in the value"
-# NaN and Infinity are no JSON, and one of them would swallow each sum it comes into.
+# NaN and Infinity are not JSON, and one of them would spoil each sum that includes it.
 JSON = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": CORRUPT,
@@ -62,14 +62,14 @@ WIRE_HEADER_BYTES = 5
 
 
 def source_options(topic: Topic, bootstrap: str) -> dict[str, str]:
-    """For Spark's Kafka source; what the pipeline says wins."""
+    """Returns options for Spark's Kafka source; the pipeline's own settings win."""
     options = {"kafka.bootstrap.servers": bootstrap}
     options["subscribePattern" if topic.pattern else "subscribe"] = topic.name
     options |= _starting(topic)
     options["includeHeaders"] = "true"
-    # Transactions that were aborted never happened.
+    # Records of aborted transactions are not read.
     options["kafka.isolation.level"] = "read_committed"
-    # A topic that was deleted must not come back empty because somebody asks for it.
+    # A topic that was deleted must not be created again, empty, by a request for it.
     options["kafka.allow.auto.create.topics"] = "false"
     if topic.per_batch is not None:
         options["maxOffsetsPerTrigger"] = str(topic.per_batch)
@@ -129,8 +129,8 @@ def schema_of(topic: Topic) -> StructType:
 
 
 def parsed(records: DataFrame, topic: Topic, clock: Column | None = None) -> DataFrame:
-    """The records, with their columns in PARSED, and WHY they cannot be rows, or null. `clock` is
-    the time that event times must not be far ahead of (`ahead`)."""
+    """Returns the records, with their columns in PARSED, and in WHY the reason why they cannot be
+    rows, or null. `clock` is the time that event times must not be far ahead of (`ahead`)."""
     from pyspark.sql import functions as F
 
     if topic.is_avro:
@@ -145,7 +145,8 @@ def parsed(records: DataFrame, topic: Topic, clock: Column | None = None) -> Dat
 
 
 def _expected(found: DataFrame, topic: Topic) -> DataFrame:
-    """With the rules of the topic in WHY; they name the columns of the rows as they are."""
+    """Applies the rules of the topic and adds broken ones to WHY; rules name the columns of the
+    rows as they are."""
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F
 
@@ -165,7 +166,7 @@ def _expected(found: DataFrame, topic: Topic) -> DataFrame:
 
 
 def _broken(rows: DataFrame, one: Expectation) -> Column:
-    """The reason of a row that does not keep a rule; null for the others."""
+    """Returns the reason of a row that breaks a rule; null for the others."""
     from pyspark.sql import functions as F
 
     holds = F.coalesce(F.expr(f"({one.rule})").cast("boolean"), F.lit(False))
@@ -290,7 +291,7 @@ def _time_reasons(found: DataFrame, topic: Topic, clock: Column | None) -> list[
     limit = topic.ahead
     return [
         *([] if limit is None else [ahead.reason(name, time, limit, clock)]),
-        # Windows would leave it out and say nothing.
+        # Spark's windows would silently leave it out.
         F.when(time.isNull(), F.lit(f"the event time {name} is missing")),
         F.when(time < F.timestamp_millis(F.lit(0)), F.lit(f"{name} is before 1970")),
     ]

@@ -33,7 +33,7 @@ Of = Callable[["Column"], "Column"]
 
 @dataclass(slots=True)
 class Check:
-    """Asked of a value: whether it is wrong, and if so, why."""
+    """Checks a value: whether it is wrong, and if so, why."""
 
     is_wrong: Of
     why: Of
@@ -81,8 +81,8 @@ def half_pair(text: Column) -> Column:
 
 
 def reasons(read: Column, typed: Column, schema: StructType, unit: str) -> list[Column]:
-    """Each null, or what is wrong with a value that Spark has read; `typed` is what `exact` made
-    of it."""
+    """Returns expressions: each is null, or what is wrong with a value that Spark has read. `typed`
+    is what `exact` made of it."""
     from pyspark.sql import functions as F
 
     asked = []
@@ -170,7 +170,8 @@ def _any(check: Check) -> Check:
 
 
 def within(step: str, check: Check, *, each: str, values: str) -> Check:
-    """The check for a part of a value: a field, or each element of a list, or each of a map."""
+    """Returns the check for a part of a value: a field, or each element of a list, or each value of
+    a map."""
     from pyspark.sql import functions as F
 
     if step == each:
@@ -235,7 +236,7 @@ def _is_object(text: Column) -> Column:
 
 
 def _misfit_of(value: Column, field: StructField, options: dict[str, str], corrupt: str) -> Column:
-    """The reason if a field alone cannot be read by its type; else null."""
+    """Returns the reason if a field alone cannot be read by its type; else null."""
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 

@@ -1,6 +1,6 @@
-"""PIPELINES THAT COME WITH IT: `headrace pipeline run NAME`, no file needed.
+"""PIPELINES THAT COME WITH HEADRACE: `headrace pipeline run NAME`, no file needed.
 
-Loading this loads no Spark.
+Loading this package does not load Spark.
 """
 
 from __future__ import annotations

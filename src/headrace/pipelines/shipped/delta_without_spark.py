@@ -103,8 +103,8 @@ class DeltaFiles:
     def scanned(
         self, columns: Sequence[str], where: pyarrow.dataset.Expression | None
     ) -> Iterator[dict[str, Any]]:
-        """The rows for which it holds, one after the other; files of partitions for which it cannot
-        hold are not opened. A map comes as a dictionary."""
+        """Yields the rows for which the filter holds; files of partitions for which it cannot hold
+        are not opened. A map comes as a dictionary."""
         with explained():
             names = [field.name for field in self._table.schema().fields]
             chosen = [_known(one, names) for one in columns]
@@ -121,7 +121,8 @@ class DeltaFiles:
                     yield {name: _as_dictionary(row[name], kinds[name]) for name in chosen}
 
     def ask(self, question: str) -> list[dict[str, Any]]:
-        """The answer to SQL over the table `lake`, which holds nothing that a stranger wrote."""
+        """Returns the answer to SQL over the table `lake`; the SQL must not contain foreign
+        text."""
         from deltalake import QueryBuilder
 
         with explained():
@@ -130,7 +131,7 @@ class DeltaFiles:
             return rows
 
     def _version_at(self, at: str) -> int:
-        """The last one that was there at that moment."""
+        """Returns the last version that existed at that moment."""
         at_ms = milliseconds(at)
         states = [(int(one["version"]), int(one["timestamp"])) for one in self._table.history()]
         there = [version for version, made_ms in states if made_ms <= at_ms]
@@ -158,7 +159,7 @@ class DeltaFiles:
         return all(text.isascii() and "~" not in text for text in texts)
 
     def compact_if_free(self, *, forget_hours: int | None) -> Compacted | None:
-        """None: somebody else writes, or the table has features that only Spark keeps.
+        """None: another process writes, or the table has features that only Spark keeps.
 
         Two writers of different make on one folder are not proven to see each other.
         """
@@ -192,8 +193,9 @@ class DeltaFiles:
         return found
 
     def compact_partition(self, partition: Partition, *, target_bytes: int) -> int:
-        """How many files it had to rewrite. Files of `target_bytes` and more stay as they are. A
-        partition of values that cannot be named in a filter is compacted with the whole table."""
+        """Returns how many files it rewrote. Files of `target_bytes` and more stay as they are. A
+        partition of values that cannot be named in a filter is compacted with the whole table.
+        """
         columns = self._table.metadata().partition_columns
         named = all(type(value) in NAMED for value in partition)
         only = [(c, "=", v) for c, v in zip(columns, partition, strict=True)] if named else []
@@ -234,7 +236,7 @@ def is_installed() -> bool:
 
 
 def found(location: str) -> DeltaFiles | None:
-    """None: only Spark knows what to do with it, or deltalake is not installed."""
+    """Returns the table; None if only Spark can handle it, or deltalake is not installed."""
     if "://" in location or not has_delta_log(location):
         return None
     try:

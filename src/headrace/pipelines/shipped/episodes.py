@@ -1,10 +1,11 @@
 """Alerts from minutes: a run of bad minutes is raised once and cleared once.
 
 A minute is judged when no late row can change it any more, so an alert is never taken back: it
-comes `late` after its minute. A run is seen through windows that slide over it by a minute: the one
-that begins with a good minute and goes on with `lasts` bad ones raises, the one that begins with
-`lasts` bad ones and ends with a good one clears. A minute without rows is a good one. No state but
-that of the windows is kept, so a stream and a run over history find the same.
+comes `late` after its minute. A run is seen through windows that slide over it by a minute: the
+window that begins with a good minute and continues with `lasts` bad ones raises the alert, the
+window that begins with `lasts` bad ones and ends with a good one clears it. A minute without rows
+is a good one. No state but that of the windows is kept, so a stream and a run over history find the
+same.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def _slid(rows: DataFrame, keys: list[str], value: str, lasts: int) -> DataFrame
 
 
 def _minute(number: int) -> Column:
-    """The so-manieth minute of a window, from 0."""
+    """Returns the minute of a window by its number, from 0."""
     from pyspark.sql import functions as F
 
     return F.col("window.start") + F.expr(f"INTERVAL {number} MINUTE")

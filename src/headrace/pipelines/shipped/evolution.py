@@ -61,7 +61,7 @@ def seen_in(records: DataFrame) -> StructType:
 
     value = F.try_parse_json(F.col("value").cast("string"))
     objects = records.where(F.col(KIND).startswith("OBJECT<"))
-    # Else Spark takes one of two names that differ only in case for the other.
+    # Otherwise Spark mistakes one of two names that differ only in case for the other.
     with settings_for_now(records.sparkSession, {"spark.sql.caseSensitive": "true"}):
         [(seen,)] = objects.select(F.schema_of_variant_agg(value)).collect()
     if seen is None or not seen.startswith("OBJECT<") or seen == "OBJECT<>":
@@ -106,7 +106,7 @@ class LeftOut:
 def merged(
     known: StructType, seen: StructType, reserved: tuple[str, ...] = (), at: Path = ()
 ) -> tuple[StructType, list[LeftOut]]:
-    """The columns known and those seen first now; and the fields that could not become any."""
+    """Returns the known columns with the new ones, and the fields that could not become columns."""
     from pyspark.sql.types import StructField, StructType
 
     fields = {one.name.lower(): one for one in known.fields}

@@ -48,12 +48,12 @@ class Made:
         return str(self.fields["visitor"]).encode()
 
     def value(self) -> bytes:
-        """As the collector would have written it."""
+        """Returns the value as the collector would have written it."""
         whole = {"id": self.fields["id"], "time": time_text(self.at_ms), **self.fields}
         return json.dumps(whole, separators=(",", ":")).encode()
 
     def posted(self) -> dict[str, Any]:
-        """As a browser sends it, at the moment it arrives."""
+        """Returns the event as a browser sends it, at the moment it arrives."""
         return {"kind": self.kind, "age_ms": self.arrives_ms - self.at_ms, **self.fields}
 
 
@@ -82,7 +82,7 @@ class Visitor:
         self.made.append(Made(kind, at_ms, at_ms + delay, fields))
 
     def come(self, at_ms: int) -> None:
-        """One session."""
+        """Makes one session."""
         chance = self.chance
         page = chance.choice(ENTRIES)
         self.add(PAGE_VIEW.name, at_ms, page, referrer=chance.choice(REFERRERS))

@@ -1,7 +1,7 @@
 """Care for lake tables: compaction of small files, their versions, and what they held before.
 
 A table is Delta's if it has Delta's log, else Iceberg's if it has Iceberg's metadata. Moments are
-UTC, in and out: what `versions` says can be given to `rows_of` as it is.
+UTC, in and out: what `versions` returns can be passed to `rows_of` as it is.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Version:
 
 @dataclass(slots=True)
 class Compacted:
-    """`removed` is how many files no version needs any more, if they were looked for."""
+    """The result of a compaction. `removed` is how many files no version needs any more, if that
+    was checked."""
 
     files_before: int
     files_after: int
@@ -45,7 +46,7 @@ class Compacted:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """The error of Spark, as one sentence; Spark is installed."""
+    """Turns Spark's error into one sentence; Spark must be installed."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -249,7 +250,7 @@ def _for_procedures(spark: SparkSession, location: str) -> tuple[str, str]:
 
 
 def files(spark: SparkSession, location: str) -> int:
-    """How many files of data its newest version has."""
+    """Returns how many data files the newest version has."""
     if format_of(spark, location) == "delta":
         [row] = spark.sql(f"DESCRIBE DETAIL delta.{quoted(location)}").select("numFiles").collect()
         return int(row[0])
@@ -266,8 +267,8 @@ def _on_disk(location: str) -> int | None:
 
 
 def for_people(rows: DataFrame) -> tuple[DataFrame, set[str]]:
-    """Moments as text in UTC, whatever the zone of this machine, and what is within a column as
-    JSON; and the names of those columns."""
+    """Returns rows for a screen: moments as text in UTC, whatever the zone of this machine, and
+    nested values as JSON; also the names of those columns."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, MapType, StructType, TimestampType, VariantType
 

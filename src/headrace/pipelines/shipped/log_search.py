@@ -48,7 +48,7 @@ def scanned(
     service: str | None = None,
     levels: Sequence[str] | None = None,
 ) -> Iterator[tuple[Row, int]]:
-    """Rows for which all of it holds, with their times, in no order."""
+    """Returns rows that match all conditions, with their times, in no order."""
     for row in files.scanned(SHOWN, _where(from_ms, to_ms, service, levels)):
         yield _as_in_the_topic(row), (row["time"] - _moment(0)) // A_MILLISECOND
 
@@ -91,7 +91,7 @@ def newest(
     levels: Sequence[str] | None = None,
     text: str | None = None,
 ) -> tuple[int, list[Row]]:
-    """How many lines match, and the newest of them, by Spark."""
+    """Returns how many lines match, and the newest of them, by Spark."""
     location = table_location(data, table)
     lake_tables.must_be_there(location)
     spark = session.start("logs", master="local[*]", given={session.ZONE: "UTC"}, note=None)

@@ -2,8 +2,8 @@
 
 `logs` is a table by day and service with each line once: a line that was sent twice has the same
 id and replaces itself. Lines with a `problem` are rows like the others. The numbers count ids, so a
-line that was sent twice counts once; what comes later than LATE is left out of them and counted,
-and an offline run puts it right. An alert comes ALERT_LATE after its minute, once (`episodes.py`).
+line that was sent twice counts once; lines later than LATE are left out of them and counted, and an
+offline run corrects the numbers. An alert comes ALERT_LATE after its minute, once (`episodes.py`).
 
 Rules of your own: `my_alerts = alerts("my-alerts", [Rule("card", contains="card", at_least=3)])`
 in a file, and `headrace pipeline run FILE.py:my_alerts`. Spark is loaded when a pipeline runs.

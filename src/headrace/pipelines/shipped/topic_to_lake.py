@@ -142,7 +142,7 @@ class LakeRows:
         return self._with_tombstones(found.withColumn(record_rows.WHY, why))
 
     def _tell(self, left_out: list[str], note: Say) -> None:
-        """Each once."""
+        """Reports each name once."""
         new = [name for name in left_out if name not in self.told]
         if new and len(self.told) < MOST_FIELDS:
             self.told.update(new)

@@ -3,7 +3,7 @@
 Two sorts of tables. Tables keyed by their window (`page-views`, `daily-statistics`, `retention`,
 `searches`, `clicks`) show a number while its window is still open and change it with each batch; an
 event that comes later than LATE is left out and counted, and an offline run over the same table
-puts it right. Tables that are appended to (`top-pages`, `sessions`, `funnel`) get a row when
+corrects the numbers. Tables that are appended to (`top-pages`, `sessions`, `funnel`) get a row when
 nothing can change it any more: LATE after its window, or after its session's gap.
 
 Unique visitors are counted by HyperLogLog++, so state does not grow with visitors: RSD is the

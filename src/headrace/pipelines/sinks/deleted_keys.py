@@ -1,4 +1,5 @@
-"""The keys that a stream took out of its table, so that an older row of one does not come back.
+"""The keys that a stream deleted from its table, so that an older row of such a key does not come
+back.
 
 A key can be in two partitions of its topic, because partitions were added. Then a batch may bring
 a value that is older than a tombstone of a batch before, and the table has no row any more to
@@ -87,8 +88,8 @@ class DeletedKeys:
         return spark.read.parquet(*map(str, folders)).where(F.col(WHEN) > since)
 
     def _gather(self, spark: SparkSession) -> None:
-        """All into one folder. A kill on the way leaves some tombstones twice, which changes
-        nothing."""
+        """Gathers all into one folder. A kill on the way leaves some tombstones twice, which
+        changes nothing."""
         new, folders = self.folder / NEW, self._folders()
         one_each = self.latest.of_each_key(self._known(spark, folders), self.keys)
         one_each.coalesce(1).write.mode("overwrite").parquet(str(new))

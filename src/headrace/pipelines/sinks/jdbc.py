@@ -40,7 +40,8 @@ class JdbcWriter:
     sink: Jdbc
     stream: str
     note: Say
-    oid: int | None = None  # of the table that it has seen; another one is not written to
+    # The object id of the table that it has seen; another table is not written to.
+    oid: int | None = None
 
     @property
     def location(self) -> str:
@@ -83,7 +84,7 @@ def quoted(name: str) -> str:
 
 
 def beside(sink: Jdbc, name: str) -> str:
-    """A table of ours in the same schema as the sink's."""
+    """Returns the name of one of our tables, in the same schema as the sink's."""
     schema, dot, _ = sink.name.rpartition(".")
     return f"{quoted(schema)}.{quoted(name)}" if dot else quoted(name)
 
@@ -196,7 +197,7 @@ def exists(spark: SparkSession, sink: Jdbc, name: str) -> bool:
 
 
 def _asked(spark: SparkSession, sink: Jdbc, query: str) -> list[tuple[str, str]]:
-    """The first two columns of a query's rows, as text."""
+    """Returns the first two columns of a query's rows, as text."""
     from py4j.protocol import Py4JJavaError
 
     try:
@@ -230,7 +231,7 @@ def _take_over(
     note: Say,
     oid: int | None,
 ) -> int:
-    """One transaction; closing a connection that has not committed undoes it."""
+    """Runs as one transaction; closing a connection that has not committed undoes it."""
     connection = _connect(rows.sparkSession, sink)
     try:
         connection.setAutoCommit(False)
@@ -257,8 +258,8 @@ def _oid_now(connection: Any, sink: Jdbc) -> int:
 
 
 def _refuse_another(connection: Any, sink: Jdbc, oid: int | None) -> None:
-    """A table that was dropped while the stream runs has just been created again, without what it
-    had. Nothing is committed yet."""
+    """Refuses a table that was dropped while the stream runs and has just been created again,
+    without its rows. Nothing is committed yet."""
     if oid is not None and _oid_now(connection, sink) != oid:
         raise PipelineError(
             f"{sink.name} was dropped or created again while it was written to: put it back from a "
@@ -267,7 +268,7 @@ def _refuse_another(connection: Any, sink: Jdbc, oid: int | None) -> None:
 
 
 def _widen(connection: Any, sink: Jdbc, stage: str, note: Say) -> None:
-    """Columns that the batch has and the table has not."""
+    """Adds the columns that the batch has and the table lacks."""
     asked = connection.prepareStatement(
         "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "
         "WHERE attrelid = ?::regclass AND attnum > 0 AND NOT attisdropped AND attname NOT IN "
@@ -293,9 +294,10 @@ def _texts(rows: DataFrame) -> list[str]:
 
 
 def _refuse_rounded(connection: Any, sink: Jdbc, stage: str) -> None:
-    """PostgreSQL rounds 1.5 for a column of integers, and a time for one of days, without a word.
+    """PostgreSQL silently rounds 1.5 for a column of integers, and a time for a column of days.
     Called when the rows have been taken over: a type that they cannot become at all has been
-    refused by then, and nothing is committed yet."""
+    refused by then, and nothing is committed yet.
+    """
     asked = connection.prepareStatement(
         "SELECT s.attname, format_type(s.atttypid, s.atttypmod), format_type(t.atttypid, "
         "t.atttypmod) FROM pg_attribute s JOIN pg_attribute t USING (attname) "

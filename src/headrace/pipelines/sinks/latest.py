@@ -38,7 +38,7 @@ class ByColumns:
         return _first(rows, keys, [*first, rest.desc()])
 
     def is_newer(self) -> str:
-        """SQL: whether the row `s` may replace `t`. The same row again may."""
+        """Returns SQL: whether the row `s` may replace `t`. The same row again may."""
         s, t = (", ".join(f"{x}.{quoted(name)}" for name in self.columns) for x in "st")
         return f"struct({s}) >= struct({t})"
 

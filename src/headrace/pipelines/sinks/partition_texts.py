@@ -19,7 +19,7 @@ READ_AS_NULL = ("", "__HIVE_DEFAULT_PARTITION__")
 
 
 def refuse_nulls(rows: DataFrame, table: Table) -> None:
-    """Looks at rows that are kept meanwhile."""
+    """Refuses such texts. Looks at rows that are kept meanwhile."""
     from pyspark.sql import functions as F
 
     texts = _texts(rows, table)

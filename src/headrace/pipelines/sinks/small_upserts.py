@@ -42,7 +42,8 @@ CLEAN_LOG_EVERY = 100
 
 
 def may_fit(location: str, schema: StructType) -> bool:
-    """Whether rows of these columns, and where they go, are simple enough. Knows no deltalake."""
+    """Returns whether rows of these columns, and their target, are simple enough. Does not use
+    deltalake."""
     plain = all(
         NAME.fullmatch(one.name) and one.dataType.simpleString() in KINDS for one in schema.fields
     )
@@ -50,13 +51,13 @@ def may_fit(location: str, schema: StructType) -> bool:
 
 
 def fits(location: str, schema: StructType, part: Touched) -> bool:
-    """And whether these rows are."""
+    """Returns whether these rows are simple enough, too."""
     small = part.plain and part.text_bytes <= MOST_TEXT_BYTES
     return small and may_fit(location, schema)
 
 
 def merged(location: str, rows: pyarrow.Table, keys: Sequence[str], note: Say) -> bool:
-    """False: nothing was done, let Spark do it."""
+    """Merges the rows. False: nothing was done, and Spark must do it."""
     try:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError

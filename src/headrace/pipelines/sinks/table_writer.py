@@ -243,7 +243,7 @@ class TableWriter:
             )
 
     def stream_of_parquet(self, rows: DataFrame) -> DataStreamWriter:
-        """Spark's own sink, which writes the stream without asking us batch by batch."""
+        """Returns Spark's own sink, which writes the stream without calling us for each batch."""
         self.must_fit_parquet(rows)
         writer = partition_texts.checked(rows, self.table).writeStream
         if self.table.partition_by:
@@ -301,8 +301,8 @@ class TableWriter:
             kept.unpersist()
 
     def _fetched(self, rows: DataFrame) -> pyarrow.Table | None:
-        """None: they are many or long this time, and Spark gives its driver no more than
-        `spark.driver.maxResultSize`."""
+        """Returns the rows in this process. None: they are many or long this time, and Spark gives
+        its driver no more than `spark.driver.maxResultSize`."""
         from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
 
@@ -321,7 +321,7 @@ class TableWriter:
         return self.few and simple and fitted and small_upserts.may_fit(self.location, rows.schema)
 
     def _upsert_few(self, rows: pyarrow.Table, schema: StructType) -> bool:
-        """False: nothing was done, let Spark do it."""
+        """Upserts few rows. False: nothing was done, and Spark must do it."""
         keys = self.table.keys
         part = touched_by(rows, keys, [schema[key].dataType.simpleString() for key in keys])
         if not part.rows:
@@ -348,7 +348,8 @@ class TableWriter:
         rows.sparkSession.sql(statement)
 
     def _refuse_twice(self, rows: DataFrame, part: Touched) -> None:
-        """MERGE would refuse it too, but not for keys that are new."""
+        """Refuses keys that come twice. MERGE would refuse them too, but not for keys that
+        are new."""
         self._refuse_twice_of(part.twice if part.looked else self._key_that_comes_twice(rows))
 
     def _refuse_twice_of(self, again: str | None) -> None:
@@ -457,8 +458,9 @@ def _first_file(listed: Path) -> str:
 
 
 def last_in_iceberg(spark: SparkSession, name: str, stream: str) -> int:
-    """The last batch of a stream that the table tells of, in its snapshots or, where those have
-    been expired by us, in its properties; -1 for none."""
+    """Returns the last batch of a stream by the table, in its snapshots or, where those have been
+    expired by us, in its properties; -1 for none.
+    """
     from pyspark.sql import functions as F
 
     ours = spark.table(f"{name}.snapshots").where(F.col("summary")[STREAM] == stream)
@@ -470,7 +472,7 @@ def last_in_iceberg(spark: SparkSession, name: str, stream: str) -> int:
 
 
 def _ddl(rows: DataFrame) -> str:
-    """Nothing is NOT NULL, nor anything within: the next rows may come from another function, and
+    """Returns DDL without NOT NULL, at any depth: the next rows may come from another function, and
     Delta refuses it within lists and maps."""
     return str(rows.schema.toNullable().toDDL())
 

@@ -29,7 +29,7 @@ def is_there(location: str) -> bool:
 
 
 def is_delta(spark: SparkSession, location: str) -> bool:
-    """Whether a Delta table is there, here or at an address."""
+    """Returns whether a Delta table exists, here or at an address."""
     if "://" not in location:
         return has_delta_log(location)
     from delta.tables import DeltaTable
@@ -48,7 +48,7 @@ def has_delta_log(location: str) -> bool:
 
 
 def iceberg_name(spark: SparkSession, location: str) -> str:
-    """How Spark's SQL calls the Iceberg table at a place."""
+    """Returns the name of the Iceberg table at a place, as Spark's SQL uses it."""
     above, _, name = location.rstrip("/").rpartition("/")
     catalog = "headrace_" + hashlib.sha256(above.encode()).hexdigest()[:12]
     setting = f"spark.sql.catalog.{catalog}"
@@ -65,7 +65,7 @@ def quoted(name: str) -> str:
 
 
 def whole(spark: SparkSession, table: Table, location: str) -> DataFrame:
-    """All rows that are there now."""
+    """Returns all rows that are there now."""
     _must_be_there(location)
     reader = spark.read.options(**table.options)
     if table.format == "iceberg":

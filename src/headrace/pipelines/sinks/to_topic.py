@@ -64,7 +64,8 @@ class TopicWriter:
         return False
 
     def write(self, rows: DataFrame, once: Once | None, latest: Latest | None = None) -> None:
-        """Rows of history are no batch of a stream: they get ids of their own."""
+        """Writes rows. Rows of history do not belong to a batch of a stream: they get ids of their
+        own."""
         batch = once or (f"{self.stream}.{uuid.uuid4().hex}", 0)
         write(rows, self.topic, self.options, batch)
 
@@ -103,7 +104,7 @@ def outgoing(rows: DataFrame, topic: Topic, beside: tuple[str, ...] = ()) -> Dat
 
 
 def _text(column: Column, kind: DataType) -> Column:
-    """A key as the value shows it, without the quotes of JSON."""
+    """Returns a key as the value shows it, without the quotes of JSON."""
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 

@@ -48,7 +48,7 @@ class Touched:
 
 
 def touched(rows: DataFrame, keys: Sequence[str], partitions: Sequence[str]) -> Touched:
-    """`rows` are kept meanwhile: they are read twice."""
+    """Finds what a batch touches. `rows` must be cached meanwhile: they are read twice."""
     kinds = [rows.schema[key].dataType.simpleString() for key in keys]
     found = Touched(*_counted(rows))
     columns = [_plain(key, kind) for key, kind in zip(keys, kinds, strict=True)]
@@ -124,8 +124,8 @@ def condition(
 
 
 def literal(value: Any, kind: str) -> str | None:
-    """As SQL; None for text that might mean something else there. Times are microseconds, dates are
-    days since 1970."""
+    """Returns SQL for a value; None for text that might mean something else there. Times are
+    microseconds, dates are days since 1970."""
     if kind in WHOLE:
         return str(int(value))
     if kind == "date":
@@ -155,7 +155,8 @@ def _moment(micros: int) -> str | None:
 
 
 def _since_1970(span: timedelta) -> datetime | None:
-    """None for what is not in the years 1 to 9999; Spark's own times go further."""
+    """Returns microseconds or days since 1970; None outside the years 1 to 9999; Spark's own times
+    go further."""
     try:
         return EPOCH + span
     except OverflowError:

@@ -1,7 +1,7 @@
-"""One door into every sink: `Writer.write` takes the rows of a batch to where they belong.
+"""One entry for every sink: `Writer.write` writes the rows of a batch to their sink.
 
-`writer_into` chooses the writer of a sink once; nothing else here asks for the kind of a sink. The
-questions that need no Spark are answered by the declaration of the sink itself.
+`writer_into` chooses the writer of a sink once; the rest of this module does not ask for the kind
+of a sink. The questions that need no Spark are answered by the declaration of the sink itself.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class SinkWriter(Protocol):
         """Whether rows are there already, and rows of history would be added to them."""
 
     def memory(self, spark: SparkSession) -> TableMemory | None:
-        """What the sink remembers of its streams; None if it is not there or keeps nothing."""
+        """Returns what the sink remembers of its streams; None if it does not exist or keeps
+        nothing."""
 
     def version(self, known: int) -> int:
         """A number that grows with each change of a table; -1 where there is none. `known` is one
@@ -137,7 +138,8 @@ class Writer:
         return self if name is None else replace(self, sink=self.into.named(name))
 
     def refuse_repeats(self, spark: SparkSession) -> None:
-        """Rows of history that are added to a table that is there would be there twice."""
+        """Refuses rows of history that would be added to an existing table, and so be there
+        twice."""
         if self.into.would_repeat(spark):
             raise PipelineError(
                 f"{self.location} is there already, and appending history would repeat its rows: "

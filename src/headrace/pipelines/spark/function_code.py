@@ -26,7 +26,7 @@ INSTALLED = tuple(
 
 
 def fingerprint(function: object) -> str:
-    """Sixteen hexadecimal digits."""
+    """Returns sixteen hexadecimal digits."""
     text = "\n".join(_lines(function, set()))
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
 

@@ -2,9 +2,9 @@
 Iceberg, PostgreSQL's driver.
 
 Brought once by Spark's own resolver (so its settings for mirrors and proxies hold), checked, and
-kept in the user's cache; from then on a start needs neither resolver nor network. Of several first
-starts at the same moment one brings them and the others wait for it: a lock beside the folder says
-who, and ends with its process. The folder appears whole or not at all.
+kept in the user's cache; from then on a start needs neither resolver nor network. If several first
+starts happen at the same moment, one downloads the jars and the others wait for it: it holds a lock
+beside the folder, which ends with its process. The folder appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ NEWEST = "4.1"
 LINES = " or ".join(PINNED)  # for people
 BROUGHT_WITHIN_S = 900.0
 LOOK_EVERY_S = 0.2
-# How Java says that somebody is not to be reached.
+# Java's messages when a host cannot be reached.
 NO_NETWORK = (
     "UnknownHostException",
     "ConnectException",
@@ -120,7 +120,7 @@ spark.stop()
 
 
 def user_cache() -> Path:
-    """Where Headrace keeps what can be had again."""
+    """Returns the folder where Headrace keeps files that can be downloaded again."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace"
 
 
@@ -188,7 +188,7 @@ def check(jar: Path, wanted: str) -> None:
 
 @contextmanager
 def _alone(lock: Path) -> Iterator[None]:
-    """Only one process is in here; who waits, waits as long as the first may take."""
+    """Only one process runs this block; another one waits as long as the first may take."""
     lock.parent.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + BROUGHT_WITHIN_S
     with lock.open("a") as file:
@@ -211,7 +211,8 @@ def resolver(aside: Path) -> list[str]:
 
 
 def _bring(folder: Path, note: Say | None) -> None:
-    """Through a folder of our own beside it, so that a broken download is not taken for whole."""
+    """Downloads through a folder of our own beside it, so that a broken download is not mistaken
+    for a whole one."""
     if note is not None:
         note(f"bringing Spark's Kafka connector, Delta and Iceberg (69 MB, once) to {folder}")
     aside = folder.with_suffix(".part")

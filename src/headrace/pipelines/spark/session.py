@@ -26,8 +26,8 @@ from headrace.pipelines.spark.java import quiet_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Spark logs an error with its stack, of Python and of Java, tens to hundreds of lines of it: into a
-# file. People get one sentence, and the stacks on standard error only if they ask for them.
+# Spark logs an error with its Python and Java stacks, tens to hundreds of lines, into a file. Users
+# get one sentence, and the stacks on standard error only if they ask for them.
 LOG_FILE, SHOWN = "headrace.spark.log", "headrace.spark.shown"
 LOG_SETTINGS = f"""rootLogger.level = error
 rootLogger.appenderRef.file.ref = file
@@ -99,7 +99,7 @@ def settings(master: str, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def cores(master: str) -> int | None:
-    """How many a local master computes with; None for a cluster."""
+    """Returns how many cores a local master uses; None for a cluster."""
     found = LOCAL_MASTER.fullmatch(master)
     if found is None:
         return None
@@ -196,7 +196,7 @@ def must_answer(master: str) -> None:
 def _prepared(
     told: Mapping[str, str], note: Say | None, log: Path, *, debug: bool
 ) -> dict[str, str]:
-    """Java, Python and jars for a new Spark, beside those that the person names."""
+    """Prepares Java, Python and jars for a new Spark, beside those that the user names."""
     cache = user_cache()
     os.environ["JAVA_HOME"] = str(quiet_home(cache))
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable

@@ -103,7 +103,7 @@ def count_of(plan: Node, name: str) -> int:
 
 
 def takes_every_record(plan: Node) -> bool:
-    """Whether a batch is not done before each record of its one source has been looked at."""
+    """Returns whether a batch ends only after each record of its one source has been looked at."""
     streaming = list(_streaming(plan))
     sources = [node for node in streaming if not node.children]
     return len(sources) == 1 and all(node.name in TAKES_ALL for node in streaming)

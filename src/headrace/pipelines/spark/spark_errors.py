@@ -56,7 +56,7 @@ NO_COLUMN = re.compile(
     re.DOTALL,
 )
 ERROR_CLASS, SQL_STATE = re.compile(r"^\[[A-Z0-9_.]+\] "), re.compile(r"\s*SQLSTATE: \w{5}.*$")
-# Frames that are not the person's own.
+# Frames that are not in the user's own files.
 OURS = ("/pyspark/", "/py4j/", "/headrace/")
 MOST, MOST_CODE = 400, 120
 
@@ -96,7 +96,7 @@ def _of_python(said: str) -> str | None:
 
 
 def is_gone(said: str) -> bool:
-    """Whether records that had still to be read are not there any more."""
+    """Returns whether records that had still to be read have been deleted."""
     return any(sign in said.lower() for sign in GONE)
 
 

@@ -1,1 +1,1 @@
-"""A pipeline at work: its folder, its queries, what was there before it, a span of history."""
+"""A running pipeline: its folder, its queries, the backfill, a span of history."""

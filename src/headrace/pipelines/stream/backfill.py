@@ -33,7 +33,8 @@ Offsets = dict[str, dict[str, int]]  # by topic and partition, as Spark writes t
 
 
 def way_of(pipeline: Pipeline, stateful_operator: str | None) -> str:
-    """BATCH or STREAM; refuses what cannot be handed over. Knows no Spark."""
+    """Returns BATCH or STREAM; refuses a pipeline for which neither is possible. Does not use
+    Spark."""
     name, sink = pipeline.name, pipeline.sink
     if isinstance(pipeline.source, Table):
         raise PipelineError(
@@ -72,7 +73,7 @@ def committed_ends(connection: ClientSettings, topics: Iterable[str]) -> Offsets
 
 
 def first_offsets(connection: ClientSettings, topics: Iterable[str]) -> Offsets:
-    """The first record that is still there, of each partition."""
+    """Returns the first existing record's offset, of each partition."""
     return _offsets(connection, topics, Requests.first_offsets)
 
 

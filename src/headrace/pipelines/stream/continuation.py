@@ -1,7 +1,7 @@
 """Whether a stream may go on where its last run ended: with this function, into this sink.
 
-A run that would make its table wrong without a word is refused here, before it writes anything, in
-a sentence that has the ways out.
+A run that would silently make its table wrong is refused here, before it writes anything, with a
+message that lists the remedies.
 """
 
 from __future__ import annotations

@@ -128,7 +128,8 @@ class CountedBadRecords:
 
 
 def _not_before(first: Offsets, last: Offsets) -> Offsets:
-    """The letters may be ahead of the rows; then there is nothing to do for that partition."""
+    """Returns the ends `last`, but none before `first`: the letters may be ahead of the rows; then
+    nothing is left to do for that partition."""
     return {
         topic: {one: max(end, first[topic][one]) for one, end in partitions.items()}
         for topic, partitions in last.items()

@@ -1,7 +1,7 @@
 """The dead letters of a stream: its bad records, into their topic.
 
-A rule of the topic may ask otherwise (`expectation`): rows that break it are dropped and counted in
-a line, or stop the stream.
+A rule of the topic may demand another action (`expectation`): rows that break it are dropped and
+counted in a line, or stop the stream.
 """
 
 from __future__ import annotations

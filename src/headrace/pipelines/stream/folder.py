@@ -62,7 +62,8 @@ class Folder:
         return self.state / "deleted-keys"
 
     def identity(self, pipeline: Pipeline) -> str:
-        """The id of this checkpoint's life; a checkpoint of another source or sink is refused."""
+        """Returns the id of this checkpoint's life; refuses a checkpoint of another source
+        or sink."""
         path = self.state / "identity.json"
         known = _read(path)
         if known is None:
@@ -155,7 +156,7 @@ class Folder:
         return _last_number(self.checkpoint / "commits")
 
     def has_written(self) -> bool:
-        """Whether something of it is in the sink for good."""
+        """Returns whether it has committed anything to the sink."""
         return self.last_committed() >= 0 or bool((self.backfill() or {}).get("done"))
 
     def table_version(self) -> int:
@@ -174,7 +175,7 @@ class Folder:
         _write(self.state / "topics.json", ids)
 
     def dead_letters_before(self) -> int | None:
-        """How many there were in the topic of dead letters before this checkpoint began."""
+        """Returns how many dead letters the topic had before this checkpoint began."""
         found = (_read(self.state / "dead-letters.json", if_whole=True) or {}).get("before")
         return found if isinstance(found, int) else None
 
@@ -204,7 +205,7 @@ class Folder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Only one process runs a pipeline."""
+        """Holds the lock: only one process runs a pipeline."""
         self.state.mkdir(parents=True, exist_ok=True)
         with (self.state / "running").open("a+") as file:
             try:
@@ -221,7 +222,7 @@ class Folder:
             yield
 
     def runner(self) -> int | None:
-        """The process that runs it now, if one does."""
+        """Returns the process that runs it now, or None."""
         try:
             with (self.state / "running").open("r+") as file:
                 try:
@@ -395,8 +396,9 @@ class TableLock:
 
 @contextmanager
 def table_held(location: str, *, alone: bool) -> Iterator[TableLock]:
-    """While a table on this machine is written. A writer that replaces rows writes `alone`: an
-    older number that is merged beside a newer one would stay. Appends may be many."""
+    """Holds the lock of a table on this machine while it is written. A writer that replaces rows
+    writes `alone`: otherwise an older number could be merged after a newer one and stay. Several
+    appending writers may share it."""
     if "://" in location:
         yield TableLock(None, is_alone=False)
         return
@@ -412,7 +414,8 @@ def table_held(location: str, *, alone: bool) -> Iterator[TableLock]:
 
 
 def _taken(file: TextIO, *, alone: bool) -> bool:
-    """Who appends waits a while: another that appends may be compacting between its batches."""
+    """Waits a while for the lock if this stream appends: another appending stream may be compacting
+    between its batches."""
     deadline = time.monotonic() + (0.0 if alone else COMPACTED_WITHIN_S)
     while True:
         try:
@@ -468,7 +471,7 @@ def _read(path: Path, *, if_whole: bool = False) -> dict[str, Any] | None:
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:
-    """All of it or nothing: a kill leaves the old one."""
+    """Writes a whole file or nothing: a kill leaves the old one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_suffix(".new")
     new.write_text(json.dumps(value), "utf-8")
@@ -476,7 +479,8 @@ def _write(path: Path, value: dict[str, Any]) -> None:
 
 
 def _is_spark(process: int) -> bool:
-    """Whether that process lives and is a Spark: its number may be another's by now."""
+    """Returns whether that process lives and is a Spark: its number may belong to another process
+    by now."""
     try:
         return b"SparkSubmit" in Path(f"/proc/{process}/cmdline").read_bytes()
     except OSError:

@@ -37,7 +37,8 @@ BESIDE = {**record_place.SOURCE, "_record_key": "key", "_record_time": "timestam
 
 
 def refuse(pipeline: Pipeline, made: shape.Node, *, counts: bool) -> None:
-    """What `late_rows=` cannot be had with. `counts`: a batch takes each of its records."""
+    """Refuses declarations that cannot have `late_rows=`. `counts`: a batch takes each of its
+    records."""
     said = f"{pipeline.name}: late_rows="
     if shape.stateful_operator(made) is None:
         raise PipelineError(
@@ -56,8 +57,8 @@ def refuse(pipeline: Pipeline, made: shape.Node, *, counts: bool) -> None:
 
 
 def watermark_before(checkpoint: Path, number: int) -> int:
-    """What Spark takes as late in a batch: the watermark of the batch before, in milliseconds; 0
-    where nothing is late."""
+    """Returns the limit below which Spark takes rows as late in a batch: the watermark of the batch
+    before, in milliseconds; 0 if none is late."""
     if number <= 0:
         return 0
     lines = (checkpoint / "offsets" / str(number - 1)).read_text("utf-8").splitlines()
@@ -134,7 +135,7 @@ class LateRows:
         return (limit > 0) & (time <= F.timestamp_millis(limit))
 
     def write(self, records: DataFrame, number: int) -> None:
-        """Those of a batch; `records` are all of its records, parsed."""
+        """Writes the late rows of a batch; `records` are all of its records, parsed."""
         from pyspark.sql import functions as F
 
         limit = watermark_before(self.folder.checkpoint, number)

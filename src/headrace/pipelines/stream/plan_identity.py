@@ -100,7 +100,8 @@ class PlanIdentity:
 
 @dataclass(slots=True)
 class PlanChange:
-    """`named` is for people; `of_state` cannot be carried on with."""
+    """A change of the function. `named` is for people; with a change `of_state` the stream cannot
+    continue."""
 
     named: list[str]
     of_state: bool
@@ -169,7 +170,7 @@ def _without_code(one: PlanIdentity, counts: bool) -> PlanIdentity:
 
 
 def _named(before: list[str], now: list[str]) -> list[str]:
-    """What went and what came, without numbers."""
+    """Returns what was removed and what was added, without numbers."""
     old, new = ([ID.sub("", one).strip() for one in lines] for lines in (before, now))
     named: list[str] = []
     matched = difflib.SequenceMatcher(a=old, b=new, autojunk=False)

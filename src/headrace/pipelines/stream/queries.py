@@ -94,7 +94,7 @@ class Streaming:
     failed: PipelineError | None = None  # what a batch failed with, in our own words
 
     def start(self, *, once: bool) -> list[StreamingQuery]:
-        """The first one is the one that matters to people."""
+        """Starts the queries. The first one is the query that writes the rows."""
         if self.growth is not None:
             if isinstance(latest := self.growth.latest, ByOffset):
                 table = self.writer.table
@@ -321,7 +321,8 @@ class Streaming:
         return made
 
     def keep_plan(self) -> None:
-        """Not before: a function that Spark refuses must not bar the one that was there."""
+        """Keeps the plan. Not called before a batch is written: a function that Spark refuses must
+        not replace the one before it."""
         if self.plan is not None:
             self.folder.keep_with_identity(plan=self.plan.as_dict())
             self.plan = None

@@ -255,13 +255,14 @@ class Runner:
             return progress_of.behind(
                 report, backfills.committed_ends(self.connection, self.topics)
             )
-        except (PipelineError, ClientError, KeyError):  # a topic that has gone: the run says so
+        # A missing topic is reported by the run itself.
+        except (PipelineError, ClientError, KeyError):
             return said
 
     # ---- dead letters
 
     def _count_dead(self, folder: Folder) -> None:
-        """By the offsets of their topic: what a run counts itself is lost with it when it is
+        """Counts dead letters by the offsets of their topic: a run's own count is lost when it is
         killed."""
         if not self._has_dead_letters:
             return
@@ -367,7 +368,7 @@ class Runner:
         self.note(f"written to {writer.location}")
 
     def _table_held(self, into: str | None) -> AbstractContextManager[TableLock | None]:
-        """So that no other process writes the table meanwhile."""
+        """Holds the table's lock, so that no other process writes it meanwhile."""
         sink = self.pipeline.sink
         if not isinstance(sink, Table):
             return nullcontext()
@@ -387,7 +388,7 @@ class Runner:
     def _past(
         self, spark: SparkSession, span: Span, begun_ms: int
     ) -> tuple[DataFrame, Latest | None]:
-        """The rows, and how to tell the newer of two of a key."""
+        """Returns the rows, and how to tell the newer of two rows of a key."""
         source, pipeline = self.pipeline.source, self.pipeline
         if isinstance(source, Table):
             location = table_location(self.data, source.name)

@@ -1,11 +1,11 @@
 """Whether a checkpoint and a sink belong together, before and while a stream writes.
 
-A checkpoint says which records are done, a sink holds what they became. One without the other is
-wrong in silence: a lost checkpoint writes all rows a second time, a lost table goes on with the few
-rows that come, an older copy of a checkpoint has its batches left out as known. A table knows how
-far it is: Delta by its transaction identifiers, Iceberg by the summary of its snapshots,
-PostgreSQL by `headrace_batches`, Parquet by `_spark_metadata`. Its id is kept with the checkpoint,
-and so is its version: a table that was restored from an older copy has fewer.
+A checkpoint says which records are done, a sink holds what they became. If one of them is lost or
+replaced, the result is silently wrong: a lost checkpoint writes all rows a second time, a lost
+table goes on with the few rows that come, an older copy of a checkpoint has its batches left out as
+known. A table knows how far it is: Delta by its transaction identifiers, Iceberg by the summary of
+its snapshots, PostgreSQL by `headrace_batches`, Parquet by `_spark_metadata`. Its id is kept with
+the checkpoint, and so is its version: a table that was restored from an older copy has fewer.
 
 What does not fit is refused, with the ways out. A sink that replaces rows by key may be written
 again from the beginning, unless state begins empty and records that made its rows are gone.
@@ -114,7 +114,7 @@ def _log_of(location: str) -> tuple[int, int] | None:
 
 
 def ways_out(pipeline: Pipeline, writer: Writer) -> str:
-    """For a table that is lost."""
+    """Returns the remedies for a lost table."""
     return (
         f"Put the table back from a copy; or start over ({_begin_empty(pipeline, writer)}), which "
         f"reads all that {pipeline.source.name} still holds; or give the pipeline another name and "
@@ -123,7 +123,7 @@ def ways_out(pipeline: Pipeline, writer: Writer) -> str:
 
 
 def ways_back(pipeline: Pipeline, folder: Folder, writer: Writer) -> str:
-    """For a checkpoint that is lost."""
+    """Returns the remedies for a lost checkpoint."""
     ways = (
         f"Put {folder.state} back from a copy; or begin with an empty table "
         f"({_begin_empty(pipeline, writer)}); or write to another table under another name"

@@ -56,7 +56,8 @@ class TopicIds:
             self.folder.keep_topic_ids(self.known)
 
     def _now(self, source: Topic) -> dict[str, str]:
-        """A broker that starts again, or hands its partitions over, is waited for."""
+        """Returns the present ids. Waits for a broker that restarts or hands its partitions
+        over."""
         deadline = time.monotonic() + ANSWERS_WITHIN_S
         while True:
             try:
@@ -74,5 +75,5 @@ class TopicIds:
             if source.pattern:
                 names = [one.name for one in topics.all() if source.matches(one.name)]
             return topics.ids(names)
-        except NoSuchTopic:  # Spark says so itself, in the words for what is gone
+        except NoSuchTopic:  # Spark itself reports this, with its own words for missing data
             return {}
