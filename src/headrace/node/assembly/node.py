@@ -74,8 +74,7 @@ from headrace.wire.protocol.errors import KafkaError
 
 log = logging.getLogger(__name__)
 
-# The longest delay until a session or a rebalance is ended; costs microseconds while nothing is
-# due.
+# The longest delay until a session or a rebalance is ended; costs microseconds if none is due.
 COORDINATORS_LOOK_MS = 100
 AUDIT_MS = 100
 # The longest delay until an active controller fences a silent broker or shows that it is alive.
@@ -220,8 +219,7 @@ class Node:
         self._start_quorum()
 
     def attend_to_refusals(self, is_refused: Callable[[Address], bool]) -> None:
-        """Set the function that returns whether the host of another node refuses connections to
-        it."""
+        """Set how to find out that the host of another node refuses connections."""
         self.member.log.host.is_refused = is_refused
         if self.links is not None:
             self.links.probes.is_refused = is_refused
