@@ -314,7 +314,8 @@ def test_the_three_example_programs_share_one_queue(
     app = runpy.run_path(str(folder / "mailer.py"))["app"]
     with app.running():
         until(lambda: app.subscriptions[0].stats.parked == 1 and outbox.exists(), within_s=60)
-    assert outbox.read_text() == "eve@example.com attempt 1\n"
+    # The first delivery may have gone to the Java program, whose last request outlives it a moment.
+    assert outbox.read_text() in [f"eve@example.com attempt {number}\n" for number in (1, 2)]
 
 
 @pytest.mark.full

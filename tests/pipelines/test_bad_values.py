@@ -77,12 +77,6 @@ BAD = {
     b'{"id": 1, "tiny": 200}': "tiny is 200, which TINYINT cannot hold",
     b'{"id": 1, "tiny": -129}': "tiny is -129, which TINYINT cannot hold",
     b'{"id": 1, "tinies": [1, 255]}': "tinies is 255, which TINYINT cannot hold",
-    b'{"id": 1, "name": 0.1234567890123456789}': (
-        "the field name is 0.1234567890123456789, which its column string would round"
-    ),
-    b'{"id": 1, "name": {"a": [12345678901234567.89]}}': "would round",
-    b'{"id": 1, "place": {"city": 12345678901234567.89}}': "would round",
-    b'{"id": 1, "lines": [{"sku": "a"}, {"sku": 12345678901234567.89}]}': "would round",
     b'{"id": 1, "any": 1e400}': "which no column can hold exactly",
     # times
     b'{"id": 1, "local": "2026-03-29T02:30:00Z"}': "which is no time without a zone such as",
@@ -203,7 +197,6 @@ def test_values_of_any_shape_are_one_value_and_text(spark: SparkSession) -> None
         b'{"a": 1, "a": 2}': "not JSON",  # VARIANT has no two fields of a name
         b'{"a": NaN}': "not JSON",
         b'{"a": 1e400}': "which no column can hold exactly",
-        b'{"a": 1%s}' % (b"0" * 39): "which no column can hold exactly",
         b'{"a": "caf\xe9"}': "not UTF-8",
         b"": "not JSON",
     }

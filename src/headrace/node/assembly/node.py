@@ -183,8 +183,7 @@ class Node:
             tell=self._directory_failed,
             nothing_left=self.durability.give_up,
         )
-        # For a single node: its metadata name the folder of each replica, if there are several
-        # folders.
+        # For a single node with several folders: its metadata name the folder of each replica.
         self._directories: DirectoryAssignments | None = None
         if self.links is None and (len(log_dirs) > 1 or self.partitions.has_lost_folders):
             port = ControllerAtHand(self.controller, settings.node_id, self.purgatory)
@@ -244,8 +243,7 @@ class Node:
 
     @property
     def directory_id(self) -> bytes:
-        """A random id, created with the data folder; clients see it only after they have logged
-        in."""
+        """A random id, created with the data folder; shown to clients after their login."""
         return self.member.identity.directory_id
 
     def timers(self) -> Iterator[tuple[int, Callable[[], None]]]:

@@ -118,64 +118,6 @@ def rounded(
     return F.when(text.rlike(LONG), F.get(F.transform(again, named), F.lit(0)))
 
 
-def rounded_in_text(
-    text: Column, typed: Column, schema: StructType, options: dict[str, str]
-) -> list[Column]:
-    """The reason if a text column would have other digits than the JSON text: Spark reads a number
-    with a fraction, and text made of objects or lists, through DOUBLE. Empty if no column can."""
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
-    texts = _of_text(schema)
-    if not isinstance(texts, T.StructType):
-        return []
-    may = _may_hold_a_long_number(texts, typed)
-    return [F.when(may, rounded(text, typed, texts, (), options))]
-
-
-def _of_text(kind: DataType) -> DataType | None:
-    """The parts of a type that are text; None if there are none."""
-    from pyspark.sql import types as T
-
-    if isinstance(kind, T.StructType):
-        parts = [(one.name, _of_text(one.dataType)) for one in kind.fields]
-        found = [T.StructField(name, part, True) for name, part in parts if part is not None]
-        return T.StructType(found) if found else None
-    if isinstance(kind, T.ArrayType):
-        inside = _of_text(kind.elementType)
-        return None if inside is None else T.ArrayType(inside, True)
-    return kind if isinstance(kind, T.StringType) else None
-
-
-def _may_hold_a_long_number(kind: DataType, value: Column) -> Column:
-    """A cheap check of the text that Spark read."""
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
-    if isinstance(kind, T.StructType):
-        parts = [_may_hold_a_long_number(one.dataType, value[one.name]) for one in kind.fields]
-        may = parts[0]
-        for one in parts[1:]:
-            may = may | one
-        return F.coalesce(may, F.lit(False))
-    if isinstance(kind, T.ArrayType):
-        inside = kind.elementType
-        if isinstance(inside, T.StringType):  # without a function for each item
-            whole = F.array_join(value, ",")
-            return F.coalesce(_is_long(whole) & whole.contains("."), F.lit(False))
-        some = F.exists(value, lambda one: _may_hold_a_long_number(inside, one))
-        return F.coalesce(some, F.lit(False))
-    begins = ((value >= "0") & (value < ":")) | value.startswith("-")
-    begins = begins | value.startswith("{") | value.startswith("[")
-    return F.coalesce(_is_long(value) & begins & value.contains("."), F.lit(False))
-
-
-def _is_long(text: Column) -> Column:
-    from pyspark.sql import functions as F
-
-    return F.octet_length(text) > DOUBLE_DIGITS
-
-
 def _may_round(kind: DataType) -> bool:
     from pyspark.sql import types as T
 

@@ -226,7 +226,6 @@ def _json(records: DataFrame, topic: Topic) -> tuple[DataFrame, list[Column]]:
     reasons += strict.reasons(value, F.col(PARSED), schema, topic.unit)
     if exact.uses_variant(schema):
         reasons.append(kept_numbers.lost(text))
-    reasons += kept_numbers.rounded_in_text(text, F.col(PARSED), schema, JSON)
     reasons += model_checks.reasons(F.col(PARSED), text, model)
     if not model.defaults:
         return found, reasons
