@@ -209,7 +209,8 @@ def test_an_app_its_retries_its_dead_letters_and_redrive(guarded: Guarded, tmp_p
         finally:
             code = ended(worker)
     assert code == 0, guarded.log("billing_again")[-3000:]
-    assert guarded.denied() == []
+    # An app that has run for a minute deletes finished records of its retry topic, if it may.
+    assert set(guarded.denied()) <= {"User:billing DELETE topic orders.billing.retry"}
     assert unused(guarded, "billing") == []
     assert unused(guarded, "ops") == []
 

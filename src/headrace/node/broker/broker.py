@@ -256,8 +256,7 @@ class Broker:
         return True
 
     def commit_soon(self, leader: PartitionLeader) -> None:
-        """Call after an append that is not committed yet: wakes the followers' fetches, and
-        schedules a flush if durability needs it. Only followers can read the records yet."""
+        """Call after an append that is not committed yet: wakes followers, or schedules a flush."""
         for session, key in leader.sessions.items():
             if session.is_followers and (entry := session.entries.get(key)) is not None:
                 session.marked[key] = entry
