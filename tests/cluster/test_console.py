@@ -55,7 +55,7 @@ def test_pages_go_on_and_say_what_is_missing(cluster: Cluster) -> None:
             assert answer.status == 200, (path, answer.said())
         told = visitor.get("/cluster").said()
         assert "Unhealthy partitions" in told and "lonely 0 none" in told
-        assert "fewer replicas in sync" in visitor.get("/").said()
+        assert "under-replicated" in visitor.get("/").said()
         partly = visitor.get("/topics/lonely/messages").said()
         assert "Not everything could be read: partition 0" in partly and "in 1" in partly
         cluster.restore(gone)
