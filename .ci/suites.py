@@ -8,8 +8,8 @@ which is steady; a suite that is over its budget by the clock, which is not, is 
 
 A few tests that failed are tried once more at the end, when nothing runs beside them. What passes
 then is red by chance, which is a defect: the result begins with its name, and
-docs/reliability-runs.md
-gets a row. What fails again, or more than a few at first, makes the run fail.
+docs/reliability-runs.md gets a row. What fails again, or more than a few at first, makes the run
+fail.
 
     .ci/suites.py [--full] [SUITE ...]
 

@@ -13,6 +13,7 @@ from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.spark import session
 from headrace.pipelines.stream.runner import Runner
 from headrace.testing import Broker
+from tests.interop.brokers import free_port
 from tests.pipelines.orders import MASTER, QUICK
 from tests.services.servers import postgres
 
@@ -21,7 +22,9 @@ __all__ = ["postgres"]
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Broker]:
-    with Broker() as one:
+    # Not a port of the system's choice: Spark takes those for its answers to Python, and a client
+    # that still looks for a broker that has ended must not come there instead.
+    with Broker(port=free_port()) as one:
         yield one
 
 

@@ -34,7 +34,7 @@ BAD: dict[bytes | None, str] = {
     b'{"id": 7, "time": "2026-01-01T00:00:00Z"}': "the field amount is missing",
     b'{"id": 8, "time": "9999-12-31T23:59:59Z", "amount": 1}': "more than 5 minutes after",
     b'{"id": 8, "time": "0001-01-01T00:00:00Z", "amount": 1}': "time is before 1970",
-    b'{"id": 8, "time": "yesterday", "amount": 1}': "time is yesterday, which is no time",
+    b'{"id": 8, "time": "yesterday", "amount": 1}': "time is yesterday, which is not a time",
     b"[" + GOOD % 1 + b", " + GOOD % 2 + b"]": "is a list",
 }
 

@@ -24,6 +24,7 @@ from headrace.pipelines.shipped import SHIPPED, log_search
 from headrace.pipelines.stream.runner import Runner
 from headrace.pipelines.stream.span import parse
 from headrace.testing import Broker
+from tests.interop.brokers import free_port
 from tests.pipelines import plain_logs as plain
 from tests.pipelines.orders import MASTER, QUICK
 from tests.pipelines.plain_tracking import HOUR_MS, MINUTE_MS, at_ms, day_of
@@ -95,7 +96,7 @@ class Watched:
 @pytest.fixture(scope="module")
 def watched(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     """Streams run when they are asked for, in several batches."""
-    with Broker() as broker:
+    with Broker(port=free_port()) as broker:
         one = Watched(broker.bootstrap, tmp_path_factory.mktemp("watched"), spark)
         last = {"id": "last", "time": time_text(LAST_MS), "service": "x", "message": "m"}
         one.write("logs", [*one.lines, last])

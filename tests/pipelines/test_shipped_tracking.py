@@ -20,6 +20,7 @@ from headrace.pipelines.stream.folder import Folder
 from headrace.pipelines.stream.span import parse
 from headrace.testing import Broker
 from headrace.wire.contract.tracking import KINDS
+from tests.interop.brokers import free_port
 from tests.pipelines import plain_tracking as plain
 from tests.pipelines.site import BEGIN_MS, Site, in_plain_python
 
@@ -59,7 +60,7 @@ class Shop(Site):
 @pytest.fixture(scope="module")
 def shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     """Three days of a shop, and all pipelines over it as streams."""
-    with Broker() as broker:
+    with Broker(port=free_port()) as broker:
         one = Shop(broker.bootstrap, tmp_path_factory.mktemp("shop"), spark)
         events = list(generate(visitors=40, seed=7, begin_ms=BEGIN_MS, days=3, late_percent=0))
         half = len(events) // 2
@@ -197,7 +198,7 @@ def test_how_far_a_visit_comes(spark: SparkSession) -> None:
 def test_what_comes_too_late_is_counted_and_the_offline_run_puts_it_right(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    with Broker() as broker:
+    with Broker(port=free_port()) as broker:
         site = Site(broker.bootstrap, tmp_path, spark)
 
         def view(number: int, minute: int, arrives: int) -> None:

@@ -122,6 +122,15 @@ class Topics:
         return [(str(broker.host), broker.port) for broker in self.cluster.brokers.values()]
 
     def describe(self, names: Iterable[str]) -> list[TopicDescription]:
+        described = self.layouts(names)
+        for topic in described:
+            topic.settings = self.settings_of(topic.name)
+            self._fill_in_offsets(topic)
+        return described
+
+    def layouts(self, names: Iterable[str]) -> list[TopicDescription]:
+        """The topics and where their partitions lie, without settings and offsets. Partitions that
+        have no leader yet need not answer for this."""
         names = list(names)
         asked = self._admin.describe_topics(
             TopicCollection(names), request_timeout=self.connection.timeout_s
@@ -138,10 +147,9 @@ class Topics:
                 )
                 for p in found.partitions
             ]
-            topic = TopicDescription(name, id_text(found.topic_id), found.is_internal, partitions)
-            topic.settings = self.settings_of(name)
-            self._fill_in_offsets(topic)
-            described.append(topic)
+            described.append(
+                TopicDescription(name, id_text(found.topic_id), found.is_internal, partitions)
+            )
         return described
 
     def _fill_in_offsets(self, topic: TopicDescription) -> None:

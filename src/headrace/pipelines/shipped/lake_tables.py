@@ -144,7 +144,7 @@ def milliseconds(moment: str) -> int:
     try:
         found = datetime.fromisoformat(moment)
     except ValueError:
-        raise PipelineError(f"{moment!r} is no moment, such as 2026-01-31T12:00:00Z.") from None
+        raise PipelineError(f"{moment!r} is not a time such as 2026-01-31T12:00:00Z.") from None
     whole = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
     return (whole - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 

@@ -131,7 +131,7 @@ async def require_cluster(exchange: Exchange) -> str:
 
 async def _described(exchange: Exchange) -> TopicDescription:
     name = exchange.params["topic"]
-    [found] = await exchange.user.ask_topics(lambda topics: topics.describe([name]))
+    [found] = await exchange.user.ask_topics(lambda topics: topics.layouts([name]))
     return found
 
 
