@@ -264,7 +264,7 @@ def test_an_older_value_does_not_bring_back_what_was_deleted(
 def test_a_stream_remembers_what_it_deleted(
     spark: SparkSession, connection: ClientSettings, fill: Fill, tmp_path: Path
 ) -> None:
-    topic = "deleted"
+    topic = "remembered"
     Topics(connection).create(topic, partitions=2, settings={"retention.ms": "-1"})
     lake = Lake(topic=topic, upsert=True)
     for part in (TWICE[2:3], TWICE[5:]):
