@@ -124,6 +124,7 @@ FOLDERS = {
     "operations/files": "Kafka's files of a data folder, read without a broker",
     "operations/files/damage": "damage of a data folder, and the ways to repair it",
     "operations/files/dump": "what a file holds, row by row",
+    "edge": "THE EDGE OF EVERY HTTP SERVER: names, guard, listener, status pages",
     "console": "THE WEB CONSOLE: pages on the client and the services' public interfaces",
     "console/decoding": "bytes by a JSON path or an Avro schema that a person gives; pure",
     "console/history": "lag over time: samples, their store, the pace of a group",

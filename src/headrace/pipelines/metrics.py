@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+from headrace.edge.status_server import Page, StatusPages, metrics_page
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.stream.folder import Folder
 from headrace.prometheus_text import Family, render
-from headrace.status_pages import Page, StatusPages, metrics_page
 
 PREFIX = "headrace_pipeline_"
 # By the name in what is kept of the last batch.

@@ -10,8 +10,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from headrace.app.observation.metrics import AppMetrics
+from headrace.edge.status_server import Page, StatusPages, metrics_page, verdict_page
 from headrace.prometheus_text import render
-from headrace.status_pages import Page, StatusPages, metrics_page, verdict_page
 
 if TYPE_CHECKING:
     from headrace.app.app import App

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from headrace.cli.failure import Failure
 from headrace.cli.options.listen_address import address_of
-from headrace.host_names import is_loopback
+from headrace.edge.host_names import is_loopback
 from headrace.installation import how_to_add
 
 # Tells the child the number of its listening socket, and that it ends with its standard input.

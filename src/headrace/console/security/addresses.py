@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.host_names import is_everywhere, is_loopback, our_names
+from headrace.edge.host_names import is_everywhere, is_loopback, our_names
 
 __all__ = [
     "is_everywhere",

@@ -1,8 +1,8 @@
 """The checks of every request before anything is done: Host and Origin. Pure.
 
-On loopback the server answers under its own names only (`host_names.py`). A request that a page of
-another origin makes is refused unless that origin is allowed; CORS is off until then. Programs send
-neither `Origin` nor `Sec-Fetch-Site`.
+On loopback the server answers under its own names only (`edge/host_names.py`). A request that a
+page of another origin makes is refused unless that origin is allowed; CORS is off until then.
+Programs send neither `Origin` nor `Sec-Fetch-Site`.
 """
 
 from __future__ import annotations

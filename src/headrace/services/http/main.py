@@ -19,7 +19,7 @@ from typing import Any
 from aiohttp import web
 
 from headrace.client.connection import ClientSettings
-from headrace.host_names import is_loopback, our_names
+from headrace.edge.host_names import is_loopback, our_names
 from headrace.services.http.direct_requests import DirectRequests
 from headrace.services.http.door import Door
 from headrace.services.http.guard import Guard

@@ -15,8 +15,8 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from headrace.client.connection import ClientSettings
+from headrace.edge.status_server import Page, StatusPages, metrics_page, verdict_page
 from headrace.services.outbox.relay import Relay, Settings
-from headrace.status_pages import Page, StatusPages, metrics_page, verdict_page
 from headrace.stop_signals import stopped_by_signals
 
 log = logging.getLogger("headrace.outbox")

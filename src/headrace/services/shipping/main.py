@@ -47,7 +47,7 @@ def numbers_at(
     if address is None:
         yield
         return
-    from headrace.status_pages import StatusPages, metrics_page, verdict_page
+    from headrace.edge.status_server import StatusPages, metrics_page, verdict_page
 
     pages = {
         "/metrics": lambda: metrics_page(metrics()),

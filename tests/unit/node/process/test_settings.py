@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.host_names import is_loopback
+from headrace.edge.host_names import is_loopback
 from headrace.node.metadata.config_definitions import BROKER_SETTINGS
 from headrace.node.metadata.config_definitions.definition import (
     BadValue,

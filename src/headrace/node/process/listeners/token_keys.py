@@ -19,7 +19,7 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from headrace.host_names import is_loopback
+from headrace.edge.host_names import is_loopback
 from headrace.node.metadata.config_definitions.definition import BadValue
 from headrace.node.serving.authentication.tokens import Key, MalformedKeys, read_keys
 

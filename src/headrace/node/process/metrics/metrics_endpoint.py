@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from headrace.edge.status_server import StatusPages, metrics_page
 from headrace.prometheus_text import Family, render
-from headrace.status_pages import StatusPages, metrics_page
 
 
 class MetricsEndpoint(StatusPages):

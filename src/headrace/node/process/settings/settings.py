@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.host_names import is_loopback
+from headrace.edge.host_names import is_loopback
 from headrace.near_names import did_you_mean, nearly
 from headrace.node.assembly.node_settings import NodeSettings
 from headrace.node.broker.cluster.endpoint import Endpoint
