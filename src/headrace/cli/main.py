@@ -228,7 +228,7 @@ def run() -> None:
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
         if sys.stderr.isatty():
-            typer.echo("\nStopped.", err=True)
+            output.note_after_interrupt("Stopped.")
     except BrokenPipeError:
         code = _stop_writing()
     sys.exit(code if isinstance(code, int) else 0)

@@ -51,6 +51,11 @@ def note(text: str) -> None:
     typer.echo(escaped(text), err=True)
 
 
+def note_after_interrupt(text: str) -> None:
+    """As `note`, on a line of its own: a terminal prints ^C where the cursor is."""
+    typer.echo(("\n" if sys.stderr.isatty() else "") + escaped(text), err=True)
+
+
 def passing(text: str) -> None:
     """A line on a terminal's standard error that the next one replaces; "" takes it away."""
     sys.stderr.write(f"\r\x1b[K{escaped(text)}")

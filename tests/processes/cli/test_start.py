@@ -53,6 +53,19 @@ def test_it_says_where_it_is_and_ends_cleanly(tmp_path: Path) -> None:
     assert not (tmp_path / "from-file").exists()
 
 
+def test_its_last_line_says_where_the_data_is(tmp_path: Path) -> None:
+    command = [*START, "--no-console", "--set", "offsets.topic.num.partitions=1"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    ) as node:
+        assert node.stdout is not None
+        while "Ctrl-C ends it" not in node.stdout.readline():
+            pass
+        node.send_signal(signal.SIGINT)
+        _, said = node.communicate(timeout=ENDS_WITHIN_S)
+    assert said.splitlines()[-1] == "Stopped. Data is in ./headrace-data."
+
+
 def test_a_console_runs_beside_it_if_asked_for_and_ends_with_it(tmp_path: Path) -> None:
     """Also after a kill -9."""
     parked = str(tmp_path / "parked")

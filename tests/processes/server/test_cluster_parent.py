@@ -53,7 +53,9 @@ def test_ctrl_c_stops_the_nodes_one_after_the_other(tmp_path: Path) -> None:
         pids(running)
         assert "broker 2 | hello from 2" in running.lines
         running.process.send_signal(signal.SIGINT)
-        assert "broker 3 | half a line" in running.rest(), "the last words are not lost"
+        rest = running.rest()
+        assert "broker 3 | half a line" in rest, "the last words are not lost"
+        assert any("broker 1 | heard {'cluster_stops': True}" in line for line in rest)
         assert running.process.wait() == 0
     ended = [int((tmp_path / f"{node}.ended").read_text()) for node in (3, 2, 1)]
     assert ended == sorted(ended)

@@ -13,7 +13,7 @@ from headrace.node.process.listeners.addresses import Listener
 from headrace.node.process.loop import Loop
 from headrace.node.process.peers.peer_security import Plain, Secured
 from headrace.node.process.peers.peer_streams import PlainStream
-from headrace.node.process.peers.peers import LOOK_EVERY_MS, Peers
+from headrace.node.process.peers.peers import LOOK_EVERY_MS, WARM_UP_MS, Peers
 from headrace.node.process.poller import best_poller
 from headrace.node.process.server import Server
 from headrace.node.process.settings.settings import load_settings
@@ -218,6 +218,41 @@ def test_a_connection_that_is_closed_while_it_is_idle_is_not_a_warning(tmp_path,
         while asking.peers._connections:
             asking.loop.turn(20)
     assert "is gone" not in caplog.text
+
+
+def test_a_node_that_does_not_listen_yet_is_logged_only_if_it_stays_away(caplog):
+    """The nodes of a cluster start one after the other."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        away = Address("127.0.0.1", server.getsockname()[1])
+    with Asking() as asking:
+        asking.ask(away, all_topics())
+        asking.wait_for_answers(1)
+        assert "is gone" not in caplog.text
+        asking.move_ms(WARM_UP_MS)
+        asking.ask(away, all_topics())
+        asking.wait_for_answers(2)
+    assert caplog.text.count("is gone") == 1
+
+
+def test_no_node_warns_of_the_others_while_the_whole_cluster_stops(caplog):
+    with Asking() as asking, socket.create_server(("127.0.0.1", 0)) as server:
+        asking.peers.expect_cluster_stop()
+        asking.ask(Address("127.0.0.1", server.getsockname()[1]), all_topics())
+        client = None
+        while client is None:
+            asking.loop.turn(10)
+            client = accepted(server)
+        client.close()
+        assert asking.wait_for_answers(1) == [("control", None)]
+    assert "is gone" not in caplog.text
+
+
+def accepted(server):
+    """The client that has connected, if one has."""
+    server.settimeout(0.01)
+    with suppress(TimeoutError):
+        return server.accept()[0]
+    return None
 
 
 def test_silence_ends_when_the_time_is_up(caplog):

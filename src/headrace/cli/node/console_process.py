@@ -72,6 +72,7 @@ def start_beside(
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             pass_fds=[number],
+            start_new_session=True,  # Ctrl-C in a terminal is for the parent alone
             env={**os.environ, SOCKET_VARIABLE: str(number)},
         )
     )

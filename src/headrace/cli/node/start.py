@@ -166,6 +166,7 @@ def start(
             )
         except CannotStart as refusal:
             raise Failure(str(refusal)) from refusal
+        _say_stopped(folder, as_json=as_json)
         return
 
     def show(server: Server) -> None:
@@ -204,6 +205,17 @@ def start(
         server_main.run(settings, show)
     except (CannotStart, DiskFailed) as refusal:
         raise Failure(f"{refusal}{'' if used is None else _how_to_start_all(used)}") from refusal
+    _say_stopped(settings.log_dir, as_json=as_json)
+
+
+def _say_stopped(folder: str, *, as_json: bool) -> None:
+    """The last line, after a clean stop; a program that reads JSON sees the exit code."""
+    if as_json:
+        return
+    path = Path(folder).absolute()
+    here = Path.cwd()
+    shown = f"./{path.relative_to(here)}" if path.is_relative_to(here) else str(path)
+    output.note_after_interrupt(f"Stopped. Data is in {shown}.")
 
 
 def _how_to_start_all(folder: str) -> str:

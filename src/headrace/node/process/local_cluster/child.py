@@ -5,10 +5,10 @@
 FD is a socket to the parent, with one JSON object per line. The parent first sends the settings;
 the child answers `ready` with its address and broker epoch, or `refused` with the reason. `died`
 names another node of the parent that has ended, for the controller. `raise_min_in_sync` comes after
-the cluster has grown, and is answered when it is done. `stop` and SIGTERM together ask the last
-node to stop without handing over. When the socket is closed the parent has ended, and the node
-stops as for SIGTERM. The settings come by the socket, not as arguments, so that no password is
-visible in a list of processes.
+the cluster has grown, and is answered when it is done. `cluster_stops` comes before the first node
+is asked to stop. `stop` and SIGTERM together ask the last node to stop without handing over. When
+the socket is closed the parent has ended, and the node stops as for SIGTERM. The settings come by
+the socket, not as arguments, so that no password is visible in a list of processes.
 """
 
 from __future__ import annotations
@@ -129,6 +129,8 @@ def run(order: Order, line: Line) -> int:
             for message in messages or ():
                 if "stop" in message:  # and again by SIGTERM: at once
                     server.stop()
+                if "cluster_stops" in message and server.peers is not None:
+                    server.peers.expect_cluster_stop()
                 if "raise_min_in_sync" in message:
                     former = message["raise_min_in_sync"]["from"]
                     MinimumInSync(server, former, raised).look()

@@ -146,6 +146,7 @@ class Parent:
             key.data()
         while self._signals:
             self._signals -= 1
+            self._announce_stop()
             self._step(StopAsked())
         while self._not_started:
             self._step(Ended(*self._not_started.pop()))
@@ -181,6 +182,11 @@ class Parent:
                 self._finished = effect
             case _:
                 assert_never(effect)
+
+    def _announce_stop(self) -> None:
+        """The nodes stop one after the other: those that still run must not warn about it."""
+        for process in self._processes.values():
+            process.line.tell({"cluster_stops": True})
 
     def _terminate(self, effect: Terminate) -> None:
         process = self._processes[effect.node]

@@ -36,6 +36,8 @@ LOOK_EVERY_MS = 100
 MOST_WAITING = 10_000
 # How often an unreachable node is logged.
 SAID_EVERY_MS = 30_000
+# The nodes of a cluster start one after the other: until then a refused connection is no warning.
+WARM_UP_MS = 5_000
 
 Found = tuple[int, Any]  # family and address, as getaddrinfo gives them
 
@@ -56,6 +58,8 @@ class Peers:
         self._said_ms: dict[Address, int] = {}
         self._refusing: set[Address] = set()  # whose host has refused the last connection
         self._is_closed = False
+        self._warm_at_ms = 0
+        self._cluster_stops = False
         self.unanswered = 0
 
     def attend(self, loop: Loop) -> None:
@@ -64,6 +68,7 @@ class Peers:
         self._names = Names(loop)
         loop.send_to_peers = self._send
         loop.timers.every(LOOK_EVERY_MS, self._look, loop.now.monotonic_ms)
+        self._warm_at_ms = loop.now.monotonic_ms + WARM_UP_MS
 
     def ask(
         self,
@@ -94,6 +99,10 @@ class Peers:
             for (address, _), connection in self._connections.items()
             if address == to
         )
+
+    def expect_cluster_stop(self) -> None:
+        """All nodes stop, one after the other: from now on lost connections are not warnings."""
+        self._cluster_stops = True
 
     def close(self) -> None:
         self._is_closed = True
@@ -154,6 +163,9 @@ class Peers:
         rest_ms = 0 if now_ms - until_ms > 10 * LONGEST_REST_MS else rest_ms
         rest_ms = min(max(2 * rest_ms, FIRST_REST_MS), LONGEST_REST_MS)
         self._rests[key] = now_ms + rest_ms, rest_ms
+        if self._cluster_stops or (connection.was_refused and now_ms < self._warm_at_ms):
+            log.debug("no connection to %s:%d (%s): %s", *key[0][:2], key[1], why)
+            return
         if now_ms - self._said_ms.get(key[0], -SAID_EVERY_MS) >= SAID_EVERY_MS:
             self._said_ms[key[0]] = now_ms
             log.warning("the connection to %s:%d (%s) is gone: %s", *key[0][:2], key[1], why)
