@@ -31,6 +31,8 @@ from headrace.node.metadata.config_definitions.definition import (
 from headrace.node.metadata.config_definitions.group import (
     CLIENT_MATCHERS,
     LONGEST_METRICS_INTERVAL_MS,
+    SHARE_BACKOFF,
+    SHARE_BACKOFF_MAX,
     SHORTEST_METRICS_INTERVAL_MS,
 )
 from headrace.node.metadata.config_definitions.security import OF_LISTENERS, OF_MECHANISMS
@@ -184,6 +186,12 @@ def validate_group_configs(settings: Mapping[str, str], broker: Mapping[str, Any
                 f"{kind}.heartbeat.interval.ms ({heartbeat}) must be below "
                 f"{kind}.session.timeout.ms ({session})."
             )
+    first, most = (
+        values.get(name, GROUP_SETTINGS[name].default)
+        for name in (SHARE_BACKOFF, SHARE_BACKOFF_MAX)
+    )
+    if first > most:
+        raise _invalid(f"{SHARE_BACKOFF} ({first}) must not be above {SHARE_BACKOFF_MAX} ({most}).")
 
 
 def refuse_groups_that_are_not_served(changed: Iterable[str]) -> None:

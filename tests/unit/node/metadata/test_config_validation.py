@@ -169,6 +169,19 @@ def test_values_that_do_not_go_together(settings: dict[str, Any], named: str) ->
         ({"streams.num.standby.replicas": "2"}, True),
         ({"streams.num.standby.replicas": "3"}, False),
         ({"share.renew.acknowledge.enable": "maybe"}, False),
+        ({"headrace.share.release.backoff.ms": "60000"}, True),
+        ({"headrace.share.release.backoff.ms": "60001"}, False),
+        ({"headrace.share.release.backoff.ms": "-1"}, False),
+        ({"headrace.share.release.backoff.ms": "3600001"}, False),
+        ({"headrace.share.release.backoff.max.ms": "0"}, False),
+        ({"headrace.share.release.backoff.max.ms": "86400001"}, False),
+        (
+            {
+                "headrace.share.release.backoff.ms": "3600000",
+                "headrace.share.release.backoff.max.ms": "86400000",
+            },
+            True,
+        ),
     ],
 )
 def test_settings_of_a_group(settings: dict[str, str], good: bool) -> None:

@@ -5,10 +5,11 @@ coordinator, and a start that was never decided is found by `share.auto.offset.r
 so that a new leader begins at the same record. It is closed when this broker does not lead the
 partition any more, when the coordinator knows a newer state or leader (FENCED_...), and when the
 last session of the group on this broker has ended. The locks of a closed share partition are gone:
-the records that were acquired and not acknowledged are available at the next opening.
+the records that were acquired and not acknowledged are available at the next opening. So are those
+that were waiting after a release.
 
-An acknowledgement is answered when the coordinator has its state. Locks expire at their deadline,
-by an alarm in the purgatory.
+An acknowledgement is answered when the coordinator has its state. Locks expire and waits end at
+their deadline, by an alarm in the purgatory.
 """
 
 from __future__ import annotations
@@ -90,6 +91,10 @@ class GroupSettings(Protocol):
     @property
     def max_record_locks(self) -> int: ...
     @property
+    def backoff_ms(self) -> int: ...
+    @property
+    def backoff_max_ms(self) -> int: ...
+    @property
     def offset_reset(self) -> str: ...
     @property
     def offset_reset_ms(self) -> int: ...
@@ -151,7 +156,7 @@ class LedSharePartitions:
         self._purgatory = purgatory
         self._now = now
         self._open: dict[SharePartitionKey, LedSharePartition] = {}
-        self._deadlines = Deadlines()  # of locks, by share partition
+        self._deadlines = Deadlines()  # of locks and waits, by share partition
         self._alarm: WaitingRequest | None = None
 
     def __len__(self) -> int:
@@ -236,7 +241,11 @@ class LedSharePartitions:
     def _limits(self, part: LedSharePartition) -> ShareLimits:
         settings = self._settings_of(part.key.group_id)
         return ShareLimits(
-            settings.record_lock_ms, settings.delivery_limit, settings.max_record_locks
+            settings.record_lock_ms,
+            settings.delivery_limit,
+            settings.max_record_locks,
+            settings.backoff_ms,
+            settings.backoff_max_ms,
         )
 
     def close(self, part: LedSharePartition) -> None:
@@ -345,7 +354,7 @@ class LedSharePartitions:
                 self._purgatory.wake(part)
         answered(TOLD_INSTEAD.get(code, code))
 
-    # --- locks that expire
+    # --- locks that expire, waits that end
 
     def _set_deadline(self, part: LedSharePartition) -> None:
         at_ms = None if part.machine is None or part.is_closed else part.machine.next_expiry_ms
@@ -375,6 +384,8 @@ class LedSharePartitions:
             self._deadlines.drop(part)
             if part.machine is not None and not part.is_closed:
                 self._taken_back(part, part.machine.expire(now_ms))
+                if part.machine.next_fetch_offset < part.machine.end_offset:
+                    self._purgatory.wake(part)
         next_ms = self._deadlines.next_ms
         if next_ms is not None and self._alarm is None:
             self._set_alarm(next_ms)

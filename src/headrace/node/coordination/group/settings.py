@@ -69,6 +69,8 @@ class ShareGroupSettings:
     offset_reset_ms: int = 0  # the duration
     reads_committed: bool = False
     renews: bool = True  # a member may ask for more time with a record
+    backoff_ms: int = 0  # wait of a released record, doubled with each delivery; 0: none
+    backoff_max_ms: int = 60_000
 
     @classmethod
     def from_values(cls, group: Mapping[str, Any], broker: Mapping[str, Any]) -> ShareGroupSettings:
@@ -83,6 +85,8 @@ class ShareGroupSettings:
             offset_reset_ms=_milliseconds(duration),
             reads_committed=group["share.isolation.level"] == "read_committed",
             renews=group["share.renew.acknowledge.enable"],
+            backoff_ms=group["headrace.share.release.backoff.ms"],
+            backoff_max_ms=group["headrace.share.release.backoff.max.ms"],
             **bounded,
         )
 

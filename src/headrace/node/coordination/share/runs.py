@@ -41,6 +41,7 @@ class DeliveryRun:
     lock_until_ms: int = NEVER_MS
     # The state that it gets from a write which is under way; None: no write is under way.
     becomes: DeliveryState | None = None
+    waits_until_ms: int = 0  # not acquired before; 0: it does not wait
 
     @property
     def size(self) -> int:
@@ -48,7 +49,11 @@ class DeliveryRun:
 
     @property
     def can_be_acquired(self) -> bool:
-        return self.state is DeliveryState.AVAILABLE and self.becomes is None
+        return (
+            self.state is DeliveryState.AVAILABLE
+            and self.becomes is None
+            and not self.waits_until_ms
+        )
 
     def is_held_by(self, member: str) -> bool:
         return (
@@ -63,6 +68,7 @@ class DeliveryRun:
             and self.member == other.member
             and self.lock_until_ms == other.lock_until_ms
             and self.becomes is other.becomes
+            and self.waits_until_ms == other.waits_until_ms
         )
 
 
@@ -128,6 +134,7 @@ class DeliveryWindow:
             run.member,
             run.lock_until_ms,
             run.becomes,
+            run.waits_until_ms,
         )
         run.last = offset - 1
         self.runs.insert(at + 1, rest)

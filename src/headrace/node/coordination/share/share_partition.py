@@ -9,6 +9,8 @@ expires, acknowledged, or archived. The rules:
 - A record that was released or whose lock expired is available again, until it was handed out
   `ShareLimits.deliveries` times; then it is archived. A member that leaves gives its records back
   as if they had not been handed out.
+- With `ShareLimits.backoff_ms` it waits first, longer after each delivery; other records do not
+  wait for it. Waits are not stored: the next leader hands such a record out at once.
 - The start offset moves over acknowledged and archived records only.
 - An acknowledgement counts when its `StateUpdate` is written: until `written` is called its records
   stay with the member, and no other gets them. Lock expiry counts at once; its update is written
@@ -19,7 +21,7 @@ expires, acknowledged, or archived. The rules:
 Pure: the caller reads the log, writes the updates in their order, and calls `expire` when
 `next_expiry_ms` is reached. A change takes time in the number of runs: an acknowledgement 0.8 ms of
 processor time where 2,000 records alternate between two states, the worst case (2026-11-18). Not
-done: a wait before a released record is available, dead letters.
+done: dead letters.
 """
 
 from __future__ import annotations
@@ -62,12 +64,28 @@ class ShareLimits:
     lock_ms: int = 30_000
     deliveries: int = 5  # deliveries of a record before it is archived
     in_flight: int = 2_000  # records of the window that are not acknowledged or archived
+    backoff_ms: int = 0  # wait after the first delivery, doubled with each further one; 0: none
+    backoff_max_ms: int = 60_000
 
     @property
     def careful_from(self) -> int:
         """Records with many deliveries may be what makes members fail, so they come in small
         portions (Kafka 4.3: from half of the limit, rounded up, at least 2)."""
         return max(2, (self.deliveries + 1) // 2)
+
+    def backoff_after(self, deliveries: int, offset: int) -> int:
+        """Returns the wait of records that begin at `offset`: up to a fifth shorter than the
+        setting says, so that records that failed together come back spread out."""
+        most = min(self.backoff_ms << max(deliveries - 1, 0), self.backoff_max_ms)
+        return most - most * _spread(offset) // (5 * _SPREAD)
+
+
+# Fibonacci hashing: consecutive offsets, spread evenly. The machine has no source of chance.
+_SPREAD = 1 << 16
+
+
+def _spread(offset: int) -> int:
+    return (offset * 2_654_435_761 & 0xFFFF_FFFF) >> 16
 
 
 class LogBatch(NamedTuple):
@@ -109,7 +127,7 @@ class StateUpdate:
 
 
 class SharePartition:
-    __slots__ = ("limits", "_window", "_lock_ends", "_writes")
+    __slots__ = ("limits", "_window", "_deadlines", "_writes")
 
     def __init__(
         self, start_offset: int, limits: ShareLimits, batches: Iterable[StateBatch] = ()
@@ -118,7 +136,8 @@ class SharePartition:
         leader handed them out, or they have no records."""
         self.limits = limits  # the owner replaces it when settings change
         self._window = DeliveryWindow(start_offset)
-        self._lock_ends: list[int] = []  # a heap; may have ends of locks that were released
+        # The ends of locks and waits: a heap; may have those of locks that were released.
+        self._deadlines: list[int] = []
         self._writes = 0  # updates that wait to be written
         for batch in batches:
             if batch.last < self._window.end:
@@ -157,8 +176,15 @@ class SharePartition:
 
     @property
     def next_expiry_ms(self) -> int | None:
-        """Returns a time before which no lock expires; None: there are no locks."""
-        return self._lock_ends[0] if self._lock_ends else None
+        """Returns a time before which no lock expires and no wait ends; None: there are none."""
+        return self._deadlines[0] if self._deadlines else None
+
+    @property
+    def waiting(self) -> int:
+        """Returns how many records are not available before their wait is over."""
+        return sum(
+            run.size for run in self._window.runs if run.waits_until_ms and run.state is AVAILABLE
+        )
 
     def runs(self) -> list[DeliveryRun]:
         """The runs; read them, do not change them."""
@@ -230,8 +256,11 @@ class SharePartition:
 
     def _lock_until(self, run: DeliveryRun, end_ms: int) -> None:
         run.lock_until_ms = end_ms
-        if end_ms not in self._lock_ends[:1]:
-            heappush(self._lock_ends, end_ms)
+        self._wake_at(end_ms)
+
+    def _wake_at(self, at_ms: int) -> None:
+        if at_ms not in self._deadlines[:1]:
+            heappush(self._deadlines, at_ms)
 
     def _extend(self, last: int) -> None:
         """Extend the window to at least `last`, inclusive."""
@@ -263,6 +292,8 @@ class SharePartition:
                     self._lock_until(run, now_ms + self.limits.lock_ms)
                 else:
                     run.becomes = self._state_after(kind, run)
+                    if run.becomes is AVAILABLE:
+                        run.waits_until_ms = self._wait_end(run, now_ms)
                     changed.append(run)
         update = self._update_of(changed, waits=True)
         self._tidy()
@@ -291,6 +322,11 @@ class SharePartition:
     def _state_of_returned(self, run: DeliveryRun) -> DeliveryState:
         return ARCHIVED if run.deliveries >= self.limits.deliveries else AVAILABLE
 
+    def _wait_end(self, run: DeliveryRun, now_ms: int) -> int:
+        """Returns 0 if records of the group do not wait."""
+        wait_ms = self.limits.backoff_after(run.deliveries, run.first)
+        return now_ms + wait_ms if wait_ms else 0
+
     def written(self, update: StateUpdate, *, succeeded: bool) -> None:
         """Call when the update is stored, or failed: then the members hold their records as
         before."""
@@ -303,21 +339,31 @@ class SharePartition:
                 run.becomes = None
                 if succeeded:
                     _give_up_lock(run, batch.state)
+                    if run.waits_until_ms:
+                        self._wake_at(run.waits_until_ms)
                 else:
+                    run.waits_until_ms = 0
                     self._lock_until(run, run.lock_until_ms)  # the lock may have expired meanwhile
         self._tidy()
 
     def expire(self, now_ms: int) -> StateUpdate | None:
-        """Take back the records whose locks have expired; returns None if there are none."""
-        while self._lock_ends and self._lock_ends[0] <= now_ms:
-            heappop(self._lock_ends)
+        """Take back the records whose locks have expired; returns None if there are none. Makes
+        those available whose waits are over, which needs no update."""
+        while self._deadlines and self._deadlines[0] <= now_ms:
+            heappop(self._deadlines)
         expired = [
             run
             for run in self._window.runs
             if run.state is ACQUIRED and run.becomes is None and run.lock_until_ms <= now_ms
         ]
+        for run in self._window.runs:
+            if run.waits_until_ms <= now_ms and run.state is AVAILABLE:
+                run.waits_until_ms = 0
         for run in expired:
             _give_up_lock(run, self._state_of_returned(run))
+            if run.state is AVAILABLE and self.limits.backoff_ms:
+                run.waits_until_ms = self._wait_end(run, now_ms)
+                self._wake_at(run.waits_until_ms)
         return self._taken_back(expired)
 
     def release_all(self, member: str) -> StateUpdate | None:

@@ -1,4 +1,4 @@
-"""The settings of a group and of a client-metrics subscription, those of Kafka 4.3.
+"""The settings of a group and of a client-metrics subscription: those of Kafka 4.3, and our own.
 
 A group's setting that is not set takes the value of the broker's `group.<name>`. Streams groups and
 client metrics are not served yet: their settings are kept and shown, and have no effect.
@@ -12,6 +12,7 @@ from dataclasses import replace
 from headrace.node.metadata.config_definitions.definition import Definition, Synonym
 from headrace.node.metadata.config_definitions.rows import (
     at_least,
+    between,
     boolean,
     integer,
     listing,
@@ -19,6 +20,10 @@ from headrace.node.metadata.config_definitions.rows import (
     string,
     without_effect,
 )
+
+# The wait of released records, which Kafka does not have.
+SHARE_BACKOFF = "headrace.share.release.backoff.ms"
+SHARE_BACKOFF_MAX = "headrace.share.release.backoff.max.ms"
 
 _DURATION = re.compile(r"P(?=.)([0-9]+D)?(T(?=.)([0-9]+H)?([0-9]+M)?([0-9]+(\.[0-9]+)?S)?)?")
 
@@ -63,6 +68,11 @@ _SHARE = (
         "Whether a member may ask for more time with a record."),
     integer("share.assignment.interval.ms", 1_000, at_least(0),
         "Least time between two new assignments of the share group."),
+    integer(SHARE_BACKOFF, 0, between(0, 3_600_000),
+        "How long a record waits that was released or whose lock ran out; doubled with each "
+        "delivery, up to a fifth shorter; 0: not at all."),
+    integer(SHARE_BACKOFF_MAX, 60_000, between(1, 86_400_000),
+        "Longest wait of such a record."),
 )
 _STREAMS = without_effect("streams groups are not served yet",
     integer("streams.session.timeout.ms", 45_000, at_least(1),
@@ -91,6 +101,8 @@ _WITHOUT_SYNONYM = {
     "share.auto.offset.reset",
     "share.isolation.level",
     "share.renew.acknowledge.enable",
+    SHARE_BACKOFF,
+    SHARE_BACKOFF_MAX,
 }
 
 GROUP_SETTINGS: dict[str, Definition] = {

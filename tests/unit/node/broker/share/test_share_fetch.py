@@ -429,3 +429,68 @@ def test_a_new_leader_delivers_nothing_that_was_acknowledged(tmp_path, monkeypat
     again = ShareRig(tmp_path / "data", states, monkeypatch)
     again.set(offset_reset="earliest")
     assert acquired(again.member("two").fetch(topic)) == [(1, 1, 2), (3, 3, 1)]
+
+
+def test_a_released_record_waits_and_others_do_not(rig, topic):
+    rig.set(backoff_ms=1_000)
+    for value in ("a", "b", "c"):
+        rig.produce("orders", value)
+    one, other = rig.member("one"), rig.member("other")
+    one.fetch(topic)
+    one.acknowledge(topic, (0, 0, [ACCEPT]), (1, 1, [RELEASE]), (2, 2, [ACCEPT]))
+    assert other.fetch(topic, max_wait_ms=500) == WAITS
+    rig.produce("orders", "d")
+    assert acquired(other.answer()) == [(3, 3, 1)]
+    assert other.fetch(max_wait_ms=60_000) == WAITS
+    rig.advance(799)
+    assert other.answer() == WAITS
+    rig.advance(201)
+    assert acquired(other.answer()) == [(1, 1, 2)], "the end of the wait wakes a fetch"
+
+
+def test_a_wait_grows_with_each_delivery_up_to_its_maximum(rig, topic):
+    rig.set(backoff_ms=60_000, backoff_max_ms=100_000, delivery_limit=4)
+    rig.produce("orders", "a")
+    one = rig.member("one")
+    assert acquired(one.fetch(topic)) == [(0, 0, 1)]
+    for delivery, most_ms in ((1, 60_000), (2, 100_000), (3, 100_000)):
+        assert one.fetch(topic, acknowledge=[(0, 0, [RELEASE])], max_wait_ms=200_000) == WAITS
+        rig.advance(most_ms * 8 // 10 - 1)
+        assert one.answer() == WAITS
+        rig.advance(most_ms * 2 // 10 + 1)
+        assert acquired(one.answer()) == [(0, 0, delivery + 1)]
+
+
+def test_a_record_whose_lock_ran_out_waits_too(rig, topic):
+    rig.set(backoff_ms=1_000)
+    rig.produce("orders", "a")
+    one, other = rig.member("one"), rig.member("other")
+    one.fetch(topic)
+    assert other.fetch(topic, max_wait_ms=60_000) == WAITS
+    rig.advance(30_000)
+    rig.advance(799)
+    assert other.answer() == WAITS
+    rig.advance(201)
+    assert acquired(other.answer()) == [(0, 0, 2)]
+
+
+def test_records_of_a_member_that_leaves_do_not_wait(rig, topic):
+    rig.set(backoff_ms=1_000)
+    rig.produce("orders", "a")
+    one, other = rig.member("one"), rig.member("other")
+    one.fetch(topic)
+    assert other.fetch(topic, max_wait_ms=500) == WAITS
+    one.disconnect()
+    assert acquired(other.answer()) == [(0, 0, 1)]
+
+
+def test_a_wait_ends_when_the_share_partition_is_closed(rig, topic):
+    """The waits are not stored: a new leader, or the first member after all left, begins at once;
+    the attempts are counted as before."""
+    rig.set(backoff_ms=1_000)
+    rig.produce("orders", "a")
+    one = rig.member("one")
+    one.fetch(topic)
+    one.acknowledge(topic, (0, 0, [RELEASE]))
+    one.disconnect()
+    assert acquired(rig.member("new").fetch(topic)) == [(0, 0, 2)]

@@ -3,7 +3,8 @@
 Members acquire, acknowledge, let locks expire and leave in an order that a seed decides; writes
 succeed, fail, and overtake each other. After each event every offset is compared, and what is kept
 (the updates that were written) must never make a new leader forget a record or deliver again one
-whose acknowledgement was answered. Each broken rule below has to be caught.
+whose acknowledgement was answered. In half of the stories released records wait. Each broken rule
+below has to be caught.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ AVAILABLE, ACQUIRED = DeliveryState.AVAILABLE, DeliveryState.ACQUIRED
 ACKNOWLEDGED, ARCHIVED = DeliveryState.ACKNOWLEDGED, DeliveryState.ARCHIVED
 MEMBERS = ("a", "b", "c")
 LOCK_MS = 100
+BACKOFF_MS, BACKOFF_MAX_MS = 80, 200
 EVENTS = 60
 
 
@@ -42,6 +44,8 @@ class Plain:
     deliveries: int = 0
     member: str = ""
     lock_until_ms: int = 0
+    waits_until_ms: int = 0
+    released_at_ms: int = 0  # its wait begins here, when the release is written
     written_soon: DeliveryState | None = None
     kept_state: DeliveryState | None = None  # the last that was written
     answered: bool = False  # a member knows that its acknowledgement counts
@@ -55,7 +59,11 @@ class Story:
     def __init__(self, seed: int, kind: type[SharePartition]) -> None:
         self.random = Random(seed)
         self.limits = ShareLimits(
-            LOCK_MS, self.random.choice((2, 3, 5)), self.random.choice((5, 15, 80))
+            LOCK_MS,
+            self.random.choice((2, 3, 5)),
+            self.random.choice((5, 15, 80)),
+            self.random.choice((0, BACKOFF_MS)),
+            BACKOFF_MAX_MS,
         )
         self.part = kind(0, self.limits)
         self.kind = kind
@@ -138,7 +146,7 @@ class Story:
 
     def may_be_acquired(self, offset: int) -> bool:
         one = self.records[offset]
-        return one.state is AVAILABLE and one.written_soon is None
+        return one.state is AVAILABLE and one.written_soon is None and not one.waits_until_ms
 
     def in_flight(self) -> int:
         return sum(
@@ -186,6 +194,7 @@ class Story:
                 one.written_soon = ACKNOWLEDGED
             elif kind is AcknowledgeType.RELEASE and one.deliveries < self.limits.deliveries:
                 one.written_soon = AVAILABLE
+                one.released_at_ms = self.now_ms
             else:
                 one.written_soon = ARCHIVED
         if update is not None:
@@ -214,6 +223,8 @@ class Story:
                 if succeeded:
                     one.state = batch.state
                     one.answered = one.is_final
+                    if one.state is AVAILABLE:
+                        self.begin_wait(offset, one.released_at_ms)
         if succeeded:
             self.keep(update)
 
@@ -236,15 +247,36 @@ class Story:
             and one.written_soon is None
             and one.lock_until_ms <= self.now_ms
         ]
-        assert not late or (due_ms is not None and due_ms <= self.now_ms), (
+        over = [
+            one
+            for one in self.records.values()
+            if one.state is AVAILABLE and 0 < one.waits_until_ms <= self.now_ms
+        ]
+        assert not (late or over) or (due_ms is not None and due_ms <= self.now_ms), (
             "the node would not wake for it"
         )
         update = self.part.expire(self.now_ms)
-        for one in late:
-            is_over = one.deliveries >= self.limits.deliveries
-            one.state = ARCHIVED if is_over else AVAILABLE
+        for one in over:
+            one.waits_until_ms = 0
+        for offset, one in self.records.items():
+            if any(one is each for each in late):
+                is_last = one.deliveries >= self.limits.deliveries
+                one.state = ARCHIVED if is_last else AVAILABLE
+                if not is_last:
+                    self.begin_wait(offset, self.now_ms)
         if update is not None:
             self.keep(update)
+
+    def begin_wait(self, offset: int, since_ms: int) -> None:
+        """The share partition decides how long, within a fifth; from then on it must not change."""
+        if not self.limits.backoff_ms:
+            return
+        one = self.records[offset]
+        [run] = [run for run in self.part.runs() if run.first <= offset <= run.last]
+        most_ms = min(BACKOFF_MS * 2 ** (one.deliveries - 1), BACKOFF_MAX_MS)
+        wait_ms = run.waits_until_ms - since_ms
+        assert most_ms * 0.8 <= wait_ms <= most_ms, f"{offset} waits {wait_ms} ms"
+        one.waits_until_ms = run.waits_until_ms
 
     def leave(self) -> None:
         member = self.random.choice(MEMBERS)
@@ -277,6 +309,8 @@ class Story:
                 assert run.becomes is one.written_soon, offset
                 if one.state is ACQUIRED:
                     assert (run.member, run.lock_until_ms) == (one.member, one.lock_until_ms)
+                if one.state is AVAILABLE:
+                    assert run.waits_until_ms == one.waits_until_ms, offset
         assert position == part.end_offset
 
     def compare_with_a_new_leader(self) -> None:
@@ -336,9 +370,34 @@ class MovesTheKeptStart(SharePartition):
         return update
 
 
+class ForgetsAWait(SharePartition):
+    def acquire(self, *wish, **how):
+        for run in self.runs():
+            run.waits_until_ms = 0
+        return super().acquire(*wish, **how)
+
+
+class WaitsForever(SharePartition):
+    """The node sets no deadline for the end of a wait."""
+
+    def written(self, update, *, succeeded):
+        deadlines = list(self._deadlines)
+        super().written(update, succeeded=succeeded)
+        if succeeded:
+            self._deadlines = deadlines
+
+
 @pytest.mark.parametrize(
     "broken",
-    [ForgetsACount, KeepsALock, PassesAnOpenRecord, AcknowledgesForOthers, MovesTheKeptStart],
+    [
+        ForgetsACount,
+        KeepsALock,
+        PassesAnOpenRecord,
+        AcknowledgesForOthers,
+        MovesTheKeptStart,
+        ForgetsAWait,
+        WaitsForever,
+    ],
 )
 def test_a_broken_rule_is_caught(broken):
     with pytest.raises(AssertionError):
