@@ -18,9 +18,9 @@ from aiohttp import web
 
 from headrace.client.connection import ClientSettings
 from headrace.console.application import application, make_console
-from headrace.console.security.addresses import is_everywhere, is_loopback, our_names
 from headrace.console.security.logins import uses_passwords
 from headrace.console.security.tokens import cookie_name
+from headrace.edge.host_names import in_address, is_everywhere, is_loopback, our_names
 
 Say = Callable[[str], None]
 
@@ -124,8 +124,7 @@ class Site:
         )
         self.console.guard.cookie = cookie_name(port, tls=self._tls is not None)
         named = self._settings.names or (self._settings.host,)
-        host = f"[{named[0]}]" if ":" in named[0] else named[0]
-        return f"{'http' if self._tls is None else 'https'}://{host}:{port}"
+        return f"{'http' if self._tls is None else 'https'}://{in_address(named[0])}:{port}"
 
     async def _listen(self) -> int:
         if self._settings.listening is not None:

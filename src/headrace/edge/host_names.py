@@ -1,9 +1,4 @@
-"""The host names under which our servers answer browsers. Pure.
-
-A web page can make a name of its own lead to 127.0.0.1 (DNS rebinding) and then read the answers
-from there; the browser still sends that name in `Host`, so a server on loopback refuses other
-names.
-"""
+"""The host names under which our servers answer browsers (see `browser_guard.py`). Pure."""
 
 from __future__ import annotations
 
@@ -22,14 +17,6 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def is_loopback_name(said: str | None) -> bool:
-    """Whether the `Host` of a request, at any port, is a name of this machine for itself."""
-    name = (said or "").lower()
-    if ":" in name.rpartition("]")[2]:
-        name = name.rpartition(":")[0]
-    return name in LOOPBACK_NAMES
-
-
 def is_everywhere(host: str) -> bool:
     """Whether this is 0.0.0.0 or `::`, an address that a browser cannot use."""
     try:
@@ -38,12 +25,17 @@ def is_everywhere(host: str) -> bool:
         return False
 
 
+def in_address(host: str) -> str:
+    """Returns the host as an address has it: IPv6 in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
 def our_names(
     host: str, port: int, more: Iterable[str] = (), *, tls: bool = False
 ) -> frozenset[str]:
     """The values of `Host` that a browser may send."""
     given = (*more, *(() if is_everywhere(host) else (host,)))
-    names = {*LOOPBACK_NAMES, *(f"[{name}]" if ":" in name else name.lower() for name in given)}
+    names = {*LOOPBACK_NAMES, *(in_address(name.lower()) for name in given)}
     return frozenset(f"{name}:{port}" for name in names) | (
         frozenset(names) if port == (443 if tls else 80) else frozenset()
     )

@@ -16,8 +16,6 @@ from headrace.console.notices import MOST_EACH, MOST_SESSIONS, Notice, Notices
 from headrace.console.pages import login
 from headrace.console.renderer import ASSETS, FOLDER, Renderer, link
 from headrace.console.security.addresses import (
-    is_loopback,
-    our_names,
     refusal_of_host,
     refusal_of_origin,
 )
@@ -36,6 +34,7 @@ from headrace.console.security.logins import (
 )
 from headrace.console.security.tokens import Tokens, is_session, new_session
 from headrace.console.views.commands import Commands
+from headrace.edge.host_names import our_names
 
 TEMPLATES = sorted((FOLDER / "templates").glob("*.html"))
 SCRIPTS = sorted(ASSETS.glob("*.js"))
@@ -72,11 +71,6 @@ def test_a_change_from_a_page_of_others_is_refused(headers: dict[str, str]) -> N
 def test_a_change_from_our_own_page_is_taken() -> None:
     ours = {"Origin": "http://localhost:8080", "Sec-Fetch-Site": "same-origin"}
     assert refusal_of_origin(ours, our_names("localhost", 8080)) is None
-
-
-def test_only_this_machine_is_loopback() -> None:
-    assert all(is_loopback(host) for host in ("localhost", "127.0.0.1", "127.9.9.9", "::1"))
-    assert not any(is_loopback(host) for host in ("0.0.0.0", "::", "10.0.0.1", "example.org", ""))
 
 
 def test_a_token_belongs_to_one_session_and_one_console() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from pathlib import Path
 from typing import Annotated
 
@@ -111,9 +109,8 @@ def console(
         or_next_port=listen is None,
         state=_usual_state() if state is None else state,
     )
-    if (number := os.environ.get(console_process.SOCKET_VARIABLE)) is not None:
-        settings.listening = socket.socket(fileno=int(number))  # beside a node, and ends with it
-        settings.ends_with_stdin = True
+    settings.listening = console_process.CONSOLE.inherited_socket()
+    settings.ends_with_stdin = settings.listening is not None  # beside a node, and ends with it
 
     with at.connection() as cluster:
         try:

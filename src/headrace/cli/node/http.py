@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from typing import Annotated
 
 import typer
@@ -104,9 +102,8 @@ def http(
             create_topics=create_topics,
         ),
     )
-    if (number := os.environ.get(http_process.SOCKET_VARIABLE)) is not None:
-        settings.listening = socket.socket(fileno=int(number))  # beside a node, and ends with it
-        settings.ends_with_stdin = True
+    settings.listening = http_process.HTTP.inherited_socket()
+    settings.ends_with_stdin = settings.listening is not None  # beside a node, and ends with it
     _raise_open_files_limit()
 
     with at.connection() as cluster:

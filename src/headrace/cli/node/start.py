@@ -301,7 +301,7 @@ def _beside(
         if not (by_itself and console_process.is_installed()):
             return None
         opened = console_process.open_socket(None)
-    console_process.start_beside(bootstrap, *opened, words)
+    console_process.CONSOLE.start_beside(bootstrap, *opened, words)
     return opened[0]
 
 
@@ -314,7 +314,7 @@ def _http(server: Server, opened: Opened, secured: Path | None) -> str | None:
         output.note(NO_HTTP_BESIDE_LOGINS)
         return None
     words = [] if secured is None else login_words(secured)
-    http_process.start_beside(server.address, *opened, words)
+    http_process.HTTP.start_beside(server.address, *opened, words)
     return opened[0]
 
 

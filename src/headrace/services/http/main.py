@@ -19,7 +19,7 @@ from typing import Any
 from aiohttp import web
 
 from headrace.client.connection import ClientSettings
-from headrace.edge.host_names import is_loopback, our_names
+from headrace.edge.host_names import in_address, is_loopback, our_names
 from headrace.services.http.direct_requests import DirectRequests
 from headrace.services.http.door import Door
 from headrace.services.http.guard import Guard
@@ -145,9 +145,8 @@ class Site:
                 ssl_handshake_timeout=handshake_s,
             )
         port = int(self._listening.sockets[0].getsockname()[1])
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host
         scheme = "http" if context is None else "https"
-        self.door.base = f"{scheme}://{host}:{port}"
+        self.door.base = f"{scheme}://{in_address(settings.host)}:{port}"
         self.door.guard.names = _names(settings, port, context is not None)
         self._sweeping = asyncio.ensure_future(self._sweep())
         return self.door.base

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from aiohttp import web
 
+from headrace.edge.browser_guard import AllowedOrigins
 from headrace.prometheus_text import render
 from headrace.services.tracking.collector import BAD, BUSY, TOO_LARGE, Answer, Collector
 from headrace.services.tracking.metrics import collector_families
@@ -28,7 +29,6 @@ TOO_MANY = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n"
     b"Content-Length: 0\r\n\r\n"
 )
-ANY_ORIGIN = "*"
 PREFLIGHT_HOLDS_S = 86_400
 TIMED_OUT, FORBIDDEN, WRONG_KIND = 408, 403, 415
 
@@ -40,7 +40,12 @@ class Door:
 
     def __init__(self, collector: Collector, origins: Iterable[str] = ()) -> None:
         self.collector = collector
-        self._origins = frozenset(origins)
+        self._origins = AllowedOrigins(
+            origins,
+            methods="POST",
+            request_headers="Content-Type",
+            preflight_s=PREFLIGHT_HOLDS_S,
+        )
         self._under_way = 0
         self.application = web.Application(client_max_size=collector.limits.body_bytes)
         self.application.router.add_post("/track", self._track)
@@ -49,7 +54,7 @@ class Door:
 
     async def _track(self, request: web.Request) -> web.StreamResponse:
         origin = request.headers.get("Origin")
-        if self._origins and origin is not None and not self._allows(origin):
+        if self._origins and origin is not None and not self._origins.allow(origin):
             answer = Answer(FORBIDDEN, {"error": "Pages of this origin are not taken from."})
         elif self._under_way >= self.collector.limits.requests:
             answer = Answer(BUSY, {"error": "Too many requests at once."}, 1)
@@ -61,7 +66,7 @@ class Door:
                 self._under_way -= 1
         self.collector.counters.requests[answer.status] += 1
         response = web.json_response(
-            answer.document, status=answer.status, headers=self._cors(origin)
+            answer.document, status=answer.status, headers=self._origins.headers_of(origin)
         )
         if answer.retry_after_s is not None:
             response.headers["Retry-After"] = str(answer.retry_after_s)
@@ -87,20 +92,8 @@ class Door:
         return await self.collector.take(body)
 
     async def _preflight(self, request: web.Request) -> web.StreamResponse:
-        headers = self._cors(request.headers.get("Origin"))
-        if headers:
-            headers["Access-Control-Allow-Methods"] = "POST"
-            headers["Access-Control-Allow-Headers"] = "Content-Type"
-            headers["Access-Control-Max-Age"] = str(PREFLIGHT_HOLDS_S)
+        headers = self._origins.preflight(request.headers.get("Origin"))
         return web.Response(status=204, headers=headers)
-
-    def _allows(self, origin: str) -> bool:
-        return ANY_ORIGIN in self._origins or origin in self._origins
-
-    def _cors(self, origin: str | None) -> dict[str, str]:
-        if origin is None or not self._allows(origin):
-            return {}
-        return {"Access-Control-Allow-Origin": origin, "Vary": "Origin"}
 
 
 def health(collector: Collector) -> Handler:

@@ -24,7 +24,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Protocol
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from headrace.edge.host_names import is_loopback_name
+from headrace.edge.browser_guard import is_loopback_name
 
 log = logging.getLogger("headrace.delay.admin")
 
