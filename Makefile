@@ -331,7 +331,7 @@ bench: $(DEV_STAMP) programs ## measure beside Apache Kafka in one run, print ra
 	$(BIN)/python -m benchmarks $(ARGS)
 
 .PHONY: map
-map: $(DEV_STAMP) ## draw the map in docs/architecture.md anew from the tree
+map: $(DEV_STAMP) ## redraw the map of files in docs/map.md
 	$(BIN)/python -m tests.architecture_map
 
 .PHONY: lock

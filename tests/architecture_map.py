@@ -1,4 +1,4 @@
-"""The map in docs/architecture.md: each file of the tree with the first sentence it says of itself.
+"""The map in docs/map.md: each file of the tree with the first sentence it says of itself.
 
 `make map` writes it, `tests/test_tidy.py` compares.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parent.parent
 PACKAGE = PROJECT / "src" / "headrace"
-DOCUMENT = PROJECT / "docs" / "architecture.md"
+DOCUMENT = PROJECT / "docs" / "map.md"
 DOCSTRING = re.compile(r'(?:#[^\n]*\n|\s)*(r?""".*?""")', re.S)
 BEGIN = "<!-- map: written by `make map` -->"
 END = "<!-- end of the map -->"
@@ -168,7 +168,7 @@ def draw() -> str:
 
 
 def folders() -> set[str]:
-    """Those that the map must have."""
+    """Returns the folders that the map must have."""
     found = {
         str(path.parent.relative_to(PACKAGE))
         for path in PACKAGE.rglob("*.py")
