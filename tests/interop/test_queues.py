@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import runpy
+import signal
 import subprocess
 import sys
 import threading
@@ -141,6 +142,39 @@ def test_a_renewed_lock_outlives_its_duration_and_another_does_not(node: Node, t
         assert [each.offset for each in taken] == [forgotten.offset]
         assert taken[0].delivery_count > forgotten.delivery_count
         consumer.accept(kept)
+        assert consumer.commit() == []
+
+
+def test_records_that_waited_in_the_client_beyond_their_lock_are_not_returned(
+    node: Node, topic: str
+) -> None:
+    put(node, topic, 10)
+    with worker(node, topic) as slow, worker(node, topic) as other:
+
+        def fetched_without_polling_them() -> bool:
+            slow.poll(10, 0.0)  # sends the request
+            return slow.poll(0, 0.3) == [] and slow.held == 10
+
+        until(fetched_without_polling_them)
+        again: list[ShareRecord] = []
+        until(lambda: again.extend(other.poll(10, 0.5)) or len(again) == 10, within_s=60)
+        assert slow.poll(10, 0.0) == []
+        other.accept(*again)
+        assert other.commit() == []
+
+
+def test_a_commit_names_what_a_broker_that_hangs_did_not_answer(node: Node, topic: str) -> None:
+    put(node, topic, 2)
+    with worker(node, topic) as consumer:
+        one, two = some(consumer, 2)
+        consumer.accept(one, two)
+        os.kill(node.pid, signal.SIGSTOP)
+        try:
+            refused = consumer.commit(1.0)
+        finally:
+            os.kill(node.pid, signal.SIGCONT)
+        assert [(each.first_offset, each.last_offset) for each in refused] == [(0, 1)]
+        assert "may count or not" in refused[0].why
         assert consumer.commit() == []
 
 

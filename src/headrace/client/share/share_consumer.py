@@ -60,6 +60,8 @@ FETCH_WAIT_MS, BUSY_FETCH_WAIT_MS = 500, 50
 SLICE_S = 0.1
 LOOK_AGAIN_S = 0.25
 MOST_REFUSED_KEPT = 10_000
+# A lock that a renewal has moved on is known here when its answer has come, so wait for that.
+FORGET_EVERY_S, FORGET_AFTER_S = 10.0, 60.0
 GROUP_RESOURCE, SET = 32, 0
 
 
@@ -91,6 +93,7 @@ class ShareConsumer:
         self._ready: deque[ShareRecord] = deque()
         self._refused: deque[RefusedAcknowledgement] = deque(maxlen=MOST_REFUSED_KEPT)
         self._lock = threading.Lock()  # around the sessions, which other threads acknowledge in
+        self._next_forget = 0.0
         self._closed = False
         self._failure: ClientError | None = None  # a refusal that will not change
         if start_from is not None:
@@ -121,12 +124,24 @@ class ShareConsumer:
         self._require_open()
         deadline = time.monotonic() + timeout_s
         while True:
+            self._forget_late()
             self._turn(max_records - len(self._ready), deadline)
             if self._ready and max_records > 0:
                 count = min(max_records, len(self._ready))
                 return [self._ready.popleft() for _ in range(count)]
             if time.monotonic() >= deadline:
                 return []
+
+    def _forget_late(self) -> None:
+        """Records that arrived and were not polled within their lock will come again."""
+        now = time.monotonic()
+        if self._ready and any(record.locked_until <= now for record in self._ready):
+            self._ready = deque(each for each in self._ready if each.locked_until > now)
+        if now >= self._next_forget:
+            self._next_forget = now + FORGET_EVERY_S
+            with self._lock:
+                for link in self._links.values():
+                    link.session.forget_before(now - FORGET_AFTER_S)
 
     @property
     def held(self) -> int:
@@ -136,6 +151,8 @@ class ShareConsumer:
 
     def owns(self, record: ShareRecord) -> bool:
         """Whether the record can still be acknowledged, as far as we know."""
+        if record.locked_until <= time.monotonic():
+            return False
         with self._lock:
             link = self._links.get(record.node)
             if link is None or link.session.number != record.session:
@@ -183,12 +200,15 @@ class ShareConsumer:
 
     def commit(self, timeout_s: float = 10.0) -> list[RefusedAcknowledgement]:
         """Send the acknowledgements and wait for the answers. Returns those that had no effect
-        since the last `commit`: their records come again, or another member has them already."""
+        since the last `commit`: their records come again, or another member has them already.
+        Those without an answer in time are returned too: they may take effect later."""
         self._require_open()
         deadline = time.monotonic() + timeout_s
         while self._owes() and time.monotonic() < deadline:
             self._turn(0, deadline)
-        return self.take_refused()
+        with self._lock:
+            late = [each for link in self._links.values() for each in link.session.unanswered()]
+        return self.take_refused() + late
 
     def take_refused(self) -> list[RefusedAcknowledgement]:
         """Acknowledgements that had no effect since the last call, without waiting."""

@@ -43,7 +43,8 @@ MOVED = frozenset(
         ErrorCode.LEADER_NOT_AVAILABLE,
     }
 )
-LOST = "the lock of the record ended with the connection to its leader"
+LOST = "the lock of the record has ended: its time or the connection to its leader was over"
+UNANSWERED = "the leader has not answered in time; the acknowledgement may count or not"
 
 
 class QueuePartition(NamedTuple):
@@ -142,6 +143,31 @@ class ShareSession:
                 del self._held[share_partition]
         self._pending[share_partition].append(Mark(offset, offset, kind))
         return True
+
+    def unanswered(self) -> list[RefusedAcknowledgement]:
+        """The acknowledgements that wait to be sent or for their answer, renewals included."""
+        found = []
+        waiting = [*self._sent.items(), *self._pending.items()]
+        waiting += [(where, marks) for where, each in self._again.items() for marks in each]
+        for where, marks in waiting:
+            name = self.names.get(where.topic_id, "")
+            found += [
+                RefusedAcknowledgement(name, where.partition, first, last, UNANSWERED)
+                for first, last, kind in marks
+                if kind != GAP
+            ]
+        return found
+
+    def forget_before(self, locked_until: float) -> None:
+        """Forget records whose locks ended before: they came to others, or will come again."""
+        for where, held in list(self._held.items()):
+            if all(record.locked_until >= locked_until for record in held.values()):
+                continue
+            self._held[where] = {
+                at: record for at, record in held.items() if record.locked_until >= locked_until
+            }
+            if not self._held[where]:
+                del self._held[where]
 
     def holds(self, share_partition: QueuePartition, offset: int) -> bool:
         """Whether a record was given to us and is not acknowledged."""
@@ -334,14 +360,13 @@ class ShareSession:
 
 
 def joined(marks: Iterable[Mark]) -> list[Mark]:
-    """Sorted by offset, with neighbours of one kind merged. The last acknowledgement of an offset
-    counts."""
+    """Sorted by offset, with neighbours of one kind merged. A renewal of an offset does not count
+    beside another acknowledgement of it."""
     found: list[Mark] = []
-    for mark in sorted(marks, key=lambda mark: mark.first):
+    # The others first, then the renewals: `sorted` keeps the order of equals.
+    for mark in sorted(marks, key=lambda mark: (mark.first, mark.kind == RENEW)):
         last = found[-1] if found else None
         if last is not None and mark.first <= last.last:
-            if last.kind == RENEW and last.first == mark.first and last.last == mark.last:
-                found[-1] = mark
             continue
         if last is not None and last.kind == mark.kind and last.last + 1 == mark.first:
             found[-1] = Mark(last.first, mark.last, mark.kind)

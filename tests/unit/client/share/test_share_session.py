@@ -9,6 +9,7 @@ from headrace.client.share.share_session import (
     REJECT,
     RELEASE,
     RENEW,
+    UNANSWERED,
     Mark,
     QueuePartition,
     RefusedAcknowledgement,
@@ -203,3 +204,40 @@ def test_the_last_word_on_a_renewed_offset_counts() -> None:
 def test_halves_of_a_range() -> None:
     assert halved([Mark(0, 3, ACCEPT)]) == [[Mark(0, 1, ACCEPT)], [Mark(2, 3, ACCEPT)]]
     assert halved([Mark(0, 0, ACCEPT)]) == [[Mark(0, 0, ACCEPT)]]
+
+
+def test_a_record_that_is_accepted_after_its_renewal_is_accepted() -> None:
+    """Its neighbours were renewed with it; all wait for the next request."""
+    made, records = opened()
+    for record in records:
+        assert made.acknowledge(PLACE, record.offset, RENEW)
+    assert made.acknowledge(PLACE, 2, ACCEPT)
+    assert made.acknowledge(PLACE, 3, RELEASE)
+    assert marks(made.acknowledge_request()) == [
+        (0, 1, [RENEW]), (2, 2, [ACCEPT]), (3, 3, [RELEASE]),
+    ]  # fmt: skip
+
+
+def test_what_was_not_answered_is_named_until_it_is() -> None:
+    made, _ = opened()
+    made.acknowledge(PLACE, 0, ACCEPT)
+    made.acknowledge_request()
+    made.acknowledge(PLACE, 1, ACCEPT)
+    assert [(each.first_offset, each.why) for each in made.unanswered()] == [
+        (0, UNANSWERED), (1, UNANSWERED),
+    ]  # fmt: skip
+    made.acknowledged(answered(), 101.0)
+    made.acknowledge_request()
+    made.acknowledged(answered(), 101.0)
+    assert made.unanswered() == [] and made.refused == []
+
+
+def test_records_whose_locks_ended_long_ago_are_forgotten() -> None:
+    """A member that never acknowledges does not keep them all for ever."""
+    made, _ = opened(0, 1)
+    made.fetch_request([PLACE], max_records=10, max_wait_ms=500)
+    made.fetched(fetched(2, 3), 200.0)
+    made.forget_before(130.0)
+    assert made.held == 4
+    made.forget_before(130.1)
+    assert made.held == 2 and not made.holds(PLACE, 1) and made.holds(PLACE, 2)

@@ -136,3 +136,20 @@ def test_a_queue_that_failed_is_made_again(cluster: Cluster) -> None:
         await queue.close()
 
     asyncio.run(story())
+
+
+def test_a_request_that_waits_long_does_not_hold_up_one_that_does_not(cluster: Cluster) -> None:
+    cluster.there = []
+
+    async def story() -> None:
+        queue = consumer()
+        patient = asyncio.create_task(queue.acquire(1, 60.0))
+        await asyncio.sleep(0)
+        assert await asyncio.wait_for(queue.acquire(1, 0.0), 30) == []
+        assert not patient.done()
+        cluster.there = [5]
+        [held] = await patient
+        assert held.record.offset == 5
+        await queue.close()
+
+    asyncio.run(story())

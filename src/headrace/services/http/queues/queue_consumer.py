@@ -156,13 +156,29 @@ class QueueConsumer:
                 if self._closing:
                     return
                 acknowledges = list(self._acknowledges)
-                acquire = self._acquires[0] if self._acquires else None
+                acquires = list(self._acquires)
             if acknowledges:
                 self._acknowledged(consumer, acknowledges)
                 for _ in acknowledges:
                     self._acknowledges.popleft()
-            if acquire is not None and self._acquired(consumer, acquire):
+            for asked in acquires:
+                if not self._acquired(consumer, asked):
+                    self._answer_late()
+                    break
                 self._acquires.popleft()
+
+    def _answer_late(self) -> None:
+        """The first request goes on waiting, so there is nothing for those behind it either."""
+        now = time.monotonic()
+        late: list[_Acquire] = []
+        with self._changed:
+            for _ in range(len(self._acquires)):
+                asked = self._acquires.popleft()
+                ends = now >= asked.deadline_s or asked.answer.cancelled()
+                (late if ends else self._acquires).append(asked)
+        for asked in late:
+            if asked.answer.set_running_or_notify_cancel():
+                asked.answer.set_result([])
 
     def _acquired(self, consumer: ShareConsumer, asked: _Acquire) -> bool:
         """Returns whether the request has its answer."""
