@@ -56,7 +56,7 @@ from headrace.console.pages import (
     transactions,
 )
 from headrace.console.query import Unreadable
-from headrace.console.renderer import link
+from headrace.console.renderer import Renderer, link
 from headrace.console.security.guard import LARGEST_BODY_BYTES, OF_SESSIONS, Guard, RequestRefused
 from headrace.console.security.logins import People, Person
 from headrace.console.security.tokens import Tokens
@@ -184,18 +184,24 @@ def make_console(
     outboxes: Sequence[str] = (),
     pipelines_at: Path | None = None,
     park_to: str = "",
+    name: str = "",
+    base: str = "",
+    audit: Audit | None = None,
 ) -> Console:
-    """Makes the console. `state` is the folder of what outlives the console; without it, that is
-    kept in memory. With `login`, `connection` belongs to the console's own user, which only takes
-    samples; if it has no user, no samples are taken."""
-    guard = Guard(names, read_only=read_only, tokens=Tokens())
+    """Makes the console of one cluster. `name` and `base` are the cluster's own, if there are
+    several; `audit` is then the one that they share. `state` is the folder of what outlives the
+    console; without it, that is kept in memory. With `login`, `connection` belongs to the console's
+    own user, which only takes samples; if it has no user, no samples are taken."""
+    guard = Guard(names, read_only=read_only, tokens=Tokens(), base=base)
     access = ClusterAccess(connection)
     may_sample = not login or "sasl.username" in connection.settings
     return Console(
         access,
         guard,
+        Renderer(base),
+        name=name,
         sampler=Sampler(access, state) if may_sample else None,
-        audit=Audit(now_ms, state),
+        audit=Audit(now_ms, state) if audit is None else audit,
         people=People() if login else None,
         outboxes=tuple(outboxes),
         pipelines=Path(PIPELINES) if pipelines_at is None else pipelines_at,
@@ -268,8 +274,12 @@ async def _answer(console: Console, request: web.Request, handler: Handler) -> w
         log.info("refused: %s %.200r: %s", request.method, request.path, refusal)
         return _failure(console, request, refusal.status, str(refusal), noted=False)
     try:
-        if console.people is not None and console.person is None and not _is_open(request.path):
-            return _to_login(request)
+        if (
+            console.people is not None
+            and console.person is None
+            and not _is_open(console.guard.path_of(request))
+        ):
+            return _to_login(console, request)
         return await handler(request)
     except RequestRefused as refusal:
         return _failure(console, request, refusal.status, str(refusal))
@@ -280,7 +290,7 @@ async def _answer(console: Console, request: web.Request, handler: Handler) -> w
         gone = console.people.end(console.guard.session_of(request))
         if gone is not None:
             await console.part_with(gone)
-        return _to_login(request)
+        return _to_login(console, request)
     except web.HTTPException as known:
         sentence = "There is no such page." if known.status == 404 else f"{known.reason}."
         return _failure(console, request, known.status, sentence)
@@ -304,10 +314,10 @@ def _is_open(path: str) -> bool:
     return path in ("/login", "/health") or path.startswith("/assets/")
 
 
-def _to_login(request: web.Request) -> web.StreamResponse:
+def _to_login(console: Console, request: web.Request) -> web.StreamResponse:
     if request.method != "GET" or "text/event-stream" in request.headers.get("Accept", ""):
         return web.Response(status=401, text="Log in first. Nothing was changed.")
-    to = request.path_qs if request.path != "/" else ""
+    to = request.path_qs if console.guard.path_of(request) != "/" else ""
     return web.Response(status=SEE_OTHER, headers={"Location": link("login", to=to)})
 
 
@@ -322,9 +332,10 @@ def _failure(
 ) -> web.StreamResponse:
     """Returns the page of a failure. `noted`: write it to the audit, because a change was
     requested; a login writes its own entry."""
-    if noted and request.method == "POST" and request.path not in OF_SESSIONS:
+    path = console.guard.path_of(request)
+    if noted and request.method == "POST" and path not in OF_SESSIONS:
         address = request.remote or ""
-        console.note(console.by, address, request.path, f"Refused: {sentence}", done=False)
+        console.note(console.by, address, path, f"Refused: {sentence}", done=False)
     if status == 421:  # send no page to a client that uses a foreign name
         return web.Response(text=sentence, status=status)
     return console.page(

@@ -34,8 +34,19 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+@dataclass(slots=True, frozen=True)
+class ShownCluster:
+    """One of several clusters, in the switch at the top of each page."""
+
+    name: str
+    address: str  # of its pages
+    bootstrap: str
+
+
 @dataclass(slots=True)
 class Console:
+    """One cluster. A console of several clusters has one of these for each."""
+
     access: ClusterAccess
     guard: Guard
     renderer: Renderer = field(default_factory=Renderer)
@@ -49,6 +60,8 @@ class Console:
     outboxes: tuple[str, ...] = ()  # addresses of databases
     pipelines: Path = Path()  # the folder of their state
     park_to: str = ""  # where backlogs are parked: a database's address or a folder; "": nowhere
+    name: str = ""  # of the cluster, if the console shows several
+    clusters: tuple[ShownCluster, ...] = ()  # all that the console shows; () for one
     streams: dict[asyncio.Task[Any], str] = field(default_factory=dict)  # live parts, by browser
 
     @property
@@ -107,6 +120,8 @@ class Console:
             asks_logins=self.people is not None,
             commands=self.commands,
             here=request.path_qs,
+            cluster_name=self.name,
+            clusters=self.clusters,
             **model,
         )
         return web.Response(text=html, content_type="text/html", status=status)
@@ -123,7 +138,7 @@ class Console:
     ) -> web.Response:
         """Redirects to a page that shows what was done; a reload there does not repeat it.
         `told_once` is shown to this user only, and is not written to the audit."""
-        self.note(self.by, request.remote or "", request.path, said, done=good)
+        self.note(self.by, request.remote or "", self.guard.path_of(request), said, done=good)
         notice = Notice(said, good, command, told_once)
         self.notices.put(self.guard.session_of(request), notice)
         return web.Response(status=SEE_OTHER, headers={"Location": to})

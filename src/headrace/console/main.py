@@ -17,7 +17,9 @@ from pathlib import Path
 from aiohttp import web
 
 from headrace.client.connection import ClientSettings
-from headrace.console.application import application, make_console
+from headrace.console.application import make_console
+from headrace.console.clusters import application_of, base_of
+from headrace.console.console import Console
 from headrace.console.security.logins import uses_passwords
 from headrace.console.security.tokens import cookie_name
 from headrace.edge.host_names import in_address, is_everywhere, is_loopback, our_names
@@ -56,6 +58,8 @@ class CannotServe(Exception):
 class Settings:
     host: str = "localhost"
     port: int = 8080
+    name: str = ""  # of the cluster, in the switch of several
+    others: tuple[tuple[str, ClientSettings], ...] = ()  # more clusters, by name
     read_only: bool = False
     login: bool = False  # ask for a user of the cluster and its password
     tls: tuple[Path, Path | None] | None = None  # certificate chain, and its key if it is apart
@@ -94,19 +98,15 @@ class Site:
 
     def __init__(self, connection: ClientSettings, settings: Settings) -> None:
         _require_safe(connection, settings)
-        self.console = make_console(
-            connection,
-            read_only=settings.read_only,
-            state=settings.state,
-            login=settings.login,
-            outboxes=settings.outboxes,
-            pipelines_at=settings.pipelines,
-            park_to=settings.park_to,
-        )
-        self._tls = None if settings.tls is None else _tls(*settings.tls)
         self._settings = settings
+        self.console = self._console_of(settings.name, connection)
+        self.consoles = [self.console]
+        for name, other in settings.others:
+            _require_safe(other, settings)
+            self.consoles.append(self._console_of(name, other))
+        self._tls = None if settings.tls is None else _tls(*settings.tls)
         self._runner = web.AppRunner(
-            application(self.console),
+            application_of(self.consoles),
             access_log=None,
             logger=CONNECTIONS,
             keepalive_timeout=KEEP_ALIVE_S,
@@ -115,14 +115,34 @@ class Site:
             auto_decompress=False,  # a few bytes could become many
         )
 
+    def _console_of(self, name: str, connection: ClientSettings) -> Console:
+        """The first cluster's outboxes and store of parked backlogs are not those of others."""
+        settings, is_first = self._settings, name == self._settings.name
+        return make_console(
+            connection,
+            read_only=settings.read_only,
+            state=settings.state,
+            login=settings.login,
+            outboxes=settings.outboxes if is_first else (),
+            pipelines_at=settings.pipelines,
+            park_to=settings.park_to if is_first else "",
+            name=name if settings.others else "",
+            base=base_of(name) if settings.others else "",
+            audit=None if is_first else self.console.audit,
+        )
+
     async def open(self) -> str:
         """Listens; returns the address for a browser."""
         await self._runner.setup()
         port = await self._listen()
-        self.console.guard.names = our_names(
-            self._settings.host, port, self._settings.names, tls=self._tls is not None
-        )
-        self.console.guard.cookie = cookie_name(port, tls=self._tls is not None)
+        tls = self._tls is not None
+        for number, console in enumerate(self.consoles):
+            console.guard.names = our_names(
+                self._settings.host, port, self._settings.names, tls=tls
+            )
+            # Each cluster has its own session: a login at one says nothing about another.
+            own = f"-{number}" if number else ""
+            console.guard.cookie = cookie_name(port, tls=tls) + own
         named = self._settings.names or (self._settings.host,)
         return f"{'http' if self._tls is None else 'https'}://{in_address(named[0])}:{port}"
 

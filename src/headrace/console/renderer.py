@@ -5,6 +5,7 @@ template marks anything as safe (a test looks).
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -14,6 +15,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from headrace.console.views import words
 
 FOLDER = Path(__file__).parent
+# Where the pages of each cluster are, if a console shows several: `/c/NAME/`.
+CLUSTERS = "/c/"
+# An address of ours in an attribute. Text of others is escaped, so it cannot hold such a quote.
+_ADDRESS = re.compile(rf'(?<=\s)((?:href|src|action|data-[a-z-]+)=")(?=/)(?!{CLUSTERS})')
 ASSETS = FOLDER / "assets"
 
 
@@ -26,7 +31,9 @@ def link(*path: str, **query: Any) -> str:
 
 
 class Renderer:
-    def __init__(self) -> None:
+    def __init__(self, base: str = "") -> None:
+        """`base` is the path before all addresses in the pages: "" or `/c/NAME`."""
+        self._base = base
         self._templates = Environment(
             loader=FileSystemLoader(FOLDER / "templates"),
             autoescape=True,
@@ -48,7 +55,8 @@ class Renderer:
         self._versions: dict[str, str] = {}
 
     def render(self, template: str, **model: Any) -> str:
-        return str(self._templates.get_template(template).render(**model))
+        html = str(self._templates.get_template(template).render(**model, base=self._base))
+        return _ADDRESS.sub(rf"\1{self._base}", html) if self._base else html
 
     def asset(self, name: str) -> str:
         """With a hash of its bytes, so that browsers keep it until it changes."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.cli.failure import Failure
+from headrace.cli.node.console import MOST_CLUSTERS
 from headrace.cli.options import profiles
 from headrace.cli.options.cluster_options import At
 from tests.command_in_process import run_command
@@ -119,3 +120,20 @@ def test_the_current_profile_of_a_file_may_be_missing(home: Path) -> None:
     (home / "headrace" / "profiles.json").write_text(json.dumps(saved))
     assert profiles.load().current is None
     assert settings_of(At())["bootstrap.servers"] == "localhost:9092"
+
+
+def test_a_console_of_several_clusters_takes_the_others_from_profiles() -> None:
+    create("bank", "bank-1:9092", "-X", "client.id=desk")
+    create("shop", "shop-1:9092")
+    assert At().name() == At(settings=["client.id=me"]).name() == "shop"
+    assert At(bootstrap="elsewhere:9092").name() == "elsewhere:9092"
+    bank = At().of_profile("bank")
+    assert (bank.bootstrap, bank.settings["client.id"]) == ("bank-1:9092", "desk")
+    for words, why in (
+        (["--also", "shop"], "twice"),
+        (["--also", "bank", "--also", "bank"], "twice"),
+        (["--also", "office"], "There is no profile office"),
+        (["--also", "bank"] * MOST_CLUSTERS, "at most"),
+    ):
+        said = run_command("console", *words)
+        assert said.returncode == 1 and why in said.stderr, said.stderr

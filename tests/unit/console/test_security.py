@@ -12,6 +12,7 @@ from headrace.client.connection import ClientSettings
 from headrace.console import audit
 from headrace.console.access.cluster_access import ClusterAccess
 from headrace.console.audit import Audit
+from headrace.console.console import ShownCluster
 from headrace.console.notices import MOST_EACH, MOST_SESSIONS, Notice, Notices
 from headrace.console.pages import login
 from headrace.console.renderer import ASSETS, FOLDER, Renderer, link
@@ -133,9 +134,12 @@ def test_what_is_put_into_a_page_is_escaped() -> None:
         person="<i>",
         asks_logins=True,
         here='/"><script>',
+        cluster_name="<u>",
+        clusters=(ShownCluster("<u>", "/c/%3Cu%3E/", "<s>"),),
     )
     assert "<script>" not in html.replace('<script type="module"', "")
     assert "&lt;script&gt;&#34;\\x1b" in html
+    assert "<u>" not in html and "<s>" not in html
 
 
 def test_a_console_for_everybody_answers_only_by_the_names_it_was_given() -> None:

@@ -14,6 +14,7 @@ from headrace.cli.options.cluster_options import At, cluster_options
 from headrace.cli.options.listen_address import Names, TlsCertificate, TlsKey, address_of, teller
 from headrace.cli.options.local_folder import local_folder
 from headrace.cli.options.log_level import LogLevel
+from headrace.client.connection import ClientSettings
 from headrace.installation import how_to_add
 from headrace.log_lines import log_to_stderr
 from headrace.private_files import keep_new_files_private, state_folder
@@ -21,12 +22,22 @@ from headrace.private_files import keep_new_files_private, state_folder
 app = typer.Typer(add_completion=False, **output.LOOK)
 
 USUAL = "localhost:8080"
+MOST_CLUSTERS = 20  # each is asked for samples and has threads of its own
 
 
 @app.command()
 @cluster_options
 def console(
     at: At,
+    also: Annotated[
+        list[str],
+        typer.Option(
+            "--also",
+            metavar="PROFILE",
+            help="Another cluster in the same console: a profile of `headrace profile create`. "
+            "Repeat for more.",
+        ),
+    ] = [],
     listen: Annotated[
         str | None,
         typer.Option(
@@ -113,12 +124,24 @@ def console(
     settings.ends_with_stdin = settings.listening is not None  # beside a node, and ends with it
 
     with at.connection() as cluster:
+        if also:
+            settings.name, settings.others = at.name(), _others(at, also)
         try:
             run(cluster, settings, teller("The console", as_json=as_json))
         except CannotServe as refusal:
             raise Failure(str(refusal)) from None
         except OSError as taken:
             raise Failure(f"Cannot listen on {host}:{port}: {taken.strerror or taken}.") from None
+
+
+def _others(at: At, also: list[str]) -> tuple[tuple[str, ClientSettings], ...]:
+    if len(also) >= MOST_CLUSTERS:
+        raise Failure(f"A console shows at most {MOST_CLUSTERS} clusters.")
+    names = [at.name(), *also]
+    twice = next((name for name in also if names.count(name) > 1), None)
+    if twice is not None:
+        raise Failure(f"The console would show {twice} twice; name each cluster once.")
+    return tuple((name, at.of_profile(name)) for name in also)
 
 
 def _usual_state() -> Path | None:

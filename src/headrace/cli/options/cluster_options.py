@@ -104,11 +104,30 @@ class At:
         except ClientError as failure:
             raise Failure(str(failure)) from failure
 
+    def name(self) -> str:
+        """The profile's name, or the address if the command names the cluster itself."""
+        current = None if self._names_cluster() else profiles.load().current
+        return self.profile or current or self._settings().bootstrap
+
+    def of_profile(self, name: str) -> ClientSettings:
+        """Another cluster than the command's own."""
+        other = profiles.load().named(name)
+        try:
+            return connection(
+                bootstrap=other.bootstrap, overrides=other.settings, timeout_s=self.timeout_s
+            )
+        except ClientError as failure:
+            raise Failure(f"Profile {name}: {failure}") from failure
+
+    def _names_cluster(self) -> bool:
+        """Whether the command names a cluster itself, so that no profile is in use."""
+        overrides = key_values(self.settings, option="-X")
+        return bool(self.bootstrap or self.config_file or "bootstrap.servers" in overrides)
+
     def _settings(self) -> ClientSettings:
         """The profile's settings are the weakest, but for the default address."""
         overrides = key_values(self.settings, option="-X")
-        named = bool(self.bootstrap or self.config_file or "bootstrap.servers" in overrides)
-        chosen = profiles.chosen(self.profile, named=named)
+        chosen = profiles.chosen(self.profile, named=self._names_cluster())
         return connection(
             bootstrap=self.bootstrap or chosen.bootstrap,
             overrides={**chosen.settings, **overrides},

@@ -63,7 +63,7 @@ for (const form of document.querySelectorAll("form.filter")) {
 function toSearch() {
   const search = document.querySelector("[data-search]");
   if (search) search.focus();
-  else location.assign("/topics#search");
+  else location.assign(`${document.documentElement.dataset.base}/topics#search`);
 }
 // What a row of a list leads to: its first link, or the button that opens it in place.
 function targets() {

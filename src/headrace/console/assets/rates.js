@@ -21,7 +21,7 @@ function row([topic, rate]) {
   const made = document.createElement("tr");
   const name = document.createElement("td");
   const link = document.createElement("a");
-  link.href = `/topics/${encodeURIComponent(topic)}`;
+  link.href = `${document.documentElement.dataset.base}/topics/${encodeURIComponent(topic)}`;
   link.textContent = topic;
   name.append(link);
   made.append(name, cell(short(rate), "n"));

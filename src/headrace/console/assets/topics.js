@@ -26,7 +26,7 @@ function show() {
   line.hidden = names.length === 0;
   line.querySelector("[data-names]").replaceChildren(...names.flatMap((name, at) => {
     const link = document.createElement("a");
-    link.href = `/topics/${encodeURIComponent(name)}`;
+    link.href = `${document.documentElement.dataset.base}/topics/${encodeURIComponent(name)}`;
     link.textContent = name;
     return at ? [" · ", link] : [link];
   }));

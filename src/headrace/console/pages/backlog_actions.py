@@ -146,7 +146,7 @@ def _begin(
     work: BacklogWork,
     said: str,
 ) -> web.StreamResponse:
-    path = request.path
+    path = console.guard.path_of(request)
     console.jobs.start(
         subject_of(group, topic),
         console.by,

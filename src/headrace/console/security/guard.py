@@ -12,6 +12,7 @@ from contextvars import ContextVar
 
 from aiohttp import web
 
+from headrace.console.renderer import CLUSTERS
 from headrace.console.security.addresses import (
     refusal_of_embedding,
     refusal_of_host,
@@ -58,11 +59,18 @@ class RequestRefused(Exception):
 
 
 class Guard:
-    def __init__(self, names: frozenset[str], *, read_only: bool, tokens: Tokens) -> None:
+    def __init__(
+        self, names: frozenset[str], *, read_only: bool, tokens: Tokens, base: str = ""
+    ) -> None:
         self.names = names  # the console's own, as `Host` has them; known once the port is
         self.cookie = COOKIE  # of the session; known once the port is
         self.read_only = read_only
         self._tokens = tokens
+        self._base = base
+
+    def path_of(self, request: web.Request) -> str:
+        """Returns the path of a page, without what stands before the pages of its cluster."""
+        return request.path.removeprefix(self._base)
 
     async def check(self, request: web.Request) -> None:
         """Runs first for every request. Raises `RequestRefused`."""
@@ -77,7 +85,7 @@ class Guard:
             raise RequestRefused(405, f"The console does not know {request.method}.")
         if refusal := refusal_of_origin(request.headers, self.names):
             raise RequestRefused(403, refusal)
-        if self.read_only and request.path not in OF_SESSIONS:
+        if self.read_only and self.path_of(request) not in OF_SESSIONS:
             raise RequestRefused(403, "This console is read-only (--read-only).")
         if request.content_type != "application/x-www-form-urlencoded":
             raise RequestRefused(415, "The console takes forms only.")
@@ -116,6 +124,9 @@ class Guard:
 
     def finish(self, request: web.Request, response: web.StreamResponse) -> None:
         response.headers.update(HEADERS)
+        to = response.headers.get("Location", "")
+        if self._base and to.startswith("/") and not to.startswith(CLUSTERS):
+            response.headers["Location"] = self._base + to
         response.headers["Server"] = "headrace"  # hides the versions of the libraries
         response.headers.setdefault("Cache-Control", "no-store")
         session = _new.get()
