@@ -108,3 +108,15 @@ def test_a_controller_that_the_leader_does_not_hear_is_silent() -> None:
     for voter in voters:
         voter.fetched_at_ms = None
     assert judge("c", [broker(1)], Quorum(7, 1, 5, voters, []), [], {}).is_well, "it does not tell"
+
+
+def test_an_observer_that_has_ended_is_silent_and_not_missed() -> None:
+    voter = QuorumReplica(1, "d", 5, None, 100_000)
+    observers = [QuorumReplica(n, "e", 5, None, at_ms) for n, at_ms in ((2, 99_900), (3, 80_000))]
+    status = judge("c", [broker(1)], Quorum(1, 1, 5, [voter], observers), [], {})
+    assert [(node.id, node.roles, node.silent) for node in status.nodes] == [
+        (1, ["broker", "controller"], False),
+        (2, [], False),
+        (3, [], True),
+    ]
+    assert status.is_well, "it was unregistered, and no controller is missing"

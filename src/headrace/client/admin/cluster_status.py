@@ -38,7 +38,8 @@ class NodeStatus:
     leads: int = 0
     replicas: int = 0
     metadata_lag: int | None = None  # records of the metadata log; None: unknown
-    silent: bool = False  # a controller, not a broker, that the leader does not hear
+    # The leader of the quorum does not hear it. Brokers that are registered are fenced instead.
+    silent: bool = False
 
 
 @dataclass(slots=True)
@@ -85,7 +86,8 @@ class ClusterStatus:
         troubles = self.offline, self.under_min_isr, self.under_replicated
         folders = self.offline_folders, self.full_folders
         is_led = self.no_controller is None
-        away = any(node.fenced or node.silent for node in self.nodes)
+        # A silent observer is not missed: it has ended, and the quorum forgets it after 5 minutes.
+        away = any(node.fenced or (node.silent and node.roles) for node in self.nodes)
         return is_led and not any(troubles) and not any(folders) and not away
 
 
@@ -224,17 +226,19 @@ def _nodes(
                 node.metadata_lag = max(0, end - member.log_end_offset)
         for voter in quorum.voters:
             nodes[voter.id].roles.append("controller")
-            nodes[voter.id].silent = nodes[voter.id].address is None and _is_silent(voter, quorum)
+        for member in (*quorum.observers, *quorum.voters):
+            node = nodes[member.id]
+            node.silent = node.address is None and _is_silent(member, quorum)
     return [nodes[number] for number in sorted(nodes)]
 
 
-def _is_silent(voter: QuorumReplica, quorum: Quorum) -> bool:
-    """Whether the voter is silent, by the leader's times, which include its own (Apache Kafka since
+def _is_silent(member: QuorumReplica, quorum: Quorum) -> bool:
+    """Whether a member is silent, by the leader's times, which include its own (Apache Kafka since
     3.3)."""
     now_ms = next((each.fetched_at_ms for each in quorum.voters if each.id == quorum.leader), None)
-    if voter.id == quorum.leader or now_ms is None:
+    if member.id == quorum.leader or now_ms is None:
         return False
-    return voter.fetched_at_ms is None or now_ms - voter.fetched_at_ms > SILENT_AFTER_MS
+    return member.fetched_at_ms is None or now_ms - member.fetched_at_ms > SILENT_AFTER_MS
 
 
 def _brokers(cluster: Cluster) -> list[describe_cluster.DescribeClusterBroker]:

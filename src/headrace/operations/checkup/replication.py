@@ -31,7 +31,7 @@ def check_replication(status: ClusterStatus, settings: Mapping[str, str | None])
 
 
 def _nodes(status: ClusterStatus) -> Finding:
-    silent = [str(node.id) for node in status.nodes if node.silent]
+    silent = [str(node.id) for node in status.nodes if node.silent and node.roles]
     if silent:
         return wrong(
             "nodes",
@@ -43,7 +43,7 @@ def _nodes(status: ClusterStatus) -> Finding:
         if len(fenced) == 1:
             return wrong("nodes", f"broker {fenced[0]} is fenced", "Start it again.")
         return wrong("nodes", f"brokers {', '.join(fenced)} are fenced", "Start them again.")
-    return good("nodes", f"{len(status.nodes)} alive")
+    return good("nodes", f"{sum(not node.silent for node in status.nodes)} alive")
 
 
 def _folders(status: ClusterStatus) -> list[Finding]:
