@@ -16,7 +16,9 @@ from headrace.node.broker.coordinators.coordinators import Coordinator
 from headrace.node.broker.replicas import in_sync_upkeep
 from headrace.node.consensus import quorum_host
 from headrace.node.consensus.quorum import noted_election, vote_rules
+from headrace.node.consensus.quorum.machine import Quorum
 from headrace.node.consensus.quorum.roles import Leader
+from headrace.node.consensus.quorum.voter_history import VoterHistory
 from headrace.node.replication.partition_follower import FollowerRole
 from headrace.node.replication.replica import Replica
 from headrace.node.simulator.disk import VirtualFile
@@ -96,6 +98,11 @@ def full_disks_end_nodes(patch: Patch) -> None:
 # Seeds that see it, the cheapest first: 0.1 to 0.8 s of processor time each. A change of the
 # simulator, or of what it runs, moves what happens in a seed; the test then looks through others
 # and is slow: `python -m tests.simulation.renew RULE` finds seeds that cost less.
+def removed_voters_join_again(patch: Patch) -> None:
+    patch.setattr(Quorum, "_note_removal", lambda self: None)
+    patch.setattr(VoterHistory, "has_named", lambda self, replica: False)
+
+
 CAUGHT_BY: dict[Rule, tuple[int, ...]] = {
     replication.acknowledge_before_replication: (2,),
     replication.high_watermark_of_the_leader_alone: (2,),
@@ -118,4 +125,5 @@ CAUGHT_BY: dict[Rule, tuple[int, ...]] = {
     lost_segments_are_not_looked_for: (6788,),
     damaged_leaders_stay: (10502,),
     full_disks_end_nodes: (11659,),
+    removed_voters_join_again: (1074,),
 }

@@ -176,7 +176,13 @@ class QuorumMember:
 
     def say_who_votes(self) -> None:
         """After this node has caught up: log it if its id votes with another data folder than this
-        one."""
+        one, or if it was removed and would join by itself."""
+        if self._joins_by_itself and self.log.host.quorum.noted.was_removed:
+            log.warning(
+                "node %d was removed from the voters of the quorum, so it does not join again by "
+                "itself. To have it back: kafka-metadata-quorum add-controller",
+                self.log.host.quorum.me.id,
+            )
         key = self.log.host.quorum.me
         for voter in self.log.voters.latest:
             if voter.id == key.id and not key_of(voter).covers(key):
@@ -195,8 +201,9 @@ class QuorumMember:
     @property
     def is_to_join(self) -> bool:
         """Returns whether this node will become a voter (`controller.quorum.auto.join.enable`) and
-        is not yet."""
-        return self._joins_by_itself and not self.log.host.quorum.is_voter
+        is not yet; False for a voter that was removed."""
+        quorum = self.log.host.quorum
+        return self._joins_by_itself and not quorum.is_voter and not quorum.noted.was_removed
 
     # For the node
 

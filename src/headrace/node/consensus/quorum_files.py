@@ -37,6 +37,8 @@ from headrace.wire.protocol.record_batch import headers_in
 
 READ_SIZE = 1 << 20
 PART = ".part"
+# Apache Kafka passes over the file, as over every name in a log's folder that it does not know.
+REMOVED_VOTER = "removed-voter"
 
 
 class QuorumFiles:
@@ -244,7 +246,10 @@ class QuorumFiles:
 
 
 class QuorumStateFile:
-    """`quorum-state` as the machine asks for it; its version and static voters stay as they are."""
+    """`quorum-state` as the machine asks for it; its version and static voters stay as they are.
+
+    Beside it `removed-voter`, which exists while this member is a voter that was removed.
+    """
 
     def __init__(self, disk: Disk, folder: str, static_voters: tuple[int, ...] = ()) -> None:
         """`static_voters` are those of a quorum of kraft.version 0, whose file has version 0."""
@@ -274,3 +279,14 @@ class QuorumStateFile:
         state.voted_id, state.voted_directory_id = voted
         write_quorum_state(self._disk, self._folder, state)
         self._exists = True
+
+    def read_removal(self) -> bool:
+        return self._disk.exists(f"{self._folder}/{REMOVED_VOTER}")
+
+    def write_removal(self, *, removed: bool) -> None:
+        path = f"{self._folder}/{REMOVED_VOTER}"
+        if removed:
+            self._disk.write_file(path, [b"version: 0\n"])
+        elif self._disk.exists(path):
+            self._disk.remove(path)
+            self._disk.flush_folder(self._folder)

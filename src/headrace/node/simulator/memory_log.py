@@ -168,9 +168,16 @@ class MemoryState:
 
     def __init__(self) -> None:
         self._election: Election | None = None
+        self._is_removed = False
 
     def read(self) -> Election | None:
         return self._election
 
     def write(self, election: Election) -> None:
         self._election = election
+
+    def read_removal(self) -> bool:
+        return self._is_removed
+
+    def write_removal(self, *, removed: bool) -> None:
+        self._is_removed = removed

@@ -258,3 +258,15 @@ def test_a_vote_survives_a_power_cut() -> None:
         for seed in range(5):
             later = disk.power_cut(Random(seed), NOW)
             assert QuorumStateFile(later, FOLDER).read() == election
+
+
+def test_a_removal_survives_a_power_cut_and_can_be_forgotten() -> None:
+    disk = VirtualDisk(NOW)
+    disk.make_folder(FOLDER)
+    disk.flush_folder("")
+    assert not QuorumStateFile(disk, FOLDER).read_removal()
+    for removed in (True, False):
+        QuorumStateFile(disk, FOLDER).write_removal(removed=removed)
+        for seed in range(5):
+            later = disk.power_cut(Random(seed), NOW)
+            assert QuorumStateFile(later, FOLDER).read_removal() == removed

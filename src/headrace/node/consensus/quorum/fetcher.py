@@ -92,14 +92,17 @@ class Fetcher:
     def _request_to_join(self, role: Follower) -> Request | None:
         """Build the request to become a voter, as Apache Kafka does
         (`controller.quorum.auto.join.enable`, KIP-1186): a member whose id votes with another disk
-        has that voter removed first, and never votes in its place."""
+        has that voter removed first, and never votes in its place. Unlike at Apache Kafka a voter
+        that was removed does not ask: an operator removed it, and 2 s later it would be back."""
         quorum = self._quorum
         has_caught_up = (
             role.has_fetched
             and role.download is None
             and quorum.log.end_offset >= quorum.leader_high_watermark > 0
         )
-        if not quorum.joins_by_itself or not has_caught_up:
+        # The second part: its removal may not be committed yet.
+        was_removed = quorum.noted.was_removed or quorum.voters.has_named(quorum.me)
+        if not quorum.joins_by_itself or was_removed or not has_caught_up:
             return None
         for voter in quorum.voters.latest:
             if voter.id == quorum.me.id:
@@ -240,6 +243,9 @@ class Fetcher:
             quorum.damaged_responses += 1  # the next fetch starts from the beginning
             return
         end = snapshot_id.end_offset
+        has_voted = quorum.voters.has_named(quorum.me)
         quorum.voters.begin_with(end, snapshot)
+        if has_voted:
+            quorum.note_removal()
         quorum.high_watermark = end
         quorum.effects.append(SnapshotInstalled(end))

@@ -132,6 +132,7 @@ class Quorum:
         self.leadership = Leadership(self)
         self.voter_changes = VoterChanges(self)
         self._fetcher = Fetcher(self)
+        self._judged_offset = NOBODY  # of the voters by which `_note_removal` has judged last
 
     # Entry points
 
@@ -252,6 +253,7 @@ class Quorum:
 
     def tick(self, now: Now) -> None:
         """Do what is due. One pass may make the next thing due, so repeat until nothing is due."""
+        self._note_removal()
         while True:
             role = self.role
             self._do_what_is_due(now)
@@ -308,6 +310,22 @@ class Quorum:
             return True
         is_perhaps_undone = self.voters.latest_offset >= self.high_watermark
         return is_perhaps_undone and find(self.voters.previous, self.me) is not None
+
+    def _note_removal(self) -> None:
+        """A voter that was removed keeps that on its disk, and forgets it if it is added again.
+        Only committed records of voters count: others may be undone."""
+        judged = self.voters.latest_offset
+        if judged == self._judged_offset or judged >= self.high_watermark:
+            return
+        self._judged_offset = judged
+        if self.voters.has_named(self.me):
+            self.note_removal()
+
+    def note_removal(self) -> None:
+        """The member votes, or has voted before: note which, if it is not noted yet."""
+        is_removed = not self.is_voter
+        if is_removed != self.noted.was_removed:
+            self.noted.note_removal(removed=is_removed)
 
     def endpoints_of(self, member: int) -> tuple[VoterEndpoint, ...]:
         return next((v.endpoints for v in self.voters.latest if v.id == member), ())

@@ -1,4 +1,7 @@
-"""What a member of the quorum has noted in `quorum-state`, and whether its disk takes writes.
+"""What a member of the quorum has noted on its disk, and whether the disk takes writes.
+
+Two things: the epoch with its vote and leader (`quorum-state`), and whether this member is a voter
+that was removed (`removed-voter`).
 
 With a full disk a member still follows, resigns and waits: if it has not voted in that epoch, a
 restart loses only the number of the epoch, which other members know. Two leaders in one epoch need
@@ -12,12 +15,15 @@ from headrace.node.storage.durability.open_files import is_full
 
 
 class NotedElection:
-    __slots__ = ("has_no_room", "_state_file", "_noted")
+    __slots__ = ("has_no_room", "was_removed", "_state_file", "_noted")
 
     def __init__(self, state_file: StateFile) -> None:
         # True if the disk has refused a write since the last successful one. A member that cannot
         # write does not become a candidate.
         self.has_no_room = False
+        # True if this member was a voter and an operator removed it: it never asks by itself to
+        # become one again.
+        self.was_removed = state_file.read_removal()
         self._state_file = state_file
         self._noted: Election | None = None  # as the file has it
 
@@ -38,6 +44,15 @@ class NotedElection:
                 raise
         else:
             self._noted = election
+
+    def note_removal(self, *, removed: bool) -> None:
+        """With a full disk it is known until the next start, which finds it in the log again."""
+        self.was_removed = removed
+        try:
+            self._state_file.write_removal(removed=removed)
+        except OSError as problem:
+            if not is_full(problem):
+                raise
 
     def find_room(self, election: Election) -> bool:
         """Returns whether the disk takes writes again; tries it by writing the present state."""

@@ -82,6 +82,10 @@ class VoterHistory:
         voters = snapshot.voters if snapshot.kraft_version else self._entries[0].voters
         self._entries = [Entry(end_offset - 1, voters, snapshot.kraft_version)]
 
+    def has_named(self, replica: ReplicaKey) -> bool:
+        """Returns whether the replica is or was a voter, as far back as the entries go."""
+        return any(find(entry.voters, replica) is not None for entry in self._entries)
+
     def is_voter(self, replica: ReplicaKey) -> bool:
         return find(self.latest, replica) is not None
 

@@ -53,7 +53,9 @@ class Administrator:
         self._gone: set[str] = set()
         self._settings: dict[str, set[str | None]] = {}  # by topic: the values that may hold
         self._unanswered: dict[str, set[str]] = {}
-        self._spare_votes: bool | None = None  # None: not known
+        self._spare_votes: bool | None = joins_by_itself or None  # None: not known
+        # By voter, with its disk: whether it was removed last; None: an answer is missing.
+        self.removed: dict[tuple[int, bytes], bool | None] = {}
 
     def work(self, topics: list[str]) -> Script:
         scripts = self.scripts
@@ -159,8 +161,6 @@ class Administrator:
     def _change_voters(self) -> Steps:
         """The fourth node becomes a voter, and later none again."""
         spare = self.scripts.cluster.members[4]
-        if self.joins_by_itself:
-            self._spare_votes = True
         code = yield from (
             self.remove_voter(spare.voter) if self._spare_votes else self.add_voter(spare)
         )
@@ -181,14 +181,26 @@ class Administrator:
             listeners=points,
         )
         answer = yield self._ask(add_raft_voter, request)
-        return None if answer is None else answer.error_code
+        code = None if answer is None else answer.error_code
+        self._note_change(new, code, removes=False)
+        return code
 
     def remove_voter(self, old: Voter) -> Steps:
         request = remove_raft_voter.RemoveRaftVoterRequest(
             cluster_id=CLUSTER_ID, voter_id=old.id, voter_directory_id=old.directory_id
         )
         answer = yield self._ask(remove_raft_voter, request)
-        return None if answer is None else answer.error_code
+        code = None if answer is None else answer.error_code
+        self._note_change(old, code, removes=True)
+        return code
+
+    def _note_change(self, voter: Voter, code: int | None, *, removes: bool) -> None:
+        """A request without an answer may be carried out at any time, so nothing is known then."""
+        key = voter.id, voter.directory_id
+        if code in (None, ErrorCode.REQUEST_TIMED_OUT):
+            self.removed[key] = None
+        elif code == ErrorCode.NONE and self.removed.get(key, False) is not None:
+            self.removed[key] = removes
 
     def replace_voter(self, member: Member, old: Voter) -> Script:
         """Replace a voter whose disk was lost: remove the old one, then add the new one."""

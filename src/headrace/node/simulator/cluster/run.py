@@ -281,11 +281,16 @@ class ClusterRun:
         return are_up and self._in_sync() and self._all_have_joined()
 
     def _all_have_joined(self) -> bool:
+        """Every controller votes, except those that were removed, which do not join again."""
         voters = {(voter.id, voter.directory_id) for voter in self._voters()}
-        return not self.drawn.joins_by_itself or all(
-            (member.id, member.voter.directory_id) in voters
+        removed = self.administrator.removed
+        keys = [
+            (member.id, member.voter.directory_id)
             for member in self.cluster.members.values()
             if member.settings.is_controller
+        ]
+        return not self.drawn.joins_by_itself or all(
+            removed.get(key, False) in (None, key not in voters) for key in keys
         )
 
     def _is_read(self, group: str) -> bool:

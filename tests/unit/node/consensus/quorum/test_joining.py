@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace.node.consensus.quorum.messages import AddVoterRequest, RemoveVoterRequest
 from headrace.node.consensus.quorum.roles import Follower
 from headrace.node.simulator.quorum_cluster import QuorumCluster
 from headrace.node.simulator.quorum_member import Member
@@ -26,6 +27,26 @@ class Growing:
             if [voter.id for voter in self.voters()] == list(voters):
                 return
         raise AssertionError(f"they are {self.voters()}")
+
+    def remove(self, node: int) -> Member:
+        leader, member = self.cluster.leader(), self.cluster.members[node]
+        assert leader is not None
+        self.cluster.request(leader, RemoveVoterRequest(member.key), lambda response: None)
+        return member
+
+    def add(self, member: Member) -> None:
+        leader = self.cluster.leader()
+        assert leader is not None
+        request = AddVoterRequest(member.key, member.endpoints, timeout_ms=5_000)
+        self.cluster.request(leader, request, lambda response: None)
+
+    def crash(self, member: Member) -> None:
+        """Kill a member; after its restart it would join by itself, and has time to."""
+        self.cluster.crash(member, down_ms=1_000)
+        self.world.run(1_500)
+        assert member.quorum is not None
+        member.quorum.joins_by_itself = True
+        self.world.run(10_000)
 
     def voters(self) -> list[Member]:
         leader = self.cluster.leader()
@@ -80,3 +101,51 @@ def test_a_voter_that_lost_its_disk_comes_back_as_another_and_never_votes_as_the
     assert leader.quorum is not None
     voters = {(voter.id, voter.directory_id) for voter in leader.quorum.voters.latest}
     assert lost.key in voters and before not in voters and len(voters) == 3
+
+
+def test_a_voter_that_was_removed_does_not_ask_again_even_after_restarts() -> None:
+    growing = Growing(observers=1)
+    growing.run_until(1, 2)
+    growing.world.run(5_000)
+    removed = growing.remove(2)
+    growing.run_until(1)
+    growing.world.run(10_000)
+    for _ in range(2):
+        assert [voter.id for voter in growing.voters()] == [1]
+        growing.cluster.take_snapshot(removed)  # then its log does not say that it has voted
+        growing.crash(removed)
+    assert [voter.id for voter in growing.voters()] == [1]
+
+
+def test_a_voter_that_was_removed_while_it_was_down_does_not_ask_again() -> None:
+    growing = Growing(voters=2, observers=1)
+    growing.run_until(1, 2, 3)
+    growing.world.run(5_000)
+    leader = growing.cluster.leader()
+    assert leader is not None
+    absent = next(member for member in growing.cluster.members.values() if member is not leader)
+    growing.cluster.crash(absent, down_ms=5_000)
+    growing.remove(absent.id)
+    growing.world.run(1_000)
+    growing.cluster.append()
+    growing.world.run(1_000)
+    growing.cluster.take_snapshot(leader)
+    growing.world.run(5_000)
+    assert absent.quorum is not None
+    absent.quorum.joins_by_itself = True
+    growing.world.run(10_000)
+    assert absent.id not in [voter.id for voter in growing.voters()]
+
+
+def test_a_voter_that_an_operator_added_again_forgets_that_it_was_removed() -> None:
+    growing = Growing(observers=1)
+    growing.run_until(1, 2)
+    growing.world.run(5_000)
+    removed = growing.remove(2)
+    growing.run_until(1)
+    growing.world.run(5_000)
+    growing.add(removed)
+    growing.run_until(1, 2)
+    growing.world.run(5_000)
+    growing.crash(removed)
+    assert removed.quorum is not None and not removed.quorum.noted.was_removed
