@@ -26,10 +26,16 @@ from headrace.node.broker.broker import Broker
 from headrace.node.broker.cluster.cluster_membership import ClusterMembership
 from headrace.node.broker.cluster.controller_channel import ControllerChannel
 from headrace.node.broker.cluster.forwarding import Forwarding
-from headrace.node.broker.cluster.lifecycle import UNKNOWN_EPOCH, Lifecycle, LifecycleSettings
+from headrace.node.broker.cluster.lifecycle import (
+    OTHER_REFUSAL,
+    UNKNOWN_EPOCH,
+    Lifecycle,
+    LifecycleSettings,
+)
+from headrace.node.broker.cluster.refused_levels import RefusedLevels, refused_levels
 from headrace.node.broker.replicas.partitions import Partitions
 from headrace.node.broker.replicas.replica_fetching import inter_broker_listener
-from headrace.node.metadata.features import SUPPORTED_FEATURES
+from headrace.node.metadata.features import SERVED_FEATURES
 from headrace.node.serving.purgatory import Purgatory
 from headrace.wire.protocol.messages import assign_replicas_to_dirs, broker_registration
 from headrace.wire.protocol.messages.broker_registration import BrokerRegistrationRequest
@@ -128,6 +134,7 @@ class ClusterLinks:
             ),
             self._jitter,
             self._earlier_epoch(),
+            self._refused_levels,
         )
         self.membership = ClusterMembership(
             lifecycle,
@@ -147,6 +154,13 @@ class ClusterLinks:
             return UNKNOWN_EPOCH
         is_same = set(earlier.log_dirs) & set(self._member.presented.log_dirs)
         return earlier.epoch if is_same else UNKNOWN_EPOCH
+
+    def _refused_levels(self) -> RefusedLevels | None:
+        """None: this node has not fetched the metadata yet, so it cannot tell."""
+        image = self._member.controller.committed_image
+        if not image.metadata_version:
+            return None
+        return refused_levels(image, self._settings.node_id) or OTHER_REFUSAL
 
     def directory_failed(self, directory_id: bytes) -> None:
         """Report the failed folder with the next heartbeat, and with all later ones."""
@@ -240,5 +254,5 @@ def _features(kind: Any) -> list[Any]:
             min_supported_version=levels.lowest,
             max_supported_version=levels.highest,
         )
-        for name, levels in SUPPORTED_FEATURES.items()
+        for name, levels in SERVED_FEATURES.items()
     ]

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from headrace.environment import Now
 from headrace.node.broker.cluster.controller_channel import ControllerChannel
 from headrace.node.controller.members.brokers import Membership
-from headrace.node.metadata.features import SUPPORTED_FEATURES
+from headrace.node.metadata.features import SERVED_FEATURES
 from headrace.node.metadata.image import MetadataImage
 from headrace.wire.protocol.errors import ErrorCode
 from headrace.wire.protocol.messages import controller_registration
@@ -71,7 +71,7 @@ class StandbyRegistration:
                 Listener(point.name, point.host, point.port, point.security_protocol)
                 for point in membership.controller_endpoints
             ],
-            features=[Feature(name, *levels) for name, levels in SUPPORTED_FEATURES.items()],
+            features=[Feature(name, *levels) for name, levels in SERVED_FEATURES.items()],
         )
 
     def _answered(self, response: ControllerRegistrationResponse | None) -> None:

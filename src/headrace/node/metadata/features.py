@@ -1,8 +1,8 @@
 """Feature levels: which of Kafka's versioned features this node understands.
 
-A level is finalized by a FeatureLevelRecord; a broker names its ranges when it registers, and a
-cluster never finalizes a level that a member does not understand. Apache Kafka 4.3 names the same
-ranges (seen in its own registrations), which is what lets its nodes and ours share a cluster.
+A level is finalized by a FeatureLevelRecord; a broker names the ranges that it serves when it
+registers, and a cluster never finalizes a level that a member does not serve. Apache Kafka 4.3
+names the same ranges (seen in its own registrations), and those of streams groups as well.
 Does not decide changes: `controller/features.py` does.
 """
 
@@ -39,6 +39,13 @@ SHARE_VERSION = "share.version"
 # The level is known, so a folder of Apache Kafka's or of our first releases that has it starts and
 # may lower it; it is not raised here.
 NOT_SERVED: dict[str, str] = {"streams.version": "streams groups"}
+
+# What a node names when it registers: what it serves. As in Apache Kafka a feature of which only
+# level 0 is served is left out, so a controller neither lets the node join a cluster with a higher
+# level nor raises the level while the node is registered.
+SERVED_FEATURES: dict[str, LevelRange] = {
+    name: levels for name, levels in SUPPORTED_FEATURES.items() if name not in NOT_SERVED
+}
 
 # The features that a new cluster finalizes, in the order in which Apache's format command writes
 # them. A level of 0 has no record.

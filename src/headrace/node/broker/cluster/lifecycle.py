@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
 
+from headrace.node.broker.cluster.refused_levels import RefusedLevels
 from headrace.wire.protocol.errors import ErrorCode
 from headrace.wire.protocol.messages.broker_heartbeat import (
     BrokerHeartbeatRequest,
@@ -33,6 +34,7 @@ from headrace.wire.protocol.messages.broker_heartbeat import (
 from headrace.wire.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
+    Feature,
 )
 
 # After a failure the next request waits so long; each further failure doubles it.
@@ -50,6 +52,7 @@ FATAL = {
     ErrorCode.UNSUPPORTED_VERSION: "the cluster has finalized a feature level that this version "
     "does not support, or its controller is too old for it",
 }
+OTHER_REFUSAL = RefusedLevels(FATAL[ErrorCode.UNSUPPORTED_VERSION])
 # The controller does not know this broker, or knows a later registration of its id.
 FORGOTTEN = {
     ErrorCode.BROKER_ID_NOT_REGISTERED: "the controller does not know this broker",
@@ -229,6 +232,7 @@ class Lifecycle:
         "_reason",
         "_earlier_epoch",
         "_fences_earlier",
+        "_refused_levels",
     )
 
     def __init__(
@@ -237,10 +241,12 @@ class Lifecycle:
         settings: LifecycleSettings,
         jitter: Callable[[], float],
         earlier_epoch: int = UNKNOWN_EPOCH,
+        refused_levels: Callable[[], RefusedLevels | None] = lambda: OTHER_REFUSAL,
     ) -> None:
         """`registration` describes this start; its `previous_broker_epoch` is that of the last
         clean stop. `jitter` gives numbers from 0 to 1. `earlier_epoch` is that of an earlier start
-        on the same data folder, if the metadata says that it is alive."""
+        on the same data folder, if the metadata says that it is alive. `refused_levels` tells why a
+        registration was refused with UNSUPPORTED_VERSION; None: not known yet."""
         self.settings = settings
         self.state = LifecycleState.REGISTERING
         self.epoch = UNKNOWN_EPOCH
@@ -262,6 +268,7 @@ class Lifecycle:
         # Used by the first registration only: later this broker id may belong to another process.
         self._earlier_epoch = earlier_epoch
         self._fences_earlier = False  # the request in flight asks for that
+        self._refused_levels = refused_levels
 
     def step(self, event: Event, now_ms: int) -> list[Effect]:
         if self.state is LifecycleState.GONE:
@@ -439,6 +446,8 @@ class Lifecycle:
         return []
 
     def _refused(self, code: ErrorCode, now_ms: int) -> list[Effect]:
+        if code == ErrorCode.UNSUPPORTED_VERSION and self.state is LifecycleState.REGISTERING:
+            return self._levels_refused(now_ms)
         if code in FATAL:
             return self._end() if self.state is LifecycleState.LEAVING else self._fail(FATAL[code])
         if code in FORGOTTEN and self.state is not LifecycleState.REGISTERING:
@@ -451,6 +460,18 @@ class Lifecycle:
             return self._fence_earlier(now_ms)
         reason = "" if code in IN_PASSING else REASONS.get(code, f"the controller says {code.name}")
         return self._retry(now_ms, reason)
+
+    def _levels_refused(self, now_ms: int) -> list[Effect]:
+        why = self._refused_levels()
+        if why is None:
+            return self._retry(now_ms, OTHER_REFUSAL.sentence)
+        if why.instead is None:
+            return self._fail(why.sentence)
+        wanted = [Feature(name, *levels) for name, levels in why.instead.items()]
+        if wanted == self._registration.features:
+            return self._fail(why.sentence)
+        self._registration.features = wanted
+        return [Say(f"{why.sentence}. It was a member before, and goes on"), *self._send(now_ms)]
 
     def _retry(self, now_ms: int, reason: str) -> list[Effect]:
         wait_ms = min(FIRST_RETRY_MS << min(self._failures, 10), LONGEST_RETRY_MS)

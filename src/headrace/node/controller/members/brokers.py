@@ -12,7 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.node.controller.partitions.partition_elections import broker_leaves, broker_returns
-from headrace.node.metadata.features import METADATA_VERSION, SUPPORTED_FEATURES
+from headrace.node.metadata.features import (
+    METADATA_VERSION,
+    SERVED_FEATURES,
+    SUPPORTED_FEATURES,
+    LevelRange,
+)
 from headrace.node.metadata.image import BrokerImage, ControllerImage, Endpoint, MetadataImage
 from headrace.node.metadata.snapshot_records import broker_record, controller_record
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
@@ -45,7 +50,7 @@ def register_controller(membership: Membership) -> list[Any]:
                 id=membership.node_id,
                 incarnation_id=membership.controller_incarnation_id,
                 endpoints=membership.controller_endpoints,
-                features=SUPPORTED_FEATURES,
+                features=SERVED_FEATURES,
             )
         )
     ]
@@ -60,7 +65,7 @@ def register_broker(image: MetadataImage, membership: Membership, epoch: int) ->
         epoch=epoch,
         incarnation_id=membership.incarnation_id,
         endpoints=membership.endpoints,
-        features=SUPPORTED_FEATURES,
+        features=_features(image),
         rack=membership.rack,
         fenced=True,
         in_controlled_shutdown=False,
@@ -68,6 +73,15 @@ def register_broker(image: MetadataImage, membership: Membership, epoch: int) ->
         cordoned_log_dirs=() if cordons else None,
     )
     return [broker_record(broker)]
+
+
+def _features(image: MetadataImage) -> dict[str, LevelRange]:
+    """What this node serves; in a folder with a higher level, what it understands."""
+    return {
+        name: SERVED_FEATURES.get(name, levels)
+        for name, levels in SUPPORTED_FEATURES.items()
+        if name in SERVED_FEATURES or image.features.get(name)
+    }
 
 
 def require_features(image: MetadataImage) -> None:

@@ -29,6 +29,7 @@ from headrace.node.metadata.features import (
     KRAFT_VERSION,
     METADATA_VERSION,
     NEW_CLUSTER_LEVELS,
+    NOT_SERVED,
     SUPPORTED_FEATURES,
 )
 from headrace.node.process.folders.real_disk import FOLDER_MODE
@@ -69,6 +70,8 @@ def levels_of(features: Mapping[str, str]) -> dict[str, int]:
             raise CannotStart(f"There is no feature {name} to choose; there are {names}.")
         if not text.isdecimal() or not known.lowest <= int(text) <= known.highest:
             raise CannotStart(f"{name} must be from {known.lowest} to {known.highest}, not {text}.")
+        if name in NOT_SERVED and int(text):
+            raise CannotStart(f"{name} must be 0: {NOT_SERVED[name]} are not served yet.")
         levels[name] = int(text)
     return levels
 

@@ -17,6 +17,7 @@ from headrace.node.broker.cluster.lifecycle import (
     LONGEST_LEAVING_MS,
     LONGEST_RETRY_MS,
     NEXT_STATES,
+    OTHER_REFUSAL,
     Admitted,
     Answered,
     Applied,
@@ -34,6 +35,8 @@ from headrace.node.broker.cluster.lifecycle import (
     Tick,
     Unfenced,
 )
+from headrace.node.broker.cluster.refused_levels import RefusedLevels
+from headrace.node.metadata.features import LevelRange
 from headrace.wire.protocol.errors import ErrorCode
 from headrace.wire.protocol.messages.broker_heartbeat import (
     BrokerHeartbeatRequest,
@@ -42,6 +45,7 @@ from headrace.wire.protocol.messages.broker_heartbeat import (
 from headrace.wire.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
+    Feature,
 )
 
 EPOCH = 40
@@ -51,11 +55,16 @@ class Story:
     """A broker and a clock; the last request it sent can be answered."""
 
     def __init__(self, jitter: float = 0.0, earlier_epoch: int = -1, **settings: Any) -> None:
+        self.levels: RefusedLevels | None = OTHER_REFUSAL
         request = BrokerRegistrationRequest(
             2, "cluster", b"incarnation".ljust(16), previous_broker_epoch=17
         )
         self.broker = Lifecycle(
-            request, LifecycleSettings(**settings), lambda: jitter, earlier_epoch
+            request,
+            LifecycleSettings(**settings),
+            lambda: jitter,
+            earlier_epoch,
+            lambda: self.levels,
         )
         self.now_ms = 1_000
         self.sent: list[Send] = []
@@ -438,3 +447,31 @@ def test_whatever_is_answered_it_takes_only_steps_of_the_table(steps: list[Any])
     short_cuts = {(LifecycleState.REGISTERING, LifecycleState.FENCED)}
     for before, after in pairwise(states):
         assert before is after or after in NEXT_STATES[before] or (before, after) in short_cuts
+
+
+def refused_for_its_levels(story: Story) -> list[Any]:
+    refusal = BrokerRegistrationResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    return story.answered(refusal)
+
+
+def test_a_broker_that_lacks_a_level_ends_when_the_metadata_names_it() -> None:
+    story = Story()
+    story.does(Started())
+    story.levels = None  # nothing was fetched yet
+    assert isinstance(refused_for_its_levels(story)[0], Say)
+    story.passes(2 * LONGEST_RETRY_MS)
+    story.levels = RefusedLevels("lower it")
+    [failed] = refused_for_its_levels(story)
+    assert failed == Failed("broker 2 cannot join the cluster: lower it.")
+
+
+def test_a_broker_that_had_the_level_before_registers_with_it_and_says_so() -> None:
+    story = Story()
+    story.does(Started())
+    story.levels = RefusedLevels("lower it", {"streams.version": LevelRange(0, 1)})
+    assert refused_for_its_levels(story) == [Say("lower it. It was a member before, and goes on")]
+    request = story.sent[-1].request
+    assert isinstance(request, BrokerRegistrationRequest)
+    assert request.features == [Feature("streams.version", 0, 1)]
+    [failed] = refused_for_its_levels(story)
+    assert isinstance(failed, Failed), "only once"
