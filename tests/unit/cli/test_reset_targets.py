@@ -118,8 +118,8 @@ def test_files_of_places(tmp_path: Path, text: str) -> None:
         (b"orders,0,4\norders,zero,4\n", "Line 2 of {} is not topic,partition,offset."),
         (b"orders,0\n", "Line 1 of {} is not topic,partition,offset."),
         (b"orders,0,4\norders,0,5\n", "Line 2 of {} names orders-0 a second time."),
-        (b"", "{} names no place for group billing."),
-        (b"other,orders,0,4\n", "{} names no place for group billing."),
+        (b"", "{} has no offset for group billing."),
+        (b"other,orders,0,4\n", "{} has no offset for group billing."),
         (b"\xff\xfe\x00", "{} is not a text file: invalid start byte."),
     ],
 )

@@ -69,11 +69,13 @@ def run(
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option(metavar="WHEN", help="Of a shadow: from 2026-01-31T12:00, or 30m ago, on."),
+        typer.Option(metavar="WHEN", help="The start of a shadow: 2026-01-31T12:00, or 30m ago."),
     ] = None,
     from_offset: Annotated[
         int | None,
-        typer.Option("--from-offset", min=0, metavar="N", help="Of a shadow: from there on."),
+        typer.Option(
+            "--from-offset", min=0, metavar="N", help="The start of a shadow: this offset."
+        ),
     ] = None,
     drain: Annotated[
         bool,
@@ -101,7 +103,7 @@ def run(
         run_shadow(load(which), shadow, since, from_offset, as_json=as_json)
         return
     if since is not None or from_offset is not None:
-        raise typer.BadParameter("Only a --shadow begins in the past.")
+        raise typer.BadParameter("--since and --from-offset need --shadow.")
     if (workers == 1 and not reload) or PARENT in os.environ:
         _run_here(which, metrics, drain=drain)
         return

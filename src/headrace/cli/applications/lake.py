@@ -42,12 +42,12 @@ Data = Annotated[
         metavar="DIR",
         parser=local_folder,
         envvar="HEADRACE_PIPELINES",
-        help="Where checkpoints and tables lie.",
+        help="The folder of checkpoints and tables.",
     ),
 ]
 HERE = Path(folders.DEFAULT)
 TableName = Annotated[str, typer.Argument(metavar="TABLE", show_default=False)]
-Master = Annotated[str, typer.Option(help="Where Spark computes, such as spark://host:7077.")]
+Master = Annotated[str, typer.Option(help="The Spark master, such as spark://host:7077.")]
 Settings = Annotated[
     list[str], typer.Option("--spark", metavar="KEY=VALUE", help="A setting for Spark.")
 ]
@@ -156,12 +156,12 @@ def generate(
     at: At,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
     records: Annotated[int, typer.Option(min=1, max=10_000_000, help="How many.")] = 1000,
-    customers: Annotated[int, typer.Option(min=1, max=1_000_000, help="Of so many.")] = 100,
+    customers: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many customers.")] = 100,
     seed: Annotated[int, typer.Option(help="The same seed, the same records.")] = 1,
     bad: Annotated[
-        float, typer.Option(min=0, max=100, help="Percent of records that are no JSON.")
+        float, typer.Option(min=0, max=100, help="Percent of records that are not JSON.")
     ] = 0.0,
-    partitions: Annotated[int, typer.Option(min=1, help="Of the topic, if it is missing.")] = 3,
+    partitions: Annotated[int, typer.Option(min=1, help="Partitions of a new topic.")] = 3,
     as_json: Json = False,
 ) -> None:
     """Write made-up customers into a compacted topic: changed, deleted, with ever more fields."""

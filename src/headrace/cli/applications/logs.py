@@ -48,20 +48,21 @@ def about() -> None:
 def search(
     at: At,
     text: Annotated[
-        str | None, typer.Argument(metavar="[TEXT]", help="In a message or field, in any case.")
+        str | None,
+        typer.Argument(metavar="[TEXT]", help="Text in a message or field, upper or lower case."),
     ] = None,
-    service: Annotated[str | None, typer.Option(metavar="NAME", help="Of this one only.")] = None,
+    service: Annotated[str | None, typer.Option(metavar="NAME", help="Only this service.")] = None,
     level: Annotated[
-        str | None, typer.Option(metavar="LEVEL", help="Of this level or worse, such as ERROR.")
+        str | None, typer.Option(metavar="LEVEL", help="This level or worse, such as ERROR.")
     ] = None,
     since: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="Not older, such as 10m or a time.")
+        str | None, typer.Option("--from", metavar="TIME", help="Since then: 10m ago, or a time.")
     ] = None,
-    to: Annotated[str | None, typer.Option(metavar="TIME", help="Older than this.")] = None,
+    to: Annotated[str | None, typer.Option(metavar="TIME", help="Before then.")] = None,
     limit: Annotated[
         int, typer.Option(min=1, max=100_000, help="At most this many, the newest.")
     ] = 100,
-    topic: Annotated[str, typer.Option(help="Where lines are.")] = TOPIC,
+    topic: Annotated[str, typer.Option(help="The topic of the lines.")] = TOPIC,
     table: Annotated[
         str | None, typer.Option(metavar="NAME", help="In this table instead.")
     ] = None,
@@ -71,7 +72,7 @@ def search(
             metavar="DIR",
             parser=local_folder,
             envvar="HEADRACE_PIPELINES",
-            help="Where tables lie, for --table.",
+            help="The folder of tables, for --table.",
         ),
     ] = None,
     as_json: Json = False,
@@ -149,10 +150,10 @@ def _tell(found: Found, as_json: bool) -> None:
         for line in rest.splitlines():
             output.write_line(f"    {line}")
     more = f", the newest {len(records):,} are shown" if found.matched > len(records) else ""
-    less = "" if found.is_exact else " or fewer: so many that repeats could not be told apart"
+    less = "" if found.is_exact else " or fewer: too many to recognize repeats"
     output.note(f"{output.count(found.matched, 'line')} found{less}{more}.")
     if found.unreadable:
-        output.note(f"{output.count(found.unreadable, 'record')} of the topic are no log records.")
+        output.note(f"{output.count(found.unreadable, 'record')} of the topic are not log records.")
 
 
 def _level(word: str | None) -> str | None:

@@ -78,7 +78,7 @@ def relay(
     at: At,
     database_url: DatabaseUrl,
     name: Annotated[
-        str | None, typer.Option(help="Of this relay, in `status` (default: the machine's).")
+        str | None, typer.Option(help="This relay's name in `status` (default: the machine's).")
     ] = None,
     on_poison: Annotated[
         str,
@@ -93,9 +93,12 @@ def relay(
     lease: Annotated[
         str, typer.Option(metavar="DURATION", help="How long after a crash other relays take over.")
     ] = "10s",
-    rows: Annotated[int, typer.Option(min=1, max=50_000, help="In one transaction.")] = 5000,
+    rows: Annotated[int, typer.Option(min=1, max=50_000, help="Rows in one transaction.")] = 5000,
     resends: Annotated[
-        int, typer.Option(min=0, max=1000, help="Of a message that is not confirmed in time.")
+        int,
+        typer.Option(
+            min=0, max=1000, help="Times a message is sent again if it is not confirmed in time."
+        ),
     ] = 3,
     metrics: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Serve /metrics and /health here.")
@@ -114,7 +117,7 @@ def relay(
 
         lease_ms = _milliseconds(lease, "--lease")
         if lease_ms < SHORTEST_LEASE_MS:
-            raise Failure("--lease is at least 100ms, or no shard is ever held.")
+            raise Failure("--lease must be at least 100ms, or no relay keeps a shard.")
         settings = Settings(
             lease_ms=lease_ms,
             rows=rows,
@@ -176,7 +179,7 @@ def list_(
     limit: Annotated[int, typer.Option(min=1, help="How many rows.")] = 100,
     as_json: Json = False,
 ) -> None:
-    """Rows that were parked because they cannot be sent, and messages that nobody confirmed."""
+    """Rows that were parked because they cannot be sent, and messages that were not confirmed."""
     with _database(database_url) as store:
         parked = outboxes.set_aside(store, None, limit)
     if as_json:
@@ -197,7 +200,7 @@ def show(
     row_id: Annotated[int, typer.Argument(metavar="ID", min=0, max=LARGEST_ID, show_default=False)],
     as_json: Json = False,
 ) -> None:
-    """All of one parked row, or of a message that nobody confirmed."""
+    """All of one parked row, or of a message that was not confirmed."""
     with _database(database_url) as store:
         found = outboxes.set_aside(store, row_id, 1)
     if not found:
@@ -264,7 +267,7 @@ def resume(
     if as_json:
         output.answer_json({"shard": shard, "after": after})
     else:
-        output.say(f"Shard {shard} goes on after row {after}.")
+        output.say(f"Shard {shard} continues after row {after}.")
 
 
 def _say_count(count: int, asked: int, what: str, as_json: bool) -> None:

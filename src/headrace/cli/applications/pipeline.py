@@ -44,7 +44,7 @@ Data = Annotated[
         metavar="DIR",
         parser=local_folder,
         envvar="HEADRACE_PIPELINES",
-        help="Where checkpoints and tables lie.",
+        help="The folder of checkpoints and tables.",
     ),
 ]
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
@@ -68,13 +68,14 @@ def run(
     backfill: Annotated[
         bool,
         typer.Option(
-            "--backfill", help="First the records before the stream, then continue as a stream."
+            "--backfill",
+            help="Handle the records before the stream first, then continue as a stream.",
         ),
     ] = False,
     history: Annotated[
         str | None,
         typer.Option(
-            metavar="FROM..TO", help="Once over this time instead, in UTC; see the guide."
+            metavar="FROM..TO", help="Run once over this span instead, in UTC; see the guide."
         ),
     ] = None,
     into: Annotated[
@@ -84,14 +85,14 @@ def run(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="A batch of the stream every 30s or 5m; otherwise as soon as one is done.",
+            help="Start a batch every 30s or 5m (default: as soon as one is done).",
         ),
     ] = None,
     real_time: Annotated[
         bool,
         typer.Option(
             "--real-time",
-            help="Rows into a topic one by one as records arrive; at least once.",
+            help="Write each row to a topic as its record arrives; at least once.",
         ),
     ] = False,
     compact_every: Annotated[
@@ -100,18 +101,18 @@ def run(
             "--compact-every",
             metavar="BATCHES",
             min=0,
-            help="Compact the table's small files after so many batches, 0 never; otherwise as "
-            "declared, or 100.",
+            help="Compact the table's small files after this many batches; 0: never (default: as "
+            "declared, or 100).",
         ),
     ] = None,
     zone: Annotated[
         str | None,
         typer.Option(
-            metavar="ZONE", help="Where days begin, such as Europe/Berlin; otherwise as declared."
+            metavar="ZONE", help="The time zone of days: Europe/Berlin (default: as declared)."
         ),
     ] = None,
     master: Annotated[
-        str, typer.Option(help="Where Spark computes, such as spark://host:7077.")
+        str, typer.Option(help="The Spark master, such as spark://host:7077.")
     ] = "local[*]",
     spark: Annotated[
         list[str], typer.Option("--spark", metavar="KEY=VALUE", help="A setting for Spark.")
@@ -129,7 +130,7 @@ def run(
         bool,
         typer.Option(
             "--accept-change",
-            help="Go on with a changed function, where its state allows it; see the guide.",
+            help="Continue with a changed function, if its state allows it; see the guide.",
         ),
     ] = False,
     metrics: Annotated[
@@ -225,7 +226,8 @@ def _milliseconds(every: str) -> int:
 @app.command(name="list")
 def list_(
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE.py", help="Those of a file.", show_default=False)
+        Path | None,
+        typer.Argument(metavar="FILE.py", help="The pipelines of this file.", show_default=False),
     ] = None,
     data: Data = HERE,
     as_json: Json = False,
@@ -307,7 +309,7 @@ def stop(name: Name, data: Data = HERE, as_json: Json = False) -> None:
     if as_json:
         output.answer_json({"name": name, "told": process})
     else:
-        output.say(f"Told process {process} to stop {name}.")
+        output.say(f"Asked process {process} to stop {name}.")
 
 
 @app.command()
@@ -322,7 +324,7 @@ def reset(
     data: Data = HERE,
     as_json: Json = False,
 ) -> None:
-    """Delete the checkpoint of a pipeline: its next run begins at the beginning."""
+    """Delete the checkpoint of a pipeline: its next run starts from the beginning."""
     if table and keep_rows:
         raise Failure("--table removes the rows that --keep-rows keeps: leave one out.")
     what = "its checkpoint and its table" if table else "its checkpoint"
@@ -348,11 +350,11 @@ def report(
     html: Annotated[Path, typer.Option("--html", metavar="FILE", help="Where to write the page.")],
     day: Annotated[
         str | None,
-        typer.Option(metavar="DATE", help="Such as 2026-01-31; otherwise the newest there is."),
+        typer.Option(metavar="DATE", help="The day, such as 2026-01-31 (default: the newest)."),
     ] = None,
     zone: Annotated[
         str | None,
-        typer.Option(metavar="ZONE", help="Of that day; otherwise where the pipeline's days are."),
+        typer.Option(metavar="ZONE", help="The time zone of the day (default: the pipeline's)."),
     ] = None,
     data: Data = HERE,
     as_json: Json = False,

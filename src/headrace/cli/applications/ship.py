@@ -46,7 +46,8 @@ MetricsAt = Annotated[
     typer.Option("--metrics", metavar="HOST:PORT", help="Where /metrics and /health are served."),
 ]
 Host = Annotated[
-    str | None, typer.Option(metavar="NAME", help="This machine, if not by its own name.")
+    str | None,
+    typer.Option(metavar="NAME", help="The name of this machine (default: its host name)."),
 ]
 
 
@@ -58,15 +59,15 @@ def logs(
         list[str],
         typer.Argument(metavar="PATH...", help="Files and patterns ('**' too), - for the pipe."),
     ],
-    topic: Annotated[str, typer.Option(help="Where lines go.")] = log_contract.TOPIC,
+    topic: Annotated[str, typer.Option(help="The topic of the lines.")] = log_contract.TOPIC,
     service: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Without it: the file's name.")
+        str | None, typer.Option(metavar="NAME", help="The service's name (default: the file's).")
     ] = None,
     host: Host = None,
     format: Annotated[
         str, typer.Option(metavar="FORMAT", help="auto, json, logfmt, web or text.")
     ] = "auto",
-    zone: Annotated[str, typer.Option(help="Of times that name none.")] = "UTC",
+    zone: Annotated[str, typer.Option(help="The time zone of times without one.")] = "UTC",
     state: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", parser=local_folder, help="Where positions are kept."),
@@ -74,20 +75,20 @@ def logs(
     start: Annotated[
         str, typer.Option(metavar="WHERE", help="New files: from their beginning or end.")
     ] = "beginning",
-    once: Annotated[bool, typer.Option("--once", help="To the end of what is there.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Stop at the end of the files.")] = False,
     max_line: Annotated[
         int, typer.Option(min=1024, max=LONGEST_LINE, help="Bytes; longer ones are cut.")
     ] = 64 * 1024,
     compression: Annotated[str, typer.Option(help="zstd, lz4, snappy, gzip or none.")] = "zstd",
     metrics: MetricsAt = None,
     grace: Annotated[
-        float, typer.Option(min=0, help="Seconds to write what was read, at the end.")
+        float, typer.Option(min=0, help="Seconds to write what was read, at shutdown.")
     ] = 30.0,
     max_deleted: Annotated[
         int, typer.Option(min=0, metavar="MIB", help="Deleted files held until they are read.")
     ] = 1024,
     adopt: Annotated[
-        bool, typer.Option("--adopt", help="Go on from positions of another topic or cluster.")
+        bool, typer.Option("--adopt", help="Continue from positions of another topic or cluster.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -161,7 +162,7 @@ def logs(
 @cluster_options
 def metrics(
     at: At,
-    topic: Annotated[str, typer.Option(help="Where numbers go.")] = metric_contract.TOPIC,
+    topic: Annotated[str, typer.Option(help="The topic of the samples.")] = metric_contract.TOPIC,
     host: Host = None,
     every: Annotated[float, typer.Option(min=1, max=3600, help="Seconds between samples.")] = 10.0,
     process: Annotated[
@@ -171,7 +172,9 @@ def metrics(
         list[str],
         typer.Option(metavar="URL", help="Read this Prometheus endpoint too. Repeat, 20 at most."),
     ] = [],
-    samples: Annotated[int | None, typer.Option(min=1, help="So many, then end.")] = None,
+    samples: Annotated[
+        int | None, typer.Option(min=1, help="Stop after this many samples.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Write this machine's numbers (processors, memory, disks, network) until interrupted."""
@@ -221,7 +224,7 @@ def _must_be_urls(given: list[str]) -> None:
         raise Failure(f"No more than {MOST_ENDPOINTS} endpoints are read by one agent.")
     for url in given:
         if not url.startswith(("http://", "https://")):
-            raise Failure(f"{url} is no URL, such as http://127.0.0.1:9100/metrics.")
+            raise Failure(f"{url} is not a URL, such as http://127.0.0.1:9100/metrics.")
 
 
 def _tell(shipper: Shipper, as_json: bool) -> None:

@@ -60,7 +60,7 @@ def serve(
         int, typer.Option(min=1, help="Events that may wait for the cluster.")
     ] = 100_000,
     grace: Annotated[
-        float, typer.Option(min=0, help="Seconds to write what waits, at the end.")
+        float, typer.Option(min=0, help="Seconds to write what waits, at shutdown.")
     ] = 30.0,
     partitions: Partitions = 3,
     as_json: Json = False,
@@ -120,7 +120,7 @@ def generate(
     ] = 2.0,
     events: Annotated[int | None, typer.Option(min=1, help="At most this many.")] = None,
     collector: Annotated[
-        str | None, typer.Option(metavar="URL", help="Through a collector instead.")
+        str | None, typer.Option(metavar="URL", help="Send to this collector instead.")
     ] = None,
     partitions: Partitions = 3,
     as_json: Json = False,

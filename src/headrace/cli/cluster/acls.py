@@ -253,7 +253,8 @@ def operations_on(
             if operation not in (*OPERATIONS_ON[kind], Operation.ALL):
                 possible = ", ".join(word(Operation, one) for one in OPERATIONS_ON[kind])
                 raise typer.BadParameter(
-                    f"Nobody can {text} a {word(ResourceType, kind)}; possible: {possible}, all."
+                    f"The operation {text} does not apply to a {word(ResourceType, kind)}; "
+                    f"possible: {possible}, all."
                 )
             found[kind].append(operation)
     return {kind: list(dict.fromkeys(operations)) for kind, operations in found.items()}

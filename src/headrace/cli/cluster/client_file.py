@@ -34,7 +34,7 @@ def check_client_file(path: Path, connection: ClientSettings) -> None:
         raise Failure(f"There is no folder {path.absolute().parent} for {path.name}.")
     if not connection.settings.get("security.protocol", "").lower().startswith("sasl_"):
         raise Failure(
-            "A client file says what yours says, and yours logs in nowhere: connect to the "
+            "A client file copies your own settings, and these do not log in. Connect to the "
             "listener at which users log in, with --client-config."
         )
 

@@ -235,7 +235,7 @@ def _advise(found: ClusterStatus) -> None:
 def balance(at: At, as_json: Json = False) -> None:
     """Move leadership of each partition back to its preferred replica, if that is in sync.
 
-    Clients of a partition that moves wait for a moment and go on. Brokers do this by themselves
+    Clients of a partition that moves wait for a moment and continue. Brokers do this by themselves
     every five minutes where more than a tenth is led by others, so it is rarely needed.
     """
     with at.connection() as cluster:
@@ -288,8 +288,8 @@ def raise_replication(
 ) -> None:
     """Give partitions more replicas, while they are in use.
 
-    Partitions with enough replicas are not changed. The cluster goes on with what has begun if this
-    command is stopped; the same command goes on with the rest.
+    Partitions with enough replicas are not changed. Moves that have begun continue if this
+    command is stopped; the same command does the rest.
     """
     count = _count(topics or [], to, everything)
     with at.connection() as cluster:
@@ -313,7 +313,7 @@ def _count(topics: list[str], to: int | None, everything: int | None) -> int:
         return everything
     if to is not None and topics and everything is None:
         return to
-    raise Failure("Say --all N for all topics, or name topics and say --to N.")
+    raise Failure("Use --all N for all topics, or name topics and use --to N.")
 
 
 def _moves(
@@ -360,7 +360,7 @@ def _require_raised(
     if few:
         raise ClientError(
             _partitions_that(len(few), f"have fewer than {count} replicas, {few[0]} among them: ")
-            + "a move was called off."
+            + "a move was cancelled."
         )
 
 
@@ -384,7 +384,7 @@ def remove_broker(
         bool,
         typer.Option(
             "--fewer-replicas",
-            help="Let partitions have a replica less where no other broker can take it.",
+            help="Let partitions have one replica less where no other broker can take it.",
         ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan only.")] = False,
@@ -413,7 +413,7 @@ def remove_broker(
         if left:
             raise ClientError(
                 f"Broker {broker} still has {output.count(len(left), 'partition')}, {left[0]} "
-                "among them: they were made meanwhile, or their moves called off. Run it again."
+                "among them: they are new, or their moves were cancelled. Run the command again."
             )
         if leaving.fenced:
             take_out(cluster, broker)

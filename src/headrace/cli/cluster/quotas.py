@@ -24,12 +24,12 @@ app = typer.Typer(
     **output.LOOK,
 )
 
-User = Annotated[str | None, typer.Option("--user", help="Of this user.")]
-ClientId = Annotated[str | None, typer.Option("--client-id", help="Of this client id.")]
-Ip = Annotated[str | None, typer.Option("--ip", help="Of this address.")]
+User = Annotated[str | None, typer.Option("--user", help="The user.")]
+ClientId = Annotated[str | None, typer.Option("--client-id", help="The client id.")]
+Ip = Annotated[str | None, typer.Option("--ip", help="The client's address.")]
 Defaults = Annotated[
     list[str],
-    typer.Option("--default", metavar="TYPE", help=f"Of all others of a type: {', '.join(TYPES)}."),
+    typer.Option("--default", metavar="TYPE", help=f"The default of a type: {', '.join(TYPES)}."),
 ]
 
 
@@ -58,7 +58,9 @@ def set_quotas(
     limits: Annotated[
         list[str],
         typer.Argument(
-            metavar="LIMIT=VALUE...", help=f"Of {', '.join(LIMITS)}.", show_default=False
+            metavar="LIMIT=VALUE...",
+            help=f"LIMIT is one of {', '.join(LIMITS)}.",
+            show_default=False,
         ),
     ],
     user: User = None,

@@ -40,7 +40,7 @@ def carry_out(cluster: ClientSettings, moves: dict[TopicPartition, list[int]]) -
             mine &= {each.place for each in reassignments.all()}
     except KeyboardInterrupt:
         _wipe()
-        output.note("The cluster goes on with what has begun; the same command with the rest.")
+        output.note("Moves that have begun continue; the same command does the rest.")
         raise
     _wipe()
     return len(moves)

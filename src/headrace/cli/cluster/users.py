@@ -85,7 +85,7 @@ def add(
 ) -> None:
     """Add a user, or give one a new password.
 
-    The password is asked for, or is the first line of standard input if that is no terminal.
+    The password is asked for, or is the first line of standard input if that is not a terminal.
     """
     chosen = [each.upper() for each in mechanism] or list(MECHANISMS)
     with at.connection() as cluster:

@@ -25,7 +25,7 @@ Cron = Annotated[
     typer.Option("--cron", metavar="FIELDS", help='Repeat: "0 9 * * mon-fri".'),
 ]
 CronZone = Annotated[
-    str | None, typer.Option("--cron-zone", metavar="ZONE", help="Whose clock: Europe/Berlin.")
+    str | None, typer.Option("--cron-zone", metavar="ZONE", help="The time zone: Europe/Berlin.")
 ]
 
 
@@ -39,7 +39,7 @@ def when_of(
     """The values of the options, checked; empty if none is given."""
     times = {"--delay": delay, "--deliver-at": deliver_at, "--cron": cron}
     if len(given := [name for name, value in times.items() if value is not None]) > 1:
-        raise typer.BadParameter(f"Say {' or '.join(given)}: a record is due at one time.")
+        raise typer.BadParameter(f"Give {' or '.join(given)}: a record is due at one time.")
     if cron_zone is not None and cron is None:
         raise typer.BadParameter("--cron-zone belongs to --cron.")
     when: When = {}

@@ -42,7 +42,7 @@ def console(
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help=f"Where browsers find it (default: {USUAL}, or the next free port).",
+            help=f"The console's address (default: {USUAL}, or the next free port).",
         ),
     ] = None,
     read_only: Annotated[
@@ -96,7 +96,7 @@ def console(
     ] = None,
     log_level: LogLevel = "warning",
     as_json: Annotated[
-        bool, typer.Option("--json", help="Say in one line of JSON when it listens.")
+        bool, typer.Option("--json", help="Print one line of JSON when it listens.")
     ] = False,
 ) -> None:
     """Look at a cluster in a browser and repair what is stuck. Ctrl-C ends it."""

@@ -70,15 +70,11 @@ def format_(
     ] = None,
     no_initial: Annotated[
         bool,
-        typer.Option(
-            "--no-initial-controllers", help="A controller that joins a quorum which is there."
-        ),
+        typer.Option("--no-initial-controllers", help="This controller joins an existing quorum."),
     ] = False,
     feature: Annotated[
         list[str],
-        typer.Option(
-            "--feature", metavar="NAME=LEVEL", help="A level to begin with. Repeat for more."
-        ),
+        typer.Option("--feature", metavar="NAME=LEVEL", help="A feature level. Repeat for more."),
     ] = [],
     ignore_formatted: Annotated[
         bool,
@@ -89,7 +85,7 @@ def format_(
     """Format the data folder of a node: its identity and its first quorum."""
     if standalone + (initial is not None) + no_initial > 1:
         raise Failure(
-            "Say one of --standalone, --initial-controllers and --no-initial-controllers."
+            "Give one of --standalone, --initial-controllers and --no-initial-controllers."
         )
     try:
         settings = load_settings(
@@ -144,7 +140,7 @@ def _require_new(settings: Settings, identity: Identity, *, ignore_formatted: bo
     if not identity.is_new and not ignore_formatted:
         raise Failure(
             f"{settings.log_dir} was formatted already, for node {identity.node_id} of the cluster "
-            f"{identity.cluster_id}; --ignore-formatted takes it as it is."
+            f"{identity.cluster_id}; --ignore-formatted accepts it as it is."
         )
 
 
@@ -153,5 +149,5 @@ def _require_a_way(settings: Settings, is_said: bool) -> None:
     if cluster.is_controller and not cluster.static_voters and not is_said:
         raise Failure(
             "How does the quorum begin? --standalone: with this controller alone. "
-            "--initial-controllers LIST: with these. --no-initial-controllers: it is there already."
+            "--initial-controllers LIST: with these. --no-initial-controllers: it exists already."
         )

@@ -27,7 +27,7 @@ MEBIBYTE = 1 << 20
 def http(
     at: At,
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where requests are taken.")
+        str, typer.Option(metavar="HOST:PORT", help="The address to listen on.")
     ] = USUAL,
     login: Annotated[
         bool,
@@ -43,7 +43,7 @@ def http(
     name: Names = [],
     allow_origin: Annotated[
         list[str],
-        typer.Option(metavar="URL", help="Pages of this origin may ask (CORS). Repeat."),
+        typer.Option(metavar="URL", help="Allow pages of this origin (CORS). Repeat."),
     ] = [],
     create_topics: Annotated[
         bool,
@@ -52,19 +52,21 @@ def http(
             help="A record for a missing topic creates it, if the cluster allows that.",
         ),
     ] = False,
-    max_body: Annotated[int, typer.Option(metavar="MIB", min=1, help="MiB of a request.")] = 16,
+    max_body: Annotated[
+        int, typer.Option(metavar="MIB", min=1, help="The largest request, in MiB.")
+    ] = 16,
     max_in_flight: Annotated[
-        int, typer.Option(metavar="MIB", min=1, help="MiB of requests under way; then 429.")
+        int, typer.Option(metavar="MIB", min=1, help="MiB of requests under way; above it 429.")
     ] = 256,
     max_connections: Annotated[int, typer.Option(min=1, help="Connections at once.")] = 8192,
     max_instances: Annotated[int, typer.Option(min=1, help="Consumer instances at once.")] = 200,
     max_streams: Annotated[int, typer.Option(min=1, help="Streams at once.")] = 4096,
     grace: Annotated[
-        float, typer.Option(min=0, help="Seconds for requests under way, at the end.")
+        float, typer.Option(min=0, help="Seconds to finish requests, at shutdown.")
     ] = 20.0,
     log_level: LogLevel = "warning",
     as_json: Annotated[
-        bool, typer.Option("--json", help="Say in one line of JSON when it listens.")
+        bool, typer.Option("--json", help="Print one line of JSON when it listens.")
     ] = False,
 ) -> None:
     """Send and receive over HTTP: the dialects of REST proxies, streams, CloudEvents. Ctrl-C ends.
@@ -108,7 +110,7 @@ def http(
 
     with at.connection() as cluster:
         try:
-            run(cluster, settings, teller("The HTTP door", as_json=as_json))
+            run(cluster, settings, teller("The HTTP API", as_json=as_json))
         except NotGuarded as refusal:
             raise Failure(str(refusal)) from None
         except OSError as taken:

@@ -27,12 +27,12 @@ def open_socket(listen: str) -> tuple[str, socket.socket]:
     host, port = address_of(listen, "--http", "localhost:8082")
     if not is_loopback(host):
         raise Failure(
-            "Beside a node the HTTP door is for this machine only. `headrace http --listen "
-            f"{listen} --tls-cert FILE --login` runs one for others."
+            "Beside a node the HTTP API is for this machine only. For other machines run "
+            f"`headrace http --listen {listen} --tls-cert FILE --login`."
         )
     try:
         opened = listening_at(host, port)
     except OSError as taken:
         said = taken.strerror or taken
-        raise Failure(f"The HTTP door cannot listen on {host}:{port}: {said}.") from None
+        raise Failure(f"The HTTP API cannot listen on {host}:{port}: {said}.") from None
     return address_at(host, opened), opened

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.operations.files.damage.data_folder import Check
 
 app = typer.Typer(
-    help="Look into Kafka's files on disk.",
+    help="Inspect Kafka's files on disk.",
     no_args_is_help=True,
     add_completion=False,
     **output.LOOK,
@@ -39,7 +39,7 @@ WHAT_IT_READS = (
 
 @app.callback()
 def about() -> None:
-    """Look into Kafka's files on disk, find damage, repair it."""
+    """Inspect Kafka's files on disk, find damage, repair it."""
 
 
 @app.command(help=WHAT_IT_READS)

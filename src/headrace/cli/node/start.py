@@ -38,7 +38,7 @@ NO_CONSOLE_BESIDE_LOGINS = (
     "`headrace console --login --client-config FILE` asks people for their passwords."
 )
 NO_HTTP_BESIDE_LOGINS = (
-    "A node whose security is in its settings has no HTTP door beside it: "
+    "A node whose security is in its settings has no HTTP API beside it: "
     "`headrace http --login --client-config FILE` takes the logins of its users."
 )
 
@@ -50,7 +50,7 @@ def start(
         typer.Option(
             metavar="DIR",
             parser=local_folder,
-            help="Where the data lies (default: ./headrace-data).",
+            help="The data folder (default: ./headrace-data).",
         ),
     ] = None,
     listen: Annotated[
@@ -96,7 +96,9 @@ def start(
     ] = False,
     security: Annotated[
         Path,
-        typer.Option(metavar="DIR", parser=local_folder, help="The folder that it was written to."),
+        typer.Option(
+            metavar="DIR", parser=local_folder, help="The folder that `security init` wrote."
+        ),
     ] = Path("headrace-security"),
     console: Annotated[
         str | None,
@@ -111,7 +113,7 @@ def start(
         str | None,
         typer.Option(
             metavar="URL|FOLDER",
-            help="Where the console puts parked backlogs: a database or a folder.",
+            help="Where the console parks backlogs: a database or a folder.",
         ),
     ] = None,
     http: Annotated[
@@ -122,7 +124,7 @@ def start(
         ),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Say in one line of JSON when the node is ready.")
+        bool, typer.Option("--json", help="Print one line of JSON when the node is ready.")
     ] = False,
 ) -> None:
     """Start a node, a Kafka cluster of one, or with --brokers a cluster of several."""

@@ -12,7 +12,7 @@ LEVELS = ("debug", "info", "warning", "error")
 def _level(given: str) -> str:
     level = given.lower()
     if level not in LEVELS:
-        raise typer.BadParameter(f"{given} is none of {', '.join(LEVELS)}.")
+        raise typer.BadParameter(f"{given} is not one of {', '.join(LEVELS)}.")
     return level.upper()
 
 

@@ -215,7 +215,7 @@ def widen(
             if as_json:
                 output.answer_json({"topic": topic, "group": group, "aborted": True, "to": targets})
             else:
-                output.say(f"Group {group} goes on in {topic}, without {plan.wide_topic}.")
+                output.say(f"Group {group} continues in {topic}, without {plan.wide_topic}.")
             return
         progress = WidenProgress(plan)
         status: WidenStatus | None = None
@@ -247,7 +247,7 @@ def widen(
         )
     output.say(
         f"{output.count(status.forwarded, 'record')} went through {plan.wide_topic}; group "
-        f"{group} goes on in {topic}."
+        f"{group} continues in {topic}."
     )
 
 
@@ -285,7 +285,7 @@ def park(
     execute: Execute = False,
     as_json: Json = False,
 ) -> None:
-    """Put a group's backlog into a database or a folder, and have the group go on behind it.
+    """Put a group's backlog into a database or a folder, and let the group continue after it.
 
     While the group reads, the backlog is copied; then its members must stop for a moment. Killed
     half-way, the same command does the rest.
@@ -317,7 +317,7 @@ def park(
         )
         return
     if execute:
-        output.say(f"{output.count(parked, 'record')} parked; {group} goes on behind them.")
+        output.say(f"{output.count(parked, 'record')} parked; {group} continues after them.")
         back = f"headrace backlog bring-back {quote(topic)} --group {quote(group)}"
         output.note(
             f"{back} --from ... sends them to it again, from where they are parked now; headrace "
@@ -331,7 +331,7 @@ def park(
     output.note(f"At most {output.count(plan.most, 'record')} would be parked.")
     if plan.members:
         output.note(
-            f"Group {group} reads now: the backlog is copied meanwhile, and then its "
+            f"Group {group} is active. It can read while the backlog is copied; then its "
             f"{output.count(plan.members, 'member')} must stop for a moment."
         )
     output.note("A dry run: nothing was changed. Add --execute to do it.")

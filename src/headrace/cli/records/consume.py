@@ -73,7 +73,8 @@ def consume(
         bool | None,
         typer.Option(
             "--pretty/--plain",
-            help="Where, when, key and value; or the value alone (default: pretty on a terminal).",
+            help="Partition, offset, time, key and value, or the value alone (default: pretty on a "
+            "terminal).",
             show_default=False,
         ),
     ] = None,
@@ -86,7 +87,9 @@ def consume(
     """Read a topic."""
     begin = parse_start(start, now=datetime.now().astimezone())
     if format is not None and (as_json or pretty is not None or headers):
-        raise typer.BadParameter("--format says all: leave --json, --pretty, --headers out.")
+        raise typer.BadParameter(
+            "--format alone decides the output: leave --json, --pretty, --headers out."
+        )
     if pretty is None:
         pretty = sys.stdout.isatty()
     write = writer(topic, as_json=as_json, pretty=pretty, headers=headers, format=format)

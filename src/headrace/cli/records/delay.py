@@ -89,12 +89,14 @@ def disable(
 ) -> None:
     """Deliver no more messages of a topic. Waiting messages stay until it is enabled again."""
     if not yes and sys.stdin.isatty() and sys.stdout.isatty():
-        question = f"Deliver no more delayed messages to {name}? What waits stays."
+        question = f"Deliver no more delayed messages to {name}? Waiting messages stay."
         if not output.confirmed(question):
             raise Failure("Nothing was changed.")
     with at.connection() as cluster:
         pair = DelayedTopics(cluster).disable(name)
-    said = f"{name} takes no delayed messages any more; {pair.companion} keeps what waits."
+    said = (
+        f"{name} takes no delayed messages any more; {pair.companion} keeps the waiting messages."
+    )
     _tell(as_json, {"topic": name, "enabled": False}, said)
 
 
@@ -103,13 +105,14 @@ def disable(
 def list_pending(
     at: At,
     topic: Annotated[
-        str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Of this topic only.")
+        str | None,
+        typer.Option("--topic", "-t", metavar="TOPIC", help="Only messages of this topic."),
     ] = None,
     key: Annotated[
-        str | None, typer.Option("--key", metavar="TEXT", help="With this key only.")
+        str | None, typer.Option("--key", metavar="TEXT", help="Only messages with this key.")
     ] = None,
     id: Annotated[
-        str | None, typer.Option("--id", metavar="ID", help="Sent under this id only.")
+        str | None, typer.Option("--id", metavar="ID", help="Only messages with this id.")
     ] = None,
     partition: Partition = None,
     from_: Annotated[
@@ -155,7 +158,7 @@ def list_pending(
     if page.rows:
         pending_view.show_many(page.rows, page.now_ms)
     elif page.next is None:
-        output.note("Nothing waits." if after is None else "There is no more.")
+        output.note("Nothing waits." if after is None else "There are no more.")
     if page.missing:
         partitions = output.count(page.missing, "partition")
         output.note(f"What waits in {partitions} is not known yet: `headrace delay stats`.")
@@ -203,7 +206,9 @@ def cancel(
     words = {
         contract_headers.CANCELLED: f"Cancelled: {id} will not be delivered.",
         contract_headers.TOO_LATE: f"Too late: {id} was delivered.",
-        contract_headers.UNKNOWN: f"Unknown: nothing waits in {topic} under {id} with this key.",
+        contract_headers.UNKNOWN: (
+            f"Unknown: no message with the id {id} and this key waits in {topic}."
+        ),
     }
     _tell(as_json, {"topic": topic, "id": id, "outcome": done.outcome}, words[done.outcome])
     if not done.in_time:
@@ -246,7 +251,7 @@ def reschedule(
     """Give a waiting message another time: it is sent again with its id, which replaces it."""
     when = when_of(delay, deliver_at, cron, cron_zone, id)
     if when.keys() == {"id"}:
-        raise typer.BadParameter("Say when: --delay, --deliver-at or --cron.")
+        raise typer.BadParameter("Give a time: --delay, --deliver-at or --cron.")
     with at.connection() as cluster:
         row, _ = _found(cluster, topic, id, key, partition)
         _send_again(cluster, row, when)
@@ -309,11 +314,13 @@ def serve(
     ] = GROUP,
     listen: Annotated[
         str,
-        typer.Option("--listen", metavar="HOST:PORT", help="Where it answers `headrace delay`."),
+        typer.Option(
+            "--listen", metavar="HOST:PORT", help="The address that `headrace delay` asks."
+        ),
     ] = f"127.0.0.1:{ADMIN_PORT}",
     admin: Annotated[str | None, typer.Option("--admin", hidden=True)] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Say in one line of JSON when it runs.")
+        bool, typer.Option("--json", help="Print one line of JSON when it runs.")
     ] = False,
 ) -> None:
     """Run the delay service for a cluster, in the foreground. `headrace start` runs its own.

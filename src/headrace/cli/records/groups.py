@@ -104,7 +104,7 @@ def _one_of(known: tuple[str, ...], said: str, option: str) -> str:
     for each in known:
         if each.lower() == said.lower():
             return each
-    raise typer.BadParameter(f"{said!r} is none of {', '.join(known)}.", param_hint=option)
+    raise typer.BadParameter(f"{said!r} is not one of {', '.join(known)}.", param_hint=option)
 
 
 @app.command()
@@ -283,7 +283,8 @@ def reset(
 ) -> None:
     """Reset a group's offsets; a dry run unless --execute is given.
 
-    Of a share group the start offsets: what is before them counts as done, the rest comes again.
+    For a share group this sets the start offsets: records before them count as done, all
+    others are delivered again.
     """
     said: dict[str, tuple[Way, int] | None] = {
         "--to-beginning": (Way.BEGINNING, 0) if to_beginning else None,
@@ -299,11 +300,11 @@ def reset(
     if len(chosen) != 1:
         raise typer.BadParameter(f"Choose one new offset: {', '.join(said)}.")
     if from_file is not None and (topic or all_topics):
-        raise typer.BadParameter("The file says which topics: leave out --topic and --all-topics.")
+        raise typer.BadParameter("The file names the topics: leave out --topic and --all-topics.")
     if from_file is None and bool(topic) == all_topics:
-        raise typer.BadParameter("Say which topics: --topic or --all-topics.")
+        raise typer.BadParameter("Name the topics: --topic or --all-topics.")
     if export and as_json:
-        raise typer.BadParameter("Say --export or --json, not both.")
+        raise typer.BadParameter("Give --export or --json, not both.")
     topics = [reset_targets.topic_and_partitions(each) for each in topic]
     filed = {} if from_file is None else reset_targets.read_places(from_file, group)
     wanted = Reset(group, *chosen[0], topics, filed)
@@ -315,7 +316,7 @@ def reset(
             raise Failure(f"{str(refusal)[:-1]}: name topics with --topic.") from refusal
     _tell_moves(group, moves, executed=execute, as_json=as_json, export=export)
     if plan is not None and plan.is_new:
-        output.note(f"There is no group {group} yet: --execute makes it.")
+        output.note(f"There is no group {group} yet: --execute creates it.")
 
 
 def _ago_ms(text: str) -> int:
@@ -338,7 +339,7 @@ def _tell_moves(
         output.table(("topic", "partition", "now", "new"), rows)
     _tell_edges([move for move in moves if move.target != move.wanted])
     if executed:
-        output.note(f"Group {group} goes on from there.")
+        output.note(f"Group {group} continues from there.")
     else:
         output.note("A dry run: nothing was changed. Add --execute to do it.")
 
@@ -351,7 +352,7 @@ def _tell_edges(moved: list[Move]) -> None:
             f"{edge}, {move.target}, is taken."
         )
     if len(moved) > TOLD_ONE_BY_ONE:
-        output.note(f"So it is with {len(moved) - TOLD_ONE_BY_ONE:,} more.")
+        output.note(f"The same holds for {len(moved) - TOLD_ONE_BY_ONE:,} more.")
 
 
 @app.command()

@@ -61,7 +61,7 @@ def produce(
         str,
         typer.Argument(
             metavar="TOPIC",
-            help="Where to write.",
+            help="The topic to write to.",
             show_default=False,
             autocompletion=topic_names,
         ),
@@ -111,7 +111,7 @@ def produce(
     started = time.monotonic()
     headers = header_list(key_values(header, option="--header"))
     if key is not None and key_separator:
-        raise typer.BadParameter("Say --key or --key-separator, not both.")
+        raise typer.BadParameter("Give --key or --key-separator, not both.")
     if tombstone and key_separator:
         raise typer.BadParameter("With --tombstone a line is a key: leave --key-separator out.")
     if tombstone and key is not None and file is not None:
@@ -166,7 +166,7 @@ def _require_meant(cluster: ClientSettings, topic: str) -> None:
         warning = f"There is no topic {topic}. Did you mean {near}?"
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             output.note(f"headrace: {warning} It is created if the cluster creates topics itself.")
-        elif not output.confirmed(f"{warning} Write to {topic} nevertheless?"):
+        elif not output.confirmed(f"{warning} Write to {topic} anyway?"):
             raise typer.Abort
 
 

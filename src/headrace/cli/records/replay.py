@@ -85,9 +85,7 @@ Where = Annotated[
     str | None,
     typer.Option(metavar="EXPRESSION", help="Only records that match: value.amount > 100."),
 ]
-Error = Annotated[
-    str | None, typer.Option(help="Of dead letters: only those whose error contains this.")
-]
+Error = Annotated[str | None, typer.Option(help="Only dead letters whose error contains this.")]
 Rate = Annotated[float | None, typer.Option(min=0.001, help="Records per second at most.")]
 Speed = Annotated[
     float | None,
@@ -95,7 +93,7 @@ Speed = Annotated[
 ]
 Name = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Of this replay (default: made from what is asked for)."),
+    typer.Option(metavar="NAME", help="This replay's name (default: made from its options)."),
 ]
 Execute = Annotated[
     bool,
@@ -147,7 +145,7 @@ def copy(
 ) -> None:
     """Copy records into another topic, each once, in the order of their times.
 
-    The same command goes on with a copy that was stopped or killed.
+    The same command continues a copy that was stopped or killed.
     """
     if times not in ("kept", "now"):
         raise typer.BadParameter(f"{times!r} is neither kept nor now.", param_hint="--times")
@@ -224,7 +222,9 @@ def group(
     replay_name: Annotated[
         str | None,
         typer.Option(
-            "--name", metavar="NAME", help="Of this replay: chosen records go once under a name."
+            "--name",
+            metavar="NAME",
+            help="This replay's name: under one name records are sent once.",
         ),
     ] = None,
     reason: Reason = "",
@@ -238,7 +238,7 @@ def group(
     condition (--key, --header, --where, --until) an app's group handles just those records again.
     """
     if since is None and from_offset is None:
-        raise typer.BadParameter("Say from where: --since or --from-offset.")
+        raise typer.BadParameter("Give a start: --since or --from-offset.")
     chosen = _selection(since, until, key, header, where, None)
     parsed = [reset_targets.topic_and_partitions(each) for each in topic]
     with at.connection() as cluster:
@@ -400,7 +400,7 @@ def _selection(
 
 def _pace(rate: float | None, speed: float | None, longest_wait: str | None = None) -> Pace:
     if rate is not None and speed is not None:
-        raise typer.BadParameter("Say --rate or --speed, not both.")
+        raise typer.BadParameter("Give --rate or --speed, not both.")
     wait_s = reset_targets.duration_ms(longest_wait or "1h", option="--longest-wait") / 1000
     return Pace(finite(rate, "--rate"), finite(speed, "--speed"), longest_wait_s=wait_s)
 

@@ -115,7 +115,7 @@ def read_places(path: Path, group: str) -> dict[Place, int]:
             raise Failure(f"Line {number} of {path} names {topic}-{partition} a second time.")
         found[place] = to
     if not found:
-        raise Failure(f"{path} names no place for group {group}.")
+        raise Failure(f"{path} has no offset for group {group}.")
     return found
 
 
@@ -134,7 +134,7 @@ def _lines(path: Path) -> Iterable[tuple[int, list[str]]]:
             if any(field.strip() for field in fields):
                 yield lines.line_num, [field.strip() for field in fields]
     except csv.Error as failure:
-        raise Failure(f"Line {lines.line_num} of {path} is no CSV: {failure}.") from failure
+        raise Failure(f"Line {lines.line_num} of {path} is not CSV: {failure}.") from failure
 
 
 def exported(moves: Iterable[Move]) -> str:

@@ -66,8 +66,8 @@ def list_topics(
 ) -> None:
     """List the topics of the cluster.
 
-    Topics of delayed messages, retries and dead letters stand beside the topic that they belong to;
-    with --all, and with --json, each stands by itself.
+    Topics of delayed messages, retries and dead letters are shown beside the topic that they belong
+    to; with --all, and with --json, each is shown by itself.
     """
     with at.connection() as cluster:
         topics = client.Topics(cluster).all()
@@ -340,7 +340,11 @@ def empty(
         if asks and not output.confirmed(f"Delete all records of {name}?"):
             raise Failure("Nothing was deleted.")
         count = topics.empty(name)
-    _tell(as_json, {"topic": name, "offsets": count}, f"{name} is empty: {count:,} offsets went.")
+    _tell(
+        as_json,
+        {"topic": name, "offsets": count},
+        f"{name} is empty: {count:,} offsets were deleted.",
+    )
 
 
 def _tell(as_json: bool, fact: Mapping[str, object], sentence: str) -> None:

@@ -58,11 +58,11 @@ def list_transactions(
     ] = False,
     topic: Annotated[
         str | None,
-        typer.Option("--topic", metavar="TOPIC", help="Look for hanging ones in this topic only."),
+        typer.Option("--topic", metavar="TOPIC", help="Look only in this topic."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List transactional ids, or where a transaction hangs."""
+    """List transactional ids, or hanging transactions."""
     if only_hanging and (only_open or longer_than is not None):
         raise typer.BadParameter("--hanging goes with --topic only.")
     if topic is not None and not only_hanging:
@@ -95,7 +95,7 @@ def _show_hanging(found: list[OpenInPartition], *, as_json: bool) -> None:
     if as_json:
         output.answer_json(found)
     elif not found:
-        output.note("None hangs.")
+        output.note("No hanging transactions.")
     else:
         _table_of(found)
         output.note("End one with `headrace transactions abort --topic T --partition N`.")

@@ -43,7 +43,7 @@ def run_shadow(
 def _begin(run: ShadowRun, span: ShadowSpan, left_out: list[str]) -> None:
     for handler in left_out:
         output.note(f"{handler} is not declared replay_safe=True and does not run.")
-    begun = "goes on with" if span.goes_on else "handles"
+    begun = "continues with" if span.goes_on else "handles"
     output.note(f"Shadow {run.shadow.group} {begun} at most {span.records:,} records.")
 
 

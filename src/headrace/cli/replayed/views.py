@@ -58,8 +58,8 @@ def show_copy_plan(plan: CopyPlan, *, as_json: bool) -> None:
 def _tell_hidden(plan: CopyPlan) -> None:
     for partition in plan.open_transactions:
         output.note(
-            f"Partition {partition} has an open transaction: what lies behind its beginning is "
-            "left out."
+            f"Partition {partition} has an open transaction: records after its beginning "
+            "are left out."
         )
 
 
@@ -71,7 +71,7 @@ def report_copy(steps: Iterator[CopyEntry], *, as_json: bool) -> None:
             bar.show(entry)
     except KeyboardInterrupt:
         bar.wipe()
-        output.note("Stopped. The same command goes on from there.")
+        output.note("Stopped. The same command continues from there.")
         raise
     bar.wipe()
     assert entry is not None
@@ -179,7 +179,7 @@ def show_group_plan(plan: GroupPlan, rate: float | None, *, executed: bool, as_j
 
 def _takes(seconds: float | None) -> str:
     if seconds is None:
-        return "; --assume-rate tells how long that takes"
+        return "; --assume-rate shows how long that takes"
     if seconds < 120:
         return f", about {seconds:.0f} s"
     return (

@@ -51,7 +51,7 @@ def _show(check: Check, offers: list[Offer], as_json: bool) -> None:
 
 def _show_repair(check: Check, made: Repair, dry_run: bool, as_json: bool) -> None:
     lines = [("would " if dry_run else "") + line for line in made.done]
-    lines = lines or ["Nothing could be done so."]
+    lines = lines or ["Nothing could be repaired in this way."]
     if made.kept_in is not None:
         lines.append(f"What was replaced is kept in {made.kept_in}.")
     if not dry_run:
