@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import signal
 import socket
 import ssl
-import sys
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +20,8 @@ from headrace.console.console import Console
 from headrace.console.security.logins import uses_passwords
 from headrace.console.security.tokens import cookie_name
 from headrace.edge.host_names import in_address, is_everywhere, is_loopback, our_names
+from headrace.edge.listener import tls_of_server
+from headrace.edge.web_site import serve_until_stopped
 
 Say = Callable[[str], None]
 
@@ -75,22 +74,10 @@ class Settings:
 
 def run(connection: ClientSettings, settings: Settings, say: Say) -> None:
     """Runs until SIGINT or SIGTERM; calls `say` with the address once it listens."""
-    asyncio.run(_run(connection, settings, say))
-
-
-async def _run(connection: ClientSettings, settings: Settings, say: Say) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    if settings.ends_with_stdin:
-        asyncio.get_running_loop().add_reader(sys.stdin.fileno(), stop.set)
-    site = Site(connection, settings)
-    try:
-        say(await site.open())
-        with suppress(asyncio.CancelledError):
-            await stop.wait()
-    finally:
-        await site.close()
+    serving = serve_until_stopped(
+        lambda: Site(connection, settings), say, ends_with_stdin=settings.ends_with_stdin
+    )
+    asyncio.run(serving)
 
 
 class Site:
@@ -189,10 +176,7 @@ def _require_safe(connection: ClientSettings, settings: Settings) -> None:
 
 
 def _tls(certificate: Path, key: Path | None) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        context.load_cert_chain(certificate, key)
-    except (OSError, ssl.SSLError) as failure:
+        return tls_of_server(certificate, key)
+    except OSError as failure:
         raise CannotServe(f"{certificate} cannot be used for TLS: {failure}.") from None
-    return context

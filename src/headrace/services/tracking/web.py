@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from http import HTTPStatus
 
 from aiohttp import web
 
 from headrace.edge.browser_guard import AllowedOrigins
+from headrace.edge.listener import Listener
 from headrace.prometheus_text import render
 from headrace.services.tracking.collector import BAD, BUSY, TOO_LARGE, Answer, Collector
 from headrace.services.tracking.metrics import collector_families
@@ -21,14 +23,9 @@ from headrace.services.tracking.metrics import collector_families
 KEEP_ALIVE_S = 15.0
 LONGEST_LINGER_S = 10.0
 MOST_WATCHERS = 64  # of health and metrics
-BACKLOG = 1024
 LONGEST_STOP_S = 5.0
 BODY_KINDS = ("application/json", "text/plain")
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
-TOO_MANY = (
-    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n"
-    b"Content-Length: 0\r\n\r\n"
-)
 PREFLIGHT_HOLDS_S = 86_400
 TIMED_OUT, FORBIDDEN, WRONG_KIND = 408, 403, 415
 
@@ -120,21 +117,12 @@ def status_pages(collector: Collector) -> web.Application:
     return application
 
 
-class _OneTooMany(asyncio.Protocol):
-    """For a connection beyond the limit: an answer and its end."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.write(TOO_MANY)
-        transport.close()
-
-
 class Sites:
     """Applications of aiohttp on their addresses, opened and closed together."""
 
     def __init__(self) -> None:
         self._runners: list[web.AppRunner] = []
-        self._listening: list[asyncio.Server] = []
+        self._listeners: list[Listener] = []
 
     async def open_to_the_world(self, door: Door, host: str, port: int) -> int:
         limits, counters = door.collector.limits, door.collector.counters
@@ -179,21 +167,19 @@ class Sites:
         server = runner.server
         assert server is not None
 
-        def connected() -> asyncio.Protocol:
-            if len(server.connections) < connections:
-                return server()
-            refused()
-            return _OneTooMany()
-
-        listening = await asyncio.get_running_loop().create_server(
-            connected, host, port, backlog=BACKLOG
+        listener = Listener(
+            server,
+            count=lambda: len(server.connections),
+            most=connections,
+            refusal=HTTPStatus.SERVICE_UNAVAILABLE,
+            refused=refused,
         )
-        self._listening.append(listening)
-        return int(listening.sockets[0].getsockname()[1])
+        self._listeners.append(listener)
+        return await listener.open(host, port)
 
     async def close(self) -> None:
         """Take no more, and let requests under way end."""
-        for listening in self._listening:
-            listening.close()
+        for listener in self._listeners:
+            listener.close()
         for runner in self._runners:
             await runner.cleanup()

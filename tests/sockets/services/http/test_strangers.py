@@ -16,8 +16,8 @@ from headrace.client.admin.topics import Topics
 from headrace.client.connection import connection
 from headrace.client.errors import LoginRefused
 from headrace.client.producer.producer import Producer
+from headrace.edge.listener import most_connections
 from headrace.services.http.limits import HttpLimits
-from headrace.services.http.main import most_connections
 from headrace.services.http.streams.recent_records import RecentRecords
 from headrace.services.http.writes import key_slot
 from headrace.testing import Broker
