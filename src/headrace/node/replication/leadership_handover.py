@@ -14,6 +14,7 @@ from headrace.node.metadata.image import PartitionImage
 from headrace.node.replication.isr_changes import IsrProposal
 from headrace.node.replication.replica import Replica
 from headrace.node.replication.this_broker import NOT_CHECKED
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +54,21 @@ def give_up_if_unfit(replica: Replica[Any], now_ms: int) -> bool:
     )  # fmt: skip
     replica.propose(leading, isr)
     return False
+
+
+def code_for_reader(replica: Replica[Any], refusal: KafkaError, now_ms: int) -> ErrorCode:
+    """Returns the code for a consumer whose read was refused.
+
+    CORRUPT_MESSAGE ends most consumers. While the damaged leader hands over to a replica that has
+    the records, the answer is KAFKA_STORAGE_ERROR: clients look for the new leader and read there.
+    """
+    leading = replica.leading
+    if refusal.code != ErrorCode.CORRUPT_MESSAGE or leading is None:
+        return refusal.code
+    gives_up = now_ms - replica.gave_up_ms >= GIVES_UP_AGAIN_MS or leading.proposal is not None
+    if gives_up and len(leading.isr) > 1 and unfit_to_lead(replica):
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    return refusal.code
 
 
 def decline(replica: Replica[Any], partition: PartitionImage) -> None:

@@ -32,6 +32,7 @@ from headrace.node.broker.records.fetch_sessions import (
     FetchSession,
     Key,
 )
+from headrace.node.replication.leadership_handover import code_for_reader
 from headrace.node.replication.partition_follower import Position
 from headrace.node.replication.read_replica import preferred_read_replica
 from headrace.node.replication.replica import PartitionLeader
@@ -317,6 +318,7 @@ class Fetch:
     def read_one(self, key: Key, entry: Entry) -> PartitionData:
         if self.follower is not None:
             return self.replicate_one(key, entry, *self.follower)
+        leader: PartitionLeader | None = None
         try:
             leader = self.find_leader(key, entry)
             # KIP-320: a consumer with an older or newer leader epoch must refresh its metadata
@@ -341,7 +343,10 @@ class Fetch:
                     at_least_one=first,
                 )
         except KafkaError as refusal:
-            return refused(entry, refusal.code)
+            if leader is None:
+                return refused(entry, refusal.code)
+            now_ms = self.broker.now.monotonic_ms
+            return refused(entry, code_for_reader(leader, refusal, now_ms))
         if records is not None:
             self.total_bytes += records.length
         # High watermark and last stable offset are read after the records, so they may be newer

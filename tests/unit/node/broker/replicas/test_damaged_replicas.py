@@ -61,7 +61,7 @@ def test_a_damaged_leader_repairs_its_log_when_another_leads(tmp_path):
     cluster = a_cluster_with_segments(tmp_path, min_insync_replicas=2)
     leader = cluster.leader()
     first = damage(leader)
-    assert leader.fetch("orders", first).error_code == ErrorCode.CORRUPT_MESSAGE
+    assert leader.fetch("orders", first).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert cluster.produce("meanwhile").error_code == ErrorCode.NONE, "its end is sound"
     cluster.cut(leader.id)
     cluster.run_until(lambda: cluster.partition().leader != leader.id)
@@ -102,8 +102,21 @@ def test_a_read_that_finds_damage_counts_as_a_finding_of_the_scrub(tmp_path):
     cluster.run(1_000)
     assert cluster.partition().leader == leader.id, "nothing is known yet"
     found = leader.fetch("orders", segment.base_offset)
-    assert found.error_code == ErrorCode.CORRUPT_MESSAGE
+    assert found.error_code == ErrorCode.KAFKA_STORAGE_ERROR
     cluster.run_until(lambda: cluster.partition().leader != leader.id, within_ms=2_000)
+
+
+def test_readers_look_for_another_leader_only_where_there_will_be_one(tmp_path):
+    """CORRUPT_MESSAGE ends most consumers, KAFKA_STORAGE_ERROR has them look for the leader."""
+    cluster = a_cluster_with_segments(tmp_path, min_insync_replicas=3)
+    first_leader = cluster.leader()
+    first = damage(first_leader)
+    assert first_leader.fetch("orders", first).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    for member in cluster.followers():
+        damage(member)
+    cluster.run(120_000)
+    answer = cluster.leader().fetch("orders", first)
+    assert answer.error_code == ErrorCode.CORRUPT_MESSAGE, "all are damaged there"
 
 
 def test_a_damaged_leader_without_another_in_sync_replica_continues(tmp_path):
