@@ -34,16 +34,20 @@ def leader_of(cluster: Cluster, topic: str) -> int:
 class Writer:
     """An idempotent producer that remembers what was acknowledged."""
 
-    def __init__(self, cluster: Cluster, topic: str) -> None:
+    def __init__(self, cluster: Cluster, topic: str, *, padding: int = 0, batch: int = 500) -> None:
+        """`padding`: blanks behind the number that is the value of a record; `batch`: the most
+        records of one batch."""
         self._producer = Producer(
             {
                 "bootstrap.servers": cluster.bootstrap,
                 "acks": "all",
                 "enable.idempotence": True,
                 "linger.ms": 1,
+                "batch.num.messages": batch,
             }
         )
         self._topic = topic
+        self._padding = b" " * padding
         self._next = 0
         self.acknowledged: list[int] = []
         self.refused: list[KafkaError] = []
@@ -52,7 +56,8 @@ class Writer:
         """Until so many are acknowledged in all."""
         while len(self.acknowledged) < count and not self.refused:
             if len(self._producer) < 500:
-                self._producer.produce(self._topic, b"%d" % self._next, on_delivery=self._delivered)
+                value = b"%d" % self._next + self._padding
+                self._producer.produce(self._topic, value, on_delivery=self._delivered)
                 self._next += 1
             self._producer.poll(0.01 if len(self._producer) >= 500 else 0)
 
