@@ -25,6 +25,7 @@ FOLDERS = {
     "wire/protocol/codegen": "the generator's parts",
     "wire/protocol/definitions": "message definitions in JSON, the generator's input",
     "wire/protocol/messages": "generated codecs, one module per message, all versions",
+    "wire/protocol/messages/sliced": "the same codecs as generators, for long messages",
     "wire/contract": "WHAT ALL LANGUAGES AGREE ON: headers, durations, names of topics",
     "node": "ONE BROKER PROCESS, lowest layer first; imports wire and environment alone",
     "node/storage": "ONE PARTITION'S LOG on a Disk, in Kafka's files",
@@ -148,7 +149,11 @@ FOLDERS = {
     "cli/secured": "what `headrace security init` writes",
 }
 # Too many and too alike to list: the folder's line is enough.
-NOT_LISTED = ("wire/protocol/definitions", "wire/protocol/messages")
+NOT_LISTED = (
+    "wire/protocol/definitions",
+    "wire/protocol/messages",
+    "wire/protocol/messages/sliced",
+)
 
 
 def draw() -> str:

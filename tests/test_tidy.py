@@ -28,7 +28,8 @@ DOCUMENTS = [
     *(PROJECT / "docs").rglob("*.md"),
     *(PROJECT / "changelog.d").glob("*.md"),
 ]
-MODULES = [p for p in PACKAGE.rglob("*.py") if p.parent.name not in ("messages", "definitions")]
+WRITTEN_BY_THE_GENERATOR = ("messages", "sliced", "definitions")
+MODULES = [p for p in PACKAGE.rglob("*.py") if p.parent.name not in WRITTEN_BY_THE_GENERATOR]
 HANDLER_FOLDERS = ("broker", "controller")  # of the node
 
 # A file above this has become the place where one object owns everything: split it by concept.

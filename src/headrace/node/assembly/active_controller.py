@@ -10,6 +10,7 @@ from typing import Any
 
 from headrace.environment import Now
 from headrace.node.broker.cluster.controller_port import ControllerPort
+from headrace.node.steps import Steps
 from headrace.wire.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -22,7 +23,6 @@ from headrace.wire.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
 )
-from headrace.wire.protocol.steps import Steps
 
 
 class ActiveController:

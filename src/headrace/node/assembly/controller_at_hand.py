@@ -18,6 +18,7 @@ from headrace.node.controller.partitions.in_sync_changes import alter_partition
 from headrace.node.controller.partitions.replica_directories import assign_replicas
 from headrace.node.serving.api import WaitingRequest
 from headrace.node.serving.purgatory import Purgatory
+from headrace.node.steps import Steps
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
 from headrace.wire.protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -40,7 +41,6 @@ from headrace.wire.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from headrace.wire.protocol.steps import Steps
 
 NEWEST_ALTER_PARTITION = 3
 NEWEST_REGISTRATION = 4

@@ -18,6 +18,7 @@ from headrace.node.metadata.image import MetadataImage
 from headrace.node.replication.this_broker import ThisBroker
 from headrace.node.serving.api import WaitingRequest
 from headrace.node.serving.purgatory import Purgatory
+from headrace.node.steps import Steps
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
 from headrace.wire.protocol.messages import (
     allocate_producer_ids,
@@ -48,7 +49,6 @@ from headrace.wire.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from headrace.wire.protocol.steps import Steps
 
 # How long a client waits for a topic or an id before it gets a retriable error; clients give up a
 # request after 30 s themselves.

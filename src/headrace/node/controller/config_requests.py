@@ -16,6 +16,7 @@ from headrace.node.controller.configurations import (
     Outcome,
     Resource,
     alter,
+    alter_in_steps,
     is_large,
     late,
     refuse_all,
@@ -25,9 +26,9 @@ from headrace.node.controller.controller import Controller
 from headrace.node.metadata.configs import ResourceType
 from headrace.node.serving.api import Call, WaitingRequest
 from headrace.node.serving.rights import CLUSTER, GROUP, TOPIC, require
+from headrace.node.steps import Steps
 from headrace.wire.protocol.acls import CLUSTER_NAME, Operation
 from headrace.wire.protocol.errors import KafkaError
-from headrace.wire.protocol.steps import Steps
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -64,7 +65,7 @@ class Kind(Generic[Request, Response]):
         arguments: tuple[Any, ...],
     ) -> Steps:
         try:
-            decided = yield from controller.decide_in_slices(alter, call.now, *arguments)
+            decided = yield from controller.decide_in_slices(alter_in_steps, call.now, *arguments)
         except KafkaError as refusal:
             return self.response_of(refuse_all(resources, refusal))
         return self._answer(controller, decided, call)

@@ -13,7 +13,7 @@ one has none), levels of loggers.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache, partial
@@ -44,6 +44,7 @@ from headrace.node.metadata.configs import (
 from headrace.node.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from headrace.node.metadata.image import MetadataImage
 from headrace.node.metadata.topic_names import require_legal
+from headrace.node.steps import at_once
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
 from headrace.wire.protocol.messages.config_record import ConfigRecord
 
@@ -172,6 +173,17 @@ def alter(
     judge: Judge,
     validate_only: bool,
 ) -> Alterations:
+    return at_once(alter_in_steps(image, given, resources, change, judge, validate_only))
+
+
+def alter_in_steps(
+    image: MetadataImage,
+    given: Settings,
+    resources: Sequence[Resource],
+    change: Change,
+    judge: Judge,
+    validate_only: bool,
+) -> Generator[None, None, Alterations]:
     """`change` returns the new settings of a resource."""
     times = Counter((resource.type, resource.name) for resource in resources)
     # Equal for all topics, and most of the work for one: computed once, if there is a topic.
@@ -180,6 +192,7 @@ def alter(
     records: list[ConfigRecord] = []
     outcomes: list[Outcome] = []
     for resource in resources:
+        yield
         code, message = ErrorCode.NONE, None
         try:
             if times[resource.type, resource.name] > 1:

@@ -46,11 +46,11 @@ from headrace.node.controller.snapshot_schedule import SnapshotSchedule
 from headrace.node.metadata.image import MetadataImage
 from headrace.node.serving.api import Waitable, WaitingRequest
 from headrace.node.serving.authorization import Authorizer
+from headrace.node.steps import at_once
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
 from headrace.wire.protocol.messages.abort_transaction_record import AbortTransactionRecord
 from headrace.wire.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from headrace.wire.protocol.messages.no_op_record import NoOpRecord
-from headrace.wire.protocol.steps import in_steps
 
 log = logging.getLogger(__name__)
 
@@ -366,12 +366,12 @@ class Controller:
         """Like `create_topics` for many, without a quota: a quota may be charged only once, so its
         request must be decided once."""
         decision = yield from self.decide_in_slices(
-            topics.create_topics, now, request, self.settings.topic_rules, self.new_id
+            topics.create_topics_in_steps, now, request, self.settings.topic_rules, self.new_id
         )
         return decision.response
 
     def decide_in_slices(
-        self, decide: Callable[..., Decided], now: Now, *arguments: Any
+        self, decide: Callable[..., Generator[None, None, Decided]], now: Now, *arguments: Any
     ) -> Generator[None, None, Decided]:
         """Decide and write as `append` would, in slices up to the last step, which writes all
         records: no part of it is visible before. If another decision is made meanwhile, it begins
@@ -379,7 +379,7 @@ class Controller:
         times."""
         for _ in range(ATTEMPTS_IN_SLICES):
             base = self.image
-            decision: Decided = yield from in_steps(decide)(base, *arguments)
+            decision = yield from decide(base, *arguments)
             if not decision.records:
                 return decision
             version = self.version_for(decision.records)
@@ -388,7 +388,7 @@ class Controller:
                 self.append_prepared(change, now)
                 self.elections.note(decision.records)
                 return decision
-        decision = decide(self.image, *arguments)
+        decision = at_once(decide(self.image, *arguments))
         self.append(decision.records, now)
         return decision
 

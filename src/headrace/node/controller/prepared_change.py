@@ -10,11 +10,10 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.node.consensus.batches import encoded
 from headrace.node.metadata.image import MetadataImage
+from headrace.node.metadata.records import encode
 from headrace.node.metadata.replay import Draft
-from headrace.wire.protocol.record_batch import build_values
-from headrace.wire.protocol.steps import in_steps
+from headrace.wire.protocol.record_batch import batch_of_values, value_records
 
 
 @dataclass(slots=True)
@@ -28,13 +27,18 @@ class PreparedChange:
 def prepare(
     base: MetadataImage, records: Sequence[Any], metadata_version: int, wall_ms: int
 ) -> Generator[None, None, PreparedChange]:
-    values = yield from in_steps(encoded)(records, metadata_version)
-    batch = yield from in_steps(build_values)(
-        values, base_offset=0, leader_epoch=0, wall_ms=wall_ms
-    )
+    values = []
+    for record in records:
+        yield
+        values.append(encode(record, metadata_version))
+    pieces: list[bytes] = []
+    for piece in value_records(values):
+        yield
+        pieces.append(piece)
+    batch = batch_of_values(pieces, base_offset=0, leader_epoch=0, wall_ms=wall_ms)
     draft = Draft(base)
     for record in records:
         draft.replay(record)
         yield
-    image = yield from in_steps(Draft.finish)(draft, offset=-1, epoch=-1, wall_ms=wall_ms)
+    image = yield from draft.finish_in_steps(offset=-1, epoch=-1, wall_ms=wall_ms)
     return PreparedChange(base, bytearray(batch), image, wall_ms)

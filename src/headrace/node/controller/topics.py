@@ -9,7 +9,7 @@ Not done: create-topic policies.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from headrace.node.controller.partitions.placement import (
 )
 from headrace.node.metadata.image import TOPIC_RESOURCE, MetadataImage, TopicImage
 from headrace.node.metadata.topic_names import METADATA_TOPIC, can_collide, require_legal, unified
+from headrace.node.steps import at_once
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
 from headrace.wire.protocol.messages.config_record import ConfigRecord
 from headrace.wire.protocol.messages.create_partitions import (
@@ -93,6 +94,16 @@ def create_topics(
     new_id: Callable[[], bytes],
     admit: Admit | None = None,
 ) -> Decision[CreateTopicsResponse]:
+    return at_once(create_topics_in_steps(image, request, rules, new_id, admit))
+
+
+def create_topics_in_steps(
+    image: MetadataImage,
+    request: CreateTopicsRequest,
+    rules: TopicRules,
+    new_id: Callable[[], bytes],
+    admit: Admit | None = None,
+) -> Generator[None, None, Decision[CreateTopicsResponse]]:
     require_moderate_size(request.topics, rules)
     times = Counter(topic.name for topic in request.topics)
     taken = _names_that_collide(image, request.topics)
@@ -100,6 +111,7 @@ def create_topics(
     records: list[Any] = []
     results: list[CreatableTopicResult] = []
     for topic in {topic.name: topic for topic in request.topics}.values():
+        yield
         try:
             if times[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "The request names this topic twice.")
@@ -399,10 +411,17 @@ def _existing_topic(image: MetadataImage, name: str | None, topic_id: bytes) -> 
 def create_partitions(
     image: MetadataImage, request: CreatePartitionsRequest, admit: Admit | None = None
 ) -> Decision[CreatePartitionsResponse]:
+    return at_once(create_partitions_in_steps(image, request, admit))
+
+
+def create_partitions_in_steps(
+    image: MetadataImage, request: CreatePartitionsRequest, admit: Admit | None = None
+) -> Generator[None, None, Decision[CreatePartitionsResponse]]:
     times = Counter(topic.name for topic in request.topics)
     records: list[Any] = []
     results: list[CreatePartitionsTopicResult] = []
     for topic in {topic.name: topic for topic in request.topics}.values():
+        yield
         result = CreatePartitionsTopicResult(name=topic.name, error_message=None)
         try:
             if times[topic.name] > 1:

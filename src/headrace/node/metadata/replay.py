@@ -10,7 +10,7 @@ Replay only believes: what is allowed was decided before the record was written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from headrace.node.metadata.image import (
     ResourceKey,
     TopicImage,
 )
+from headrace.node.steps import at_once
 
 LEADER_UNCHANGED = -2
 RECOVERY_STATE_UNCHANGED = -1
@@ -113,7 +114,13 @@ class Draft:
         self._partitions.pop(topic_id, None)
 
     def finish(self, *, offset: int, epoch: int, wall_ms: int) -> MetadataImage:
+        return at_once(self.finish_in_steps(offset=offset, epoch=epoch, wall_ms=wall_ms))
+
+    def finish_in_steps(
+        self, *, offset: int, epoch: int, wall_ms: int
+    ) -> Generator[None, None, MetadataImage]:
         for topic_id, partitions in self._partitions.items():
+            yield
             topic = self.topics_by_id[topic_id]
             known = [partition for partition in partitions if partition is not None]
             if len(known) != len(partitions):

@@ -23,7 +23,6 @@ from headrace.node.serving.session import Piece, Reply, Session
 from headrace.node.serving.slices import NO_ROOM
 from headrace.wire.protocol.errors import KafkaError, MalformedMessage
 from headrace.wire.protocol.primitives import BROKEN
-from headrace.wire.protocol.steps import in_steps
 
 if TYPE_CHECKING:
     from headrace.node.serving.dispatch import Dispatch
@@ -62,7 +61,7 @@ def begin(
 def answering_of(route: Route, call: Call, at: int) -> Answering:
     """Decode and handle the request."""
     try:
-        request, _ = yield from in_steps(route.decode)(call.frame, at)
+        request, _ = yield from route.sliced().DECODE_REQUEST[route.version](call.frame, at)
     except (MalformedMessage, *BROKEN) as malformed:
         raise ClosesConnection(
             f"a {route.name} v{route.version} that cannot be read: {malformed}"
@@ -159,7 +158,8 @@ def encoded(route: Route, correlation_id: int, answer: Any) -> Answering:
     chunks: list[Piece] = []
     run: list[Any] = []
     size = 0
-    for taken, _ in enumerate(in_steps(route.encode)(answer, run.append)):
+    encoding = route.sliced().ENCODE_RESPONSE[route.version](answer, run.append)
+    for taken, _ in enumerate(encoding):
         if taken % STEPS_PER_CHUNK == 0 and run:
             joined = _joined(run)
             chunks += joined

@@ -13,6 +13,7 @@ from typing import Any
 from headrace.node.serving.api import Api, ClosesConnection, Recognize
 from headrace.node.serving.session import Piece
 from headrace.wire.protocol.errors import KafkaError, MalformedMessage
+from headrace.wire.protocol.messages import load_sliced
 from headrace.wire.protocol.primitives import BROKEN, read_uvarint, skip_tags
 
 API_VERSIONS_KEY = 18
@@ -32,6 +33,7 @@ class Route:
 
     __slots__ = (
         "name",
+        "module",
         "api_key",
         "version",
         "decode",
@@ -57,6 +59,7 @@ class Route:
     ) -> None:
         messages = api.messages
         self.name: str = messages.NAME
+        self.module: str = messages.__name__.rpartition(".")[2]
         self.api_key: int = messages.API_KEY
         self.version = version
         self.decode = messages.DECODE_REQUEST[version]
@@ -80,6 +83,10 @@ class Route:
         self.buckets = [0] * 32  # by bit length of the microseconds
         slices = self.api_key in ANSWERED_WITH_SLICES
         self.frame = self._frame_with_slices if slices else self._frame_of_bytes
+
+    def sliced(self) -> Any:
+        """Returns the module of the same codecs in slices; only large messages load it."""
+        return load_sliced(self.module)
 
     def _frame_of_bytes(self, correlation_id: int, answer: Any) -> list[Piece]:
         """The whole reply as one piece."""

@@ -3,8 +3,8 @@
 import pytest
 
 from headrace.node.coordination.patterns import WORK_PER_NAME, WORK_PER_STEP, Pattern
+from headrace.node.steps import at_once
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
-from headrace.wire.protocol.steps import at_once
 
 SENSIBLE = (
     "orders.*",

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from headrace.environment import Now
+from headrace.node.steps import Steps
 from headrace.wire.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -22,7 +23,6 @@ from headrace.wire.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
 )
-from headrace.wire.protocol.steps import Steps
 
 
 class ControllerPort(Protocol):

@@ -21,9 +21,9 @@ from headrace.node.coordination.shard import UNKNOWN, Decision, Later, Shard
 from headrace.node.metadata import configs
 from headrace.node.serving.api import Call, WaitingRequest
 from headrace.node.serving.rights import GROUP, TOPIC, require
+from headrace.node.steps import Steps, at_once
 from headrace.wire.protocol.acls import Operation
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
-from headrace.wire.protocol.steps import Steps, at_once
 
 if TYPE_CHECKING:
     from headrace.node.broker.broker import Broker

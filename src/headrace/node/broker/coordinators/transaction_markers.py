@@ -24,8 +24,8 @@ from headrace.node.coordination.transaction.states import TransactionState
 from headrace.node.coordination.transaction.transaction import Partition, Transaction
 from headrace.node.replication.replica import PartitionLeader
 from headrace.node.serving.api import WaitingRequest
+from headrace.node.steps import Steps, at_once
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
-from headrace.wire.protocol.steps import Steps, at_once
 
 if TYPE_CHECKING:
     from headrace.node.broker.broker import Broker

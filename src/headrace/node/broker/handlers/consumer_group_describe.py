@@ -6,6 +6,7 @@ members have or shall have.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from functools import partial
 
 from headrace.node.broker.authorized_operations import on_group
@@ -17,6 +18,7 @@ from headrace.node.coordination.group.machine import GroupMachine
 from headrace.node.coordination.shard import Decision
 from headrace.node.serving.api import Api, Call, WaitingRequest
 from headrace.node.serving.rights import GROUP, TOPIC, may, require
+from headrace.node.steps import at_once
 from headrace.wire.protocol.acls import Operation
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
 from headrace.wire.protocol.messages import consumer_group_describe as messages
@@ -25,7 +27,6 @@ from headrace.wire.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeResponse,
     DescribedGroup,
 )
-from headrace.wire.protocol.steps import steps_of
 
 HIDDEN_TOPICS = "The group has described topic(s) that the client is not authorized to describe."
 
@@ -33,10 +34,17 @@ HIDDEN_TOPICS = "The group has described topic(s) that the client is not authori
 def handle(
     broker: Broker, request: ConsumerGroupDescribeRequest, call: Call
 ) -> ConsumerGroupDescribeResponse | WaitingRequest:
+    return at_once(handle_large(broker, request, call))
+
+
+def handle_large(
+    broker: Broker, request: ConsumerGroupDescribeRequest, call: Call
+) -> Generator[None, None, ConsumerGroupDescribeResponse | WaitingRequest]:
     waits: list[WaitingRequest] = []
     groups = []
     seen: set[str] = set()
     for group_id in request.group_ids:
+        yield
         if group_id in seen:
             continue
         seen.add(group_id)
@@ -45,6 +53,7 @@ def handle(
         refused_alone(waits[already:], groups, partial(DescribedGroup, group_id=group_id))
     if request.include_authorized_operations:
         for group in groups:
+            yield
             if not group.error_code:
                 group.authorized_operations = on_group(broker, call, group.group_id)
     response: ConsumerGroupDescribeResponse | WaitingRequest = after_all(
@@ -82,4 +91,4 @@ def look(machine: GroupMachine, group_id: str) -> Decision:
     return Decision(response=views.describe_consumer(machine, group_id))
 
 
-API = Api(messages=messages, handle=handle, versions=range(0, 2), handle_large=steps_of(handle))
+API = Api(messages=messages, handle=handle, versions=range(0, 2), handle_large=handle_large)

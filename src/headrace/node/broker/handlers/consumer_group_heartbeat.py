@@ -15,6 +15,7 @@ from headrace.node.coordination.group.machine import GroupMachine
 from headrace.node.coordination.group.subscriptions import Sight
 from headrace.node.serving.api import Api, Call, WaitingRequest, require_few
 from headrace.node.serving.rights import GROUP, TOPIC, require
+from headrace.node.steps import Steps
 from headrace.wire.protocol.acls import Operation
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
 from headrace.wire.protocol.messages import consumer_group_heartbeat as messages
@@ -22,7 +23,6 @@ from headrace.wire.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from headrace.wire.protocol.steps import Steps
 
 
 def handle(

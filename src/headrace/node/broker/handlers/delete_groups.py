@@ -6,6 +6,7 @@ v1 throttle time. v2 flexible. Needs DELETE on each group.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from functools import partial
 
 from headrace.node.broker.broker import Broker
@@ -15,6 +16,7 @@ from headrace.node.broker.coordinators.share_group_states import delete_share_gr
 from headrace.node.coordination.group import offset_rules
 from headrace.node.serving.api import Api, Call, WaitingRequest
 from headrace.node.serving.rights import GROUP, require
+from headrace.node.steps import Steps, at_once
 from headrace.wire.protocol.acls import Operation
 from headrace.wire.protocol.errors import KafkaError
 from headrace.wire.protocol.messages import delete_groups as messages
@@ -23,7 +25,6 @@ from headrace.wire.protocol.messages.delete_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
-from headrace.wire.protocol.steps import Steps, in_steps, steps_of
 
 OFFSETS_AT_ONCE = 500  # more are deleted between other requests, group by group
 
@@ -33,17 +34,18 @@ def handle(
 ) -> DeleteGroupsResponse | WaitingRequest | Steps:
     offsets = sum(count_of_offsets(broker, group_id) for group_id in set(request.groups_names))
     if offsets > OFFSETS_AT_ONCE:
-        return in_steps(delete)(broker, request, call)
-    return delete(broker, request, call)
+        return handle_large(broker, request, call)
+    return at_once(handle_large(broker, request, call))
 
 
-def delete(
+def handle_large(
     broker: Broker, request: DeleteGroupsRequest, call: Call
-) -> DeleteGroupsResponse | WaitingRequest:
+) -> Generator[None, None, DeleteGroupsResponse | WaitingRequest]:
     response = DeleteGroupsResponse()
     waits: list[WaitingRequest] = []
     seen: set[str] = set()
     for group_id in request.groups_names:
+        yield
         if group_id in seen:
             continue
         seen.add(group_id)
@@ -65,4 +67,4 @@ def delete(
     return after_all(waits, response)
 
 
-API = Api(messages=messages, handle=handle, versions=range(0, 3), handle_large=steps_of(delete))
+API = Api(messages=messages, handle=handle, versions=range(0, 3), handle_large=handle_large)

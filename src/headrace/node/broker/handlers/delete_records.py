@@ -9,6 +9,7 @@ next fetch. v1 is the same. v2 flexible. Needs DELETE on each topic.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import NamedTuple
 
 from headrace.node.broker.broker import Broker
@@ -17,6 +18,7 @@ from headrace.node.metadata.topic_names import INTERNAL_TOPICS
 from headrace.node.replication.replica import PartitionLeader
 from headrace.node.serving.api import Api, Call, WaitingRequest
 from headrace.node.serving.rights import TOPIC, require
+from headrace.node.steps import Steps, at_once
 from headrace.wire.protocol.acls import Operation
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
 from headrace.wire.protocol.messages import delete_records as messages
@@ -26,7 +28,6 @@ from headrace.wire.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from headrace.wire.protocol.steps import Steps, in_steps
 
 TO_HIGH_WATERMARK = -1
 
@@ -43,24 +44,26 @@ def handle(
     broker: Broker, request: DeleteRecordsRequest, call: Call
 ) -> DeleteRecordsResponse | WaitingRequest:
     deletions: list[Deletion] = []
-    topics = delete_all(broker, request, call, deletions)
+    topics = at_once(delete_all(broker, request, call, deletions))
     return answer(broker, request, call, topics, deletions)
 
 
 def handle_large(broker: Broker, request: DeleteRecordsRequest, call: Call) -> Steps:
     """Partitions are independent of one another: other requests run between two of them."""
     deletions: list[Deletion] = []
-    topics = yield from in_steps(delete_all)(broker, request, call, deletions)
+    topics = yield from delete_all(broker, request, call, deletions)
     return answer(broker, request, call, topics, deletions)
 
 
 def delete_all(
     broker: Broker, request: DeleteRecordsRequest, call: Call, deletions: list[Deletion]
-) -> list[DeleteRecordsTopicResult]:
+) -> Generator[None, None, list[DeleteRecordsTopicResult]]:
     topics = []
     for topic in request.topics:
+        yield
         results = []
         for part in topic.partitions:
+            yield
             index = part.partition_index
             try:
                 require(broker, call, Operation.DELETE, TOPIC, topic.name)

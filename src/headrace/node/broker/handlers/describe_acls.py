@@ -10,6 +10,7 @@ from headrace.node.broker.broker import Broker
 from headrace.node.metadata.acls import Filter, found_by
 from headrace.node.serving.api import Api, Call, ClosesConnection
 from headrace.node.serving.rights import require_on_cluster
+from headrace.node.steps import Steps, at_once
 from headrace.wire.protocol.acls import Operation
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
 from headrace.wire.protocol.messages import describe_acls as messages
@@ -20,7 +21,6 @@ from headrace.wire.protocol.messages.describe_acls import (
     DescribeAclsResource,
     DescribeAclsResponse,
 )
-from headrace.wire.protocol.steps import Steps, at_once
 
 ENTRIES_PER_STEP = 200  # an entry takes 3 us, and its answer as long again
 

@@ -11,7 +11,7 @@ can only be read. Not done: loggers (a broker shows that it has none).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Protocol
 
 from headrace.node.broker.replicas.topics import Topic, Topics
@@ -23,6 +23,7 @@ from headrace.node.metadata.image import MetadataImage
 from headrace.node.metadata.topic_names import require_legal
 from headrace.node.serving.api import Api, Call
 from headrace.node.serving.rights import CLUSTER, GROUP, TOPIC, Guarded, require
+from headrace.node.steps import at_once
 from headrace.wire.protocol.acls import CLUSTER_NAME, Operation
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
 from headrace.wire.protocol.messages import describe_configs as messages
@@ -34,7 +35,6 @@ from headrace.wire.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from headrace.wire.protocol.steps import steps_of
 
 # The resources on which rights are checked; everything else is the cluster's.
 OF_THEIR_OWN = {int(ResourceType.TOPIC): TOPIC, int(ResourceType.GROUP): GROUP}
@@ -57,12 +57,20 @@ class ConfiguredBroker(Guarded, Protocol):
 def handle(
     broker: ConfiguredBroker, request: DescribeConfigsRequest, call: Call
 ) -> DescribeConfigsResponse:
+    return at_once(handle_large(broker, request, call))
+
+
+def handle_large(
+    broker: ConfiguredBroker, request: DescribeConfigsRequest, call: Call
+) -> Generator[None, None, DescribeConfigsResponse]:
     named: dict[tuple[int, str], DescribeConfigsResource] = {}
     for wanted in request.resources:
+        yield
         named.setdefault((wanted.resource_type, wanted.resource_name), wanted)
     results: list[DescribeConfigsResult] = []
     settings = 0
     for wanted in named.values():
+        yield
         result = _result(broker, wanted, request, call, has_room=settings < MOST_SETTINGS)
         settings += len(result.configs)
         results.append(result)
@@ -188,4 +196,4 @@ def _entry(found: Description, request: DescribeConfigsRequest) -> DescribeConfi
     )
 
 
-API = Api(messages=messages, handle=handle, versions=range(1, 5), handle_large=steps_of(handle))
+API = Api(messages=messages, handle=handle, versions=range(1, 5), handle_large=handle_large)

@@ -8,6 +8,7 @@ group.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from functools import partial
 
 from headrace.node.broker.authorized_operations import on_group
@@ -19,6 +20,7 @@ from headrace.node.coordination.group.machine import GroupMachine
 from headrace.node.coordination.shard import Decision
 from headrace.node.serving.api import Api, Call, WaitingRequest
 from headrace.node.serving.rights import GROUP, require
+from headrace.node.steps import at_once
 from headrace.wire.protocol.acls import Operation
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
 from headrace.wire.protocol.messages import describe_groups as messages
@@ -27,7 +29,6 @@ from headrace.wire.protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from headrace.wire.protocol.steps import steps_of
 
 FIRST_VERSION_WITH_NOT_FOUND = 6
 
@@ -35,10 +36,17 @@ FIRST_VERSION_WITH_NOT_FOUND = 6
 def handle(
     broker: Broker, request: DescribeGroupsRequest, call: Call
 ) -> DescribeGroupsResponse | WaitingRequest:
+    return at_once(handle_large(broker, request, call))
+
+
+def handle_large(
+    broker: Broker, request: DescribeGroupsRequest, call: Call
+) -> Generator[None, None, DescribeGroupsResponse | WaitingRequest]:
     waits: list[WaitingRequest] = []
     groups = []
     seen: set[str] = set()
     for group_id in request.groups:
+        yield
         if group_id in seen:
             continue
         seen.add(group_id)
@@ -47,6 +55,7 @@ def handle(
         refused_alone(waits[already:], groups, partial(DescribedGroup, group_id=group_id))
     if request.include_authorized_operations:
         for group in groups:
+            yield
             if not group.error_code:
                 group.authorized_operations = on_group(broker, call, group.group_id)
     response: DescribeGroupsResponse | WaitingRequest = after_all(
@@ -74,4 +83,4 @@ def look(machine: GroupMachine, group_id: str) -> Decision:
     return Decision(response=views.describe_classic(machine, group_id))
 
 
-API = Api(messages=messages, handle=handle, versions=range(0, 7), handle_large=steps_of(handle))
+API = Api(messages=messages, handle=handle, versions=range(0, 7), handle_large=handle_large)

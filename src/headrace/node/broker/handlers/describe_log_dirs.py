@@ -18,6 +18,7 @@ from headrace.node.broker.replicas.topics import Topic
 from headrace.node.replication.replica import PartitionReplica
 from headrace.node.serving.api import Api, Call, require_few_partitions
 from headrace.node.serving.rights import require_on_cluster
+from headrace.node.steps import Steps, at_once
 from headrace.node.storage.log_folder import LogFolder
 from headrace.wire.protocol.acls import Operation
 from headrace.wire.protocol.errors import ErrorCode
@@ -29,7 +30,6 @@ from headrace.wire.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from headrace.wire.protocol.steps import Steps, at_once
 
 UNKNOWN = -1  # the size of a volume that cannot be determined
 # A partition takes about 5 us; more than these are described in several turns, so many in each.

@@ -5,11 +5,14 @@ Needs READ on each topic.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from headrace.node.broker.broker import Broker
 from headrace.node.metadata.topic_names import require_legal
 from headrace.node.replication.replica import PartitionLeader
 from headrace.node.serving.api import Api, Call
 from headrace.node.serving.rights import TOPIC, require
+from headrace.node.steps import at_once
 from headrace.wire.protocol.acls import Operation
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
 from headrace.wire.protocol.messages import describe_producers as messages
@@ -20,17 +23,24 @@ from headrace.wire.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
-from headrace.wire.protocol.steps import steps_of
 
 
 def handle(
     broker: Broker, request: DescribeProducersRequest, call: Call
 ) -> DescribeProducersResponse:
+    return at_once(handle_large(broker, request, call))
+
+
+def handle_large(
+    broker: Broker, request: DescribeProducersRequest, call: Call
+) -> Generator[None, None, DescribeProducersResponse]:
     topics = []
     told: set[tuple[str, int]] = set()  # named twice, answered once: this bounds the answer
     for topic in request.topics:
+        yield
         answers = []
         for index in topic.partition_indexes:
+            yield
             if (topic.name, index) in told:
                 continue
             told.add((topic.name, index))
@@ -62,4 +72,4 @@ def active_producers(leader: PartitionLeader) -> list[ProducerState]:
     ]
 
 
-API = Api(messages=messages, handle=handle, versions=range(0, 1), handle_large=steps_of(handle))
+API = Api(messages=messages, handle=handle, versions=range(0, 1), handle_large=handle_large)

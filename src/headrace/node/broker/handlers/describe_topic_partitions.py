@@ -15,6 +15,7 @@ from headrace.node.metadata.image import PartitionImage
 from headrace.node.metadata.topic_names import INTERNAL_TOPICS
 from headrace.node.serving.api import Api, Call, require_few
 from headrace.node.serving.rights import TOPIC, may
+from headrace.node.steps import Steps, at_once
 from headrace.wire.protocol.acls import Operation
 from headrace.wire.protocol.errors import ErrorCode
 from headrace.wire.protocol.messages import describe_topic_partitions as messages
@@ -26,7 +27,6 @@ from headrace.wire.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from headrace.wire.protocol.primitives import ZERO_ID
-from headrace.wire.protocol.steps import Steps, at_once
 
 MOST_PARTITIONS = 2_000  # max.request.partition.size.limit
 # Topics and partitions: up to so many are answered at once; larger answers take so many of a topic

@@ -6,6 +6,7 @@ and shows only topics that one may DESCRIBE.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from functools import partial
 
 from headrace.node.broker.broker import Broker
@@ -14,6 +15,7 @@ from headrace.node.coordination.transaction.machine import TransactionMachine
 from headrace.node.coordination.transaction.transaction import Transaction, by_topic
 from headrace.node.serving.api import Api, Call, WaitingRequest
 from headrace.node.serving.rights import TOPIC, TRANSACTIONAL_ID, may, require
+from headrace.node.steps import at_once
 from headrace.wire.protocol.acls import Operation
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
 from headrace.wire.protocol.messages import describe_transactions as messages
@@ -23,7 +25,6 @@ from headrace.wire.protocol.messages.describe_transactions import (
     TopicData,
     TransactionState,
 )
-from headrace.wire.protocol.steps import steps_of
 
 DESCRIBE = Operation.DESCRIBE
 
@@ -31,10 +32,17 @@ DESCRIBE = Operation.DESCRIBE
 def handle(
     broker: Broker, request: DescribeTransactionsRequest, call: Call
 ) -> DescribeTransactionsResponse | WaitingRequest:
+    return at_once(handle_large(broker, request, call))
+
+
+def handle_large(
+    broker: Broker, request: DescribeTransactionsRequest, call: Call
+) -> Generator[None, None, DescribeTransactionsResponse | WaitingRequest]:
     found = []
     waits: list[WaitingRequest] = []
     seen: set[str] = set()
     for transactional_id in request.transactional_ids:
+        yield
         if transactional_id in seen:
             continue
         seen.add(transactional_id)
@@ -77,4 +85,4 @@ def describe(
     )
 
 
-API = Api(messages=messages, handle=handle, versions=range(0, 1), handle_large=steps_of(handle))
+API = Api(messages=messages, handle=handle, versions=range(0, 1), handle_large=handle_large)

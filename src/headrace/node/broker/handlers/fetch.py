@@ -16,6 +16,8 @@ sends them to the replica in their rack.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from headrace.node.broker.broker import Broker
 from headrace.node.broker.records.fetch_answers import (
     NO_RECORDS,
@@ -39,6 +41,7 @@ from headrace.node.replication.replica import PartitionLeader
 from headrace.node.serving.api import Api, Call, Peer, Waitable, WaitingRequest
 from headrace.node.serving.quotas import Meter
 from headrace.node.serving.rights import TOPIC, may_on_cluster
+from headrace.node.steps import Steps
 from headrace.wire.protocol.acls import Operation
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
 from headrace.wire.protocol.messages import fetch as messages
@@ -47,7 +50,6 @@ from headrace.wire.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from headrace.wire.protocol.steps import Steps, in_steps
 
 NONE = ErrorCode.NONE
 FIRST_VERSION_WITH_IDS = 13
@@ -72,7 +74,7 @@ def handle_large(broker: Broker, request: FetchRequest, call: Call) -> Steps:
     if isinstance(fetch, FetchResponse):
         return fetch
     marked, fetch.entries = fetch.entries, dict(fetch.entries)
-    yield from in_steps(Fetch.read)(fetch)
+    yield from fetch.read_in_steps()
     fetch.entries = marked
     return finish(fetch, request, call)
 
@@ -284,6 +286,10 @@ class Fetch:
         return [leader.leading for leader in found if leader.leading is not None]
 
     def read(self) -> None:
+        for _ in self.read_in_steps():
+            pass
+
+    def read_in_steps(self) -> Generator[None, None, None]:
         # Read everything again from the beginning: what was found in an earlier attempt may be gone
         # or may have grown.
         self.answers = []
@@ -291,6 +297,7 @@ class Fetch:
         self.has_error = False
         idle: list[Key] = []
         for key, entry in self.entries.items():
+            yield
             answer = self.read_one(key, entry)
             if answer.error_code != NONE or answer.diverging_epoch is not None:
                 self.has_error = True
@@ -307,6 +314,7 @@ class Fetch:
                     continue
             self.answers.append((entry, answer))
         for key in idle:
+            yield
             del self.entries[key]
 
     def end_for(self, leader: PartitionLeader, answer: PartitionData) -> int:

@@ -11,7 +11,7 @@ transactional id.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 from headrace.node.broker.broker import Broker
@@ -30,6 +30,7 @@ from headrace.node.serving.rights import (
     may_on_cluster,
     refusal,
 )
+from headrace.node.steps import Steps, at_once
 from headrace.wire.protocol.acls import Operation
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
 from headrace.wire.protocol.java_hash import partition_for_group
@@ -39,7 +40,6 @@ from headrace.wire.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from headrace.wire.protocol.steps import Steps, in_steps
 
 FIRST_VERSION_WITH_MANY = 4
 FIRST_VERSION_WITH_SHARE = 6
@@ -59,10 +59,10 @@ def handle(
     keys = request.coordinator_keys if many else [request.key]
 
     def answer() -> FindCoordinatorResponse:
-        found = find_all(broker, request, call, keys)
+        found = at_once(find_all(broker, request, call, keys))
         return FindCoordinatorResponse(coordinators=found) if many else only(found[0])
 
-    if lacks_topic(broker, request) and may_ask_one(broker, request, call, keys):
+    if lacks_topic(broker, request) and at_once(may_ask_one(broker, request, call, keys)):
         return with_topic(broker, request, call, answer)
     if lacks_files(broker, request):
         return with_files(broker, request, call, answer)
@@ -76,11 +76,11 @@ def handle_large(broker: Broker, request: FindCoordinatorRequest, call: Call) ->
     keys = request.coordinator_keys
 
     def answer() -> Steps:
-        found = yield from in_steps(find_all)(broker, request, call, keys)
+        found = yield from find_all(broker, request, call, keys)
         return FindCoordinatorResponse(coordinators=found)
 
     if lacks_topic(broker, request):
-        may_make = yield from in_steps(may_ask_one)(broker, request, call, keys)
+        may_make = yield from may_ask_one(broker, request, call, keys)
         if may_make:
             return with_topic(broker, request, call, answer)
     if lacks_files(broker, request):
@@ -104,9 +104,10 @@ def lacks_files(broker: Broker, request: FindCoordinatorRequest) -> bool:
 
 def may_ask_one(
     broker: Broker, request: FindCoordinatorRequest, call: Call, keys: list[str]
-) -> bool:
+) -> Generator[None, None, bool]:
     """A client that lacks the right to all keys creates no topic."""
-    for key in keys:  # noqa: SIM110 - a loop has steps, `any` is one
+    for key in keys:
+        yield
         if may_ask(broker, request.key_type, key, call):
             return True
     return False
@@ -146,11 +147,12 @@ def with_files(
 
 def find_all(
     broker: Broker, request: FindCoordinatorRequest, call: Call, keys: list[str]
-) -> list[Coordinator]:
+) -> Generator[None, None, list[Coordinator]]:
     """Looks up each key once, also if it is repeated."""
     coordinator = broker.coordinators.get(request.key_type)
     found: dict[str, Coordinator] = {}
     for key in keys:
+        yield
         if key in found:
             continue
         if request.key_type == SHARE_KEY and not is_valid_text(key):

@@ -16,10 +16,10 @@ from headrace.node.coordination.group.machine import GroupMachine
 from headrace.node.coordination.group.subscriptions import Sight
 from headrace.node.serving.api import Api, Call, WaitingRequest
 from headrace.node.serving.chain import chain
+from headrace.node.steps import Steps
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
 from headrace.wire.protocol.messages import join_group as messages
 from headrace.wire.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from headrace.wire.protocol.steps import Steps
 
 FIRST_VERSION_WITH_NULL = 7
 # Refusals that were not decided by the group: they carry no member id.

@@ -14,6 +14,7 @@ from headrace.node.coordination.group import views
 from headrace.node.coordination.group.machine import GroupMachine
 from headrace.node.serving.api import Api, Call
 from headrace.node.serving.rights import GROUP, may, may_on_cluster
+from headrace.node.steps import Steps, at_once
 from headrace.wire.protocol.acls import Operation
 from headrace.wire.protocol.messages import list_groups as messages
 from headrace.wire.protocol.messages.list_groups import (
@@ -21,7 +22,6 @@ from headrace.wire.protocol.messages.list_groups import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from headrace.wire.protocol.steps import Steps, at_once
 
 DESCRIBE = Operation.DESCRIBE
 GROUPS_PER_STEP = 200  # a group takes 2 to 5 us

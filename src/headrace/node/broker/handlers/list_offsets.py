@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Generator
 
 from headrace.node.broker.broker import Broker
 from headrace.node.replication.replica import PartitionLeader
 from headrace.node.serving.api import Api, Call
 from headrace.node.serving.rights import TOPIC, may, may_on_cluster, refusal
+from headrace.node.steps import at_once
 from headrace.node.storage.segments.time_search import Budget
 from headrace.wire.protocol.acls import Operation
 from headrace.wire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
@@ -28,7 +30,6 @@ from headrace.wire.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from headrace.wire.protocol.steps import steps_of
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +52,12 @@ NOTHING: Found = (-1, -1, -1)
 
 
 def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
+    return at_once(handle_large(broker, request, call))
+
+
+def handle_large(
+    broker: Broker, request: ListOffsetsRequest, call: Call
+) -> Generator[None, None, ListOffsetsResponse]:
     committed = request.isolation_level == READ_COMMITTED
     follows = request.replica_id >= 0 and may_on_cluster(broker, call, Operation.CLUSTER_ACTION)
     topics: list[ListOffsetsTopicResponse] = []
@@ -60,10 +67,12 @@ def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> ListOffse
         (topic.name, part.partition_index) for topic in request.topics for part in topic.partitions
     )
     for topic in request.topics:
+        yield
         wanted = {part.partition_index: part for part in topic.partitions}
         answers = []
         allowed = follows or may(broker, call, Operation.DESCRIBE, TOPIC, topic.name)
         for index, part in wanted.items():
+            yield
             try:
                 if not allowed:
                     raise refusal(TOPIC)
@@ -118,4 +127,4 @@ def find(
     return timestamp, offset, epoch
 
 
-API = Api(messages=messages, handle=handle, versions=range(1, 12), handle_large=steps_of(handle))
+API = Api(messages=messages, handle=handle, versions=range(1, 12), handle_large=handle_large)

@@ -18,6 +18,7 @@ from headrace.node.coordination.transaction.states import BY_TITLE
 from headrace.node.coordination.transaction.transaction import Transaction
 from headrace.node.serving.api import Api, Call
 from headrace.node.serving.rights import TRANSACTIONAL_ID, may
+from headrace.node.steps import Steps, at_once
 from headrace.wire.protocol.acls import Operation
 from headrace.wire.protocol.errors import KafkaError
 from headrace.wire.protocol.messages import list_transactions as messages
@@ -26,7 +27,6 @@ from headrace.wire.protocol.messages.list_transactions import (
     ListTransactionsResponse,
     TransactionState,
 )
-from headrace.wire.protocol.steps import Steps, at_once
 
 IDS_PER_STEP = 200
 WORK_AT_ONCE = 2 * WORK_PER_STEP

@@ -11,7 +11,7 @@ it or on the cluster.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 from headrace.node.broker.authorized_operations import NOT_ASKED_FOR, on_cluster, on_topic
@@ -22,8 +22,10 @@ from headrace.node.metadata.image import PartitionImage, TopicImage
 from headrace.node.metadata.topic_names import INTERNAL_TOPICS
 from headrace.node.serving.api import Api, Call, WaitingRequest
 from headrace.node.serving.rights import TOPIC, may, may_on_cluster
+from headrace.node.steps import Steps, at_once
 from headrace.wire.protocol.acls import Operation
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
+from headrace.wire.protocol.messages import load_sliced
 from headrace.wire.protocol.messages import metadata as messages
 from headrace.wire.protocol.messages.metadata import (
     MetadataRequest,
@@ -34,7 +36,6 @@ from headrace.wire.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from headrace.wire.protocol.primitives import ZERO_ID
-from headrace.wire.protocol.steps import Steps, at_once, in_steps
 
 NONE = ErrorCode.NONE
 # An answer that is encoded once for all clients begins with the throttle time.
@@ -56,22 +57,25 @@ def handle(
         return known or in_a_turn_or_more(broker, everything, version, listener)
     if request.topics is None or (not request.topics and version == 0):
         return in_a_turn_or_more(broker, visible, request, call)
-    if request.topics:
-        request.topics = each_once(request.topics)
+    if len(request.topics) > 1:
+        request.topics = at_once(each_once(request.topics))
     wanted = request.topics
     if wanted and version in ONLY_NAMES_DESPITE_IDS and any(map(names_an_id, wanted)):
         return refuse(wanted)
     operations = request.include_topic_authorized_operations
-    refused = refused_topics(broker, request, call)
+    refused: set[str] = set()
+    if broker.authorizer is not None:
+        refused = at_once(refused_topics(broker, request, call))
 
     def answer() -> MetadataResponse:
-        topics = describe_all(broker, wanted, call, refused, operations=operations)
+        steps = describe_all(broker, wanted, call, refused, operations=operations)
+        topics = at_once(steps)
         response = respond(broker, listener, topics)
         if request.include_cluster_authorized_operations:
             response.cluster_authorized_operations = on_cluster(broker, call)
         return response
 
-    missing = [name for name in missing_topics(broker, request) if name not in refused]
+    missing = [name for name in at_once(missing_topics(broker, request)) if name not in refused]
     if missing:
         # The answer waits until the topics exist, so that clients need not ask twice.
         try:
@@ -87,23 +91,25 @@ def handle(
 def handle_large(broker: Broker, request: MetadataRequest, call: Call) -> Steps:
     """Answers a request with many names; topics that have to be created are described
     afterwards."""
-    wanted = yield from in_steps(each_once)(request.topics or ())
+    wanted = yield from each_once(request.topics or ())
     by_id = call.version in ONLY_NAMES_DESPITE_IDS and any(map(names_an_id, wanted))
     if by_id or not wanted:
         return handle(broker, request, call)
     operations = request.include_topic_authorized_operations
     request.topics = wanted
-    refused = yield from in_steps(refused_topics)(broker, request, call)
+    refused: set[str] = set()
+    if broker.authorizer is not None:
+        refused = yield from refused_topics(broker, request, call)
 
     def answer() -> Steps:
-        steps = in_steps(describe_all)
-        topics = yield from steps(broker, wanted, call, refused, operations=operations)
+        steps = describe_all(broker, wanted, call, refused, operations=operations)
+        topics = yield from steps
         response = respond(broker, call.session.listener, topics)
         if request.include_cluster_authorized_operations:
             response.cluster_authorized_operations = on_cluster(broker, call)
         return response
 
-    missing = yield from in_steps(missing_topics)(broker, request)
+    missing = yield from missing_topics(broker, request)
     missing = [name for name in missing if name not in refused]
     if missing:
         try:
@@ -115,10 +121,13 @@ def handle_large(broker: Broker, request: MetadataRequest, call: Call) -> Steps:
     return (yield from answer())
 
 
-def each_once(topics: Iterable[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
+def each_once(
+    topics: Iterable[MetadataRequestTopic],
+) -> Generator[None, None, list[MetadataRequestTopic]]:
     """Looks for a repeated topic only once."""
     named = {}
     for topic in topics:
+        yield
         named[topic.name, topic.topic_id] = topic
     return list(named.values())
 
@@ -130,10 +139,11 @@ def describe_all(
     refused: set[str],
     *,
     operations: bool,
-) -> list[MetadataResponseTopic]:
+) -> Generator[None, None, list[MetadataResponseTopic]]:
     """Describes each topic once, also if it was named by its name and by its id."""
     described = {}
     for topic in wanted:
+        yield
         found = describe_wanted(broker, topic, call, refused, operations=operations)
         described[found.name, found.topic_id] = found
     return list(described.values())
@@ -169,7 +179,6 @@ def are_many(broker: Broker) -> bool:
 def everything(broker: Broker, version: int, listener: str) -> Steps:
     """Encoded once per image: clients with a pattern ask for it again and again."""
     image, known = broker.image, broker.encoded_metadata  # the broker gets another with each image
-    encode = messages.ENCODE_RESPONSE[version]
     topics = []
     for topic in image.topics.values():
         topics.append(describe(broker, topic, None, version, listener))
@@ -177,9 +186,9 @@ def everything(broker: Broker, version: int, listener: str) -> Steps:
     pieces: list[Any] = []
     response = respond(broker, listener, topics)
     if are_many(broker):
-        yield from in_steps(encode)(response, pieces.append)
+        yield from load_sliced("metadata").ENCODE_RESPONSE[version](response, pieces.append)
     else:
-        encode(response, pieces.append)
+        messages.ENCODE_RESPONSE[version](response, pieces.append)
     encoded = known[version, listener] = b"".join(pieces)
     return encoded
 
@@ -203,15 +212,16 @@ def throttled(encoded: bytes, version: int, wait_ms: int) -> bytes:
     return wait_ms.to_bytes(4, "big") + encoded[4:]
 
 
-def refused_topics(broker: Broker, request: MetadataRequest, call: Call) -> set[str]:
+def refused_topics(
+    broker: Broker, request: MetadataRequest, call: Call
+) -> Generator[None, None, set[str]]:
     """Returns the names that the client may not see, and those that it may not create."""
-    if broker.authorizer is None:
-        return set()
     creates = request.allow_auto_topic_creation and broker.values["auto.create.topics.enable"]
     if creates:
         creates = not may_on_cluster(broker, call, Operation.CREATE, quietly=True)
     refused: set[str] = set()
     for one in request.topics or ():
+        yield
         known = broker.image.topics_by_id.get(one.topic_id) if names_an_id(one) else None
         name = one.name if known is None else known.name
         if name is None or name in refused:

@@ -21,6 +21,7 @@ from headrace.node.metadata.image import TopicImage
 from headrace.node.serving.api import Api, Call, WaitingRequest
 from headrace.node.serving.chain import all_of, or_refused
 from headrace.node.serving.rights import GROUP, TOPIC, may
+from headrace.node.steps import Steps
 from headrace.wire.protocol.acls import Operation
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
 from headrace.wire.protocol.messages import offset_commit as messages
@@ -32,7 +33,6 @@ from headrace.wire.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from headrace.wire.protocol.messages.offset_commit_value import OffsetCommitValue
-from headrace.wire.protocol.steps import Steps
 
 FIRST_VERSION_WITH_IDS = 10
 END_OF_TIME_MS = 2**63 - 1  # the largest time that the record of an offset can hold

@@ -26,6 +26,7 @@ from headrace.node.serving.api import LARGE_ANSWER, Api, Call, WaitingRequest
 from headrace.node.serving.chain import or_refused
 from headrace.node.serving.long_answers import LARGE_ANSWER_BYTES
 from headrace.node.serving.rights import GROUP, TOPIC, may, require
+from headrace.node.steps import Steps, at_once
 from headrace.wire.protocol.acls import Operation
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
 from headrace.wire.protocol.messages import offset_fetch as messages
@@ -42,7 +43,6 @@ from headrace.wire.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from headrace.wire.protocol.primitives import ZERO_ID
-from headrace.wire.protocol.steps import Steps, in_steps
 
 FIRST_VERSION_WITH_ERROR = 2
 FIRST_VERSION_WITH_MANY = 8
@@ -98,7 +98,7 @@ def handle_large(broker: Broker, request: OffsetFetchRequest, call: Call) -> Ste
     if call.version < FIRST_VERSION_WITH_MANY:
         only = the_only_group(request)
         answer = yield from fetch_in_parts(broker, only, request, call, waits, Collected())
-        found = yield from in_steps(as_one_group)(answer, only, call.version)
+        found = yield from as_one_group(answer, only, call.version)
         return or_refused(
             after_all(waits, found), lambda code: refuse_one_group(request, code, call.version)
         )
@@ -205,7 +205,8 @@ def fetch(
             groups=[fetch_group(broker, group, request, call, waits) for group in named.values()]
         )
     wanted = the_only_group(request)
-    return as_one_group(fetch_group(broker, wanted, request, call, waits), wanted, call.version)
+    answer = fetch_group(broker, wanted, request, call, waits)
+    return at_once(as_one_group(answer, wanted, call.version))
 
 
 def the_only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
@@ -223,7 +224,7 @@ def refuse_one_group(
     request: OffsetFetchRequest, code: ErrorCode, version: int
 ) -> OffsetFetchResponse:
     refused = OffsetFetchResponseGroup(request.group_id, error_code=code)
-    return as_one_group(refused, the_only_group(request), version)
+    return at_once(as_one_group(refused, the_only_group(request), version))
 
 
 def fetch_group(
@@ -352,25 +353,29 @@ def topics_named(
 
 def as_one_group(
     group: OffsetFetchResponseGroup, wanted: OffsetFetchRequestGroup, version: int
-) -> OffsetFetchResponse:
+) -> Generator[None, None, OffsetFetchResponse]:
     """Returns the answer in the form of versions before 8; the first of them has room for errors at
     partitions only."""
     code = group.error_code
     response = OffsetFetchResponse()
     if code and version < FIRST_VERSION_WITH_ERROR:
         for asked in wanted.topics or ():
+            yield
             refused = OffsetFetchResponseTopic(asked.name)
             response.topics.append(refused)
             for index in asked.partition_indexes:
+                yield
                 refused.partitions.append(
                     OffsetFetchResponsePartition(index, NO_OFFSET, -1, "", code)
                 )
         return response
     response.error_code = code
     for topic in group.topics:
+        yield
         told = OffsetFetchResponseTopic(topic.name)
         response.topics.append(told)
         for part in topic.partitions:
+            yield
             told.partitions.append(
                 OffsetFetchResponsePartition(
                     part.partition_index,

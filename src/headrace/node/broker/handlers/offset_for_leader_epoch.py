@@ -6,9 +6,12 @@ DESCRIBE on each topic, as consumers have.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from headrace.node.broker.broker import Broker
 from headrace.node.serving.api import Api, Call
 from headrace.node.serving.rights import TOPIC, may, may_on_cluster, refusal
+from headrace.node.steps import at_once
 from headrace.wire.protocol.acls import Operation
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
 from headrace.wire.protocol.messages import offset_for_leader_epoch as messages
@@ -18,18 +21,25 @@ from headrace.wire.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from headrace.wire.protocol.steps import steps_of
 
 
 def handle(
     broker: Broker, request: OffsetForLeaderEpochRequest, call: Call
 ) -> OffsetForLeaderEpochResponse:
+    return at_once(handle_large(broker, request, call))
+
+
+def handle_large(
+    broker: Broker, request: OffsetForLeaderEpochRequest, call: Call
+) -> Generator[None, None, OffsetForLeaderEpochResponse]:
     topics = []
     trusted = may_on_cluster(broker, call, Operation.CLUSTER_ACTION, quietly=True)
     for topic in request.topics:
+        yield
         answers = []
         allowed = trusted or may(broker, call, Operation.DESCRIBE, TOPIC, topic.topic)
         for part in topic.partitions:
+            yield
             try:
                 if not allowed:
                     raise refusal(TOPIC)
@@ -44,4 +54,4 @@ def handle(
     return OffsetForLeaderEpochResponse(0, topics)
 
 
-API = Api(messages=messages, handle=handle, versions=range(2, 5), handle_large=steps_of(handle))
+API = Api(messages=messages, handle=handle, versions=range(2, 5), handle_large=handle_large)

@@ -5,6 +5,7 @@ Needs DESCRIBE on each group, and on every topic that its members have.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from functools import partial
 
 from headrace.node.broker.authorized_operations import on_group
@@ -16,6 +17,7 @@ from headrace.node.coordination.group.machine import GroupMachine
 from headrace.node.coordination.shard import Decision
 from headrace.node.serving.api import Api, Call, WaitingRequest
 from headrace.node.serving.rights import GROUP, TOPIC, may, require
+from headrace.node.steps import at_once
 from headrace.wire.protocol.acls import Operation
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
 from headrace.wire.protocol.messages import share_group_describe as messages
@@ -24,7 +26,6 @@ from headrace.wire.protocol.messages.share_group_describe import (
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
 )
-from headrace.wire.protocol.steps import steps_of
 
 HIDDEN_TOPICS = "The group has described topic(s) that the client is not authorized to describe."
 
@@ -32,10 +33,17 @@ HIDDEN_TOPICS = "The group has described topic(s) that the client is not authori
 def handle(
     broker: Broker, request: ShareGroupDescribeRequest, call: Call
 ) -> ShareGroupDescribeResponse | WaitingRequest:
+    return at_once(handle_large(broker, request, call))
+
+
+def handle_large(
+    broker: Broker, request: ShareGroupDescribeRequest, call: Call
+) -> Generator[None, None, ShareGroupDescribeResponse | WaitingRequest]:
     waits: list[WaitingRequest] = []
     groups = []
     seen: set[str] = set()
     for group_id in request.group_ids:
+        yield
         if group_id in seen:
             continue
         seen.add(group_id)
@@ -44,6 +52,7 @@ def handle(
         refused_alone(waits[already:], groups, partial(DescribedGroup, group_id=group_id))
     if request.include_authorized_operations:
         for group in groups:
+            yield
             if not group.error_code:
                 group.authorized_operations = on_group(broker, call, group.group_id)
     response: ShareGroupDescribeResponse | WaitingRequest = after_all(
@@ -80,4 +89,4 @@ def look(machine: GroupMachine, group_id: str) -> Decision:
     return Decision(response=views.describe_share(machine, group_id))
 
 
-API = Api(messages=messages, handle=handle, versions=range(1, 2), handle_large=steps_of(handle))
+API = Api(messages=messages, handle=handle, versions=range(1, 2), handle_large=handle_large)

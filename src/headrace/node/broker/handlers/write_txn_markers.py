@@ -8,7 +8,7 @@ CLUSTER_ACTION on the cluster.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from headrace.node.coordination.transaction.transaction import BUMPS_EPOCH
 from headrace.node.replication.replica import PartitionLeader
 from headrace.node.serving.api import Api, Call, WaitingRequest
 from headrace.node.serving.rights import may_on_cluster
+from headrace.node.steps import Steps, at_once
 from headrace.wire.protocol.acls import Operation
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
 from headrace.wire.protocol.messages import write_txn_markers as messages
@@ -29,7 +30,6 @@ from headrace.wire.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from headrace.wire.protocol.steps import Steps, in_steps
 
 Codes = dict[tuple[int, str, int], ErrorCode]  # by producer, topic and partition
 
@@ -49,20 +49,20 @@ def handle(
 ) -> WriteTxnMarkersResponse | WaitingRequest:
     allowed = may_write(broker, call)
     late: list[Written] = []
-    codes = write_all(broker, request, call, allowed, late)
+    codes = at_once(write_all(broker, request, call, allowed, late))
     if not late:
-        return response_of(codes)
-    return when_committed(broker, call, codes, late, response_of)
+        return at_once(response_of(codes))
+    return when_committed(broker, call, codes, late, lambda codes: at_once(response_of(codes)))
 
 
 def handle_large(broker: Broker, request: WriteTxnMarkersRequest, call: Call) -> Steps:
     """Markers are independent of one another: other requests run between two of them."""
     allowed = may_write(broker, call)
     late: list[Written] = []
-    codes = yield from in_steps(write_all)(broker, request, call, allowed, late)
+    codes = yield from write_all(broker, request, call, allowed, late)
     if not late:
-        return (yield from in_steps(response_of)(codes))
-    return when_committed(broker, call, codes, late, in_steps(response_of))
+        return (yield from response_of(codes))
+    return when_committed(broker, call, codes, late, response_of)
 
 
 def may_write(broker: Broker, call: Call) -> bool:
@@ -77,11 +77,14 @@ def write_all(
     call: Call,
     allowed: bool,
     late: list[Written],
-) -> Codes:
+) -> Generator[None, None, Codes]:
     codes: Codes = {}  # a partition that is named twice is answered once
     for marker in request.markers:
+        yield
         for topic in marker.topics:
+            yield
             for index in topic.partition_indexes:
+                yield
                 key = marker.producer_id, topic.name, index
                 codes[key] = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
                 if allowed:
@@ -117,10 +120,11 @@ def when_committed(
     return WaitingRequest(attempt, deadline_ms=deadline_ms, hangs_on=[each.leader for each in late])
 
 
-def response_of(codes: Codes) -> WriteTxnMarkersResponse:
+def response_of(codes: Codes) -> Generator[None, None, WriteTxnMarkersResponse]:
     producers: dict[int, WritableTxnMarkerResult] = {}
     topics: dict[tuple[int, str], WritableTxnMarkerTopicResult] = {}
     for (producer_id, name, index), code in codes.items():
+        yield
         if producer_id not in producers:
             producers[producer_id] = WritableTxnMarkerResult(producer_id, [])
         topic = topics.get((producer_id, name))

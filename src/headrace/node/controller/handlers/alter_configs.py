@@ -17,13 +17,13 @@ from headrace.node.controller.configurations import (
 )
 from headrace.node.controller.controller import Controller
 from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.node.steps import Steps
 from headrace.wire.protocol.messages import alter_configs as messages
 from headrace.wire.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
-from headrace.wire.protocol.steps import Steps
 
 
 def handle(

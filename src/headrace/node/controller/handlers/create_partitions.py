@@ -14,6 +14,7 @@ from headrace.node.controller.controller import Controller
 from headrace.node.serving.api import Api, Call, WaitingRequest
 from headrace.node.serving.quotas import admission
 from headrace.node.serving.rights import TOPIC, may
+from headrace.node.steps import Steps
 from headrace.wire.protocol.acls import Operation
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
 from headrace.wire.protocol.messages import create_partitions as messages
@@ -22,7 +23,6 @@ from headrace.wire.protocol.messages.create_partitions import (
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
-from headrace.wire.protocol.steps import Steps
 
 FIRST_VERSION_WITH_QUOTAS = 3  # KIP-599
 
@@ -54,7 +54,7 @@ def _handle_large(
 ) -> Steps:
     try:
         decision = yield from controller.decide_in_slices(
-            topics.create_partitions, call.now, request
+            topics.create_partitions_in_steps, call.now, request
         )
     except KafkaError as refusal:
         names = {topic.name: None for topic in request.topics}

@@ -16,6 +16,7 @@ from headrace.node.metadata.topic_names import METADATA_TOPIC
 from headrace.node.serving.api import Api, Call, WaitingRequest
 from headrace.node.serving.quotas import admission
 from headrace.node.serving.rights import TOPIC, may, may_on_cluster
+from headrace.node.steps import Steps
 from headrace.wire.protocol.acls import Operation
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
 from headrace.wire.protocol.messages import create_topics as messages
@@ -24,7 +25,6 @@ from headrace.wire.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from headrace.wire.protocol.steps import Steps
 
 FIRST_VERSION_WITH_QUOTAS = 6  # KIP-599
 # As Apache's controller does: a request without time left is not begun.

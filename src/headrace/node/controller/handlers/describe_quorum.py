@@ -8,11 +8,14 @@ the answer has it only if a listener is open there. Needs DESCRIBE on the cluste
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from headrace.node.consensus.quorum.quorum_status import ReplicaStatus, status_of
 from headrace.node.controller.controller import Controller
 from headrace.node.metadata.topic_names import METADATA_TOPIC
 from headrace.node.serving.api import Api, Call
 from headrace.node.serving.rights import require_on_cluster
+from headrace.node.steps import Steps, at_once
 from headrace.wire.protocol.acls import Operation
 from headrace.wire.protocol.errors import ErrorCode
 from headrace.wire.protocol.messages import describe_quorum as messages
@@ -25,7 +28,6 @@ from headrace.wire.protocol.messages.describe_quorum import (
     ResponsePartitionData,
     ResponseTopicData,
 )
-from headrace.wire.protocol.steps import Steps, in_steps
 
 
 def handle(
@@ -36,10 +38,10 @@ def handle(
         (topic.topic_name, p.partition_index) for topic in request.topics for p in topic.partitions
     ]
     if asked != [(METADATA_TOPIC, 0)]:
-        return _refused(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return at_once(_refused(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     found = status_of(controller.log.host.quorum, call.now)
     if found is None:
-        return _refused(request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return at_once(_refused(request, ErrorCode.NOT_LEADER_OR_FOLLOWER))
     partition = ResponsePartitionData(
         partition_index=0,
         error_message="",
@@ -61,7 +63,7 @@ def handle_large(controller: Controller, request: DescribeQuorumRequest, call: C
     if [len(topic.partitions) for topic in request.topics] == [1]:
         return handle(controller, request, call)
     require_on_cluster(controller, call, Operation.DESCRIBE)
-    return (yield from in_steps(_refused)(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    return (yield from _refused(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 
 
 def _replica(status: ReplicaStatus) -> ReplicaState:
@@ -86,12 +88,16 @@ def _node(controller: Controller, voter: ReplicaStatus) -> Node:
     )
 
 
-def _refused(request: DescribeQuorumRequest, code: ErrorCode) -> DescribeQuorumResponse:
+def _refused(
+    request: DescribeQuorumRequest, code: ErrorCode
+) -> Generator[None, None, DescribeQuorumResponse]:
     response = DescribeQuorumResponse(error_message="")
     for topic in request.topics:
+        yield
         refused = ResponseTopicData(topic_name=topic.topic_name)
         response.topics.append(refused)
         for partition in topic.partitions:
+            yield
             refused.partitions.append(
                 ResponsePartitionData(
                     partition_index=partition.partition_index,

@@ -11,13 +11,13 @@ from headrace.node.controller.config_requests import Kind
 from headrace.node.controller.configurations import Alteration, Outcome, Resource, changed
 from headrace.node.controller.controller import Controller
 from headrace.node.serving.api import Api, Call, WaitingRequest
+from headrace.node.steps import Steps
 from headrace.wire.protocol.messages import incremental_alter_configs as messages
 from headrace.wire.protocol.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from headrace.wire.protocol.steps import Steps
 
 
 def handle(

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from headrace.node.coordination.group.consumer_group import ConsumerGroup
 from headrace.node.coordination.patterns import WORK_PER_STEP, Pattern
+from headrace.node.steps import at_once
 from headrace.wire.protocol.errors import KafkaError
-from headrace.wire.protocol.steps import at_once
 
 FIELD = "SubscribedTopicRegex"
 NO_NAMES = frozenset[str]()

@@ -22,20 +22,24 @@ from headrace.wire.protocol.codegen.source import Bindings, Lines, size_of
 from headrace.wire.protocol.codegen.types import annotation, class_default, element_annotation
 
 
-def write_decoder(definition: Definition, version: int, bindings: Bindings) -> list[str]:
+def write_decoder(
+    definition: Definition, version: int, bindings: Bindings, *, sliced: bool = False
+) -> list[str]:
     """The body of the function that decodes this version."""
-    return _Decoder(definition, version, bindings).function()
+    return _Decoder(definition, version, bindings, sliced).function()
 
 
 class _Decoder:
     """One function. Pending are the fields of the current run, read by the next `flush`."""
 
-    def __init__(self, definition: Definition, version: int, bindings: Bindings) -> None:
+    def __init__(
+        self, definition: Definition, version: int, bindings: Bindings, sliced: bool
+    ) -> None:
         self.definition = definition
         self.version = version
         self.flexible = version in definition.flexible
         self.bind = bindings
-        self.lines = Lines()
+        self.lines = Lines(sliced=sliced)
         self.codes: list[str] = []
         self.names: list[str] = []
         self.text: _Text | None = None
@@ -209,7 +213,7 @@ class _Decoder:
             self.fixed_structs(field, name, count, codes)
             return
         lines.add(f"{name} = []" if declared else f"{name}: list[{element_annotation(field)}] = []")
-        with lines.block(f"for _ in range({count}):"):
+        with lines.loop(f"for _ in range({count}):"):
             if field.struct:
                 value = self.struct(field.struct)
             else:
@@ -266,7 +270,7 @@ class _Decoder:
             lines.add(f"{values[field.attribute]}: {annotation(field)} = {class_default(field)}")
         with lines.block(f"if {tags}:"):
             lines.add(f"{tags}, pos = {self.bind.use('tag_count')}(view, pos, {tags})")
-            with lines.block(f"for _ in range({tags}):"):
+            with lines.loop(f"for _ in range({tags}):"):
                 lines.add(
                     f"tag{suffix}, pos, tag_end{suffix} = {self.bind.use('read_tag')}(view, pos)"
                 )

@@ -33,9 +33,11 @@ class _Part:
     key: str = ""
 
 
-def write_encoder(definition: Definition, version: int, bindings: Bindings) -> list[str]:
+def write_encoder(
+    definition: Definition, version: int, bindings: Bindings, *, sliced: bool = False
+) -> list[str]:
     """The body of the function that encodes this version."""
-    encoder = _Encoder(definition, version, bindings)
+    encoder = _Encoder(definition, version, bindings, sliced)
     encoder.struct(definition.root, "m")
     encoder.flush()
     return encoder.lines.text or ["    return"]
@@ -44,11 +46,13 @@ def write_encoder(definition: Definition, version: int, bindings: Bindings) -> l
 class _Encoder:
     """One function. `parts` is the current run, written by the next `flush`."""
 
-    def __init__(self, definition: Definition, version: int, bindings: Bindings) -> None:
+    def __init__(
+        self, definition: Definition, version: int, bindings: Bindings, sliced: bool
+    ) -> None:
         self.version = version
         self.flexible = version in definition.flexible
         self.bind = bindings
-        self.lines = Lines()
+        self.lines = Lines(sliced=sliced)
         self.parts: list[_Part] = []
         self.put = "put"
         self.names = 0
@@ -244,7 +248,7 @@ class _Encoder:
             lines.add(f'{self.put}(b"".join({items}))')
             return
         one = self.name("e")
-        with lines.block(f"for {one} in {items}:"):
+        with lines.loop(f"for {one} in {items}:"):
             if field.struct:
                 self.struct(field.struct, one)
             elif field.type == "string":

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Iterator, Sequence
 
 from headrace.wire.protocol.codegen.decoders import write_decoder
 from headrace.wire.protocol.codegen.encoders import write_encoder
-from headrace.wire.protocol.codegen.schema import Definition, Struct
+from headrace.wire.protocol.codegen.schema import Definition, Struct, snake_case
 from headrace.wire.protocol.codegen.source import Bindings
 from headrace.wire.protocol.codegen.types import annotation, class_default
 
@@ -45,6 +46,32 @@ def record_module(definition: Definition) -> str:
     return _module(
         f"{definition.name}{kind}, {_spoken(versions)}.", facts, [(definition, "")], versions
     )
+
+
+def sliced_module(request: Definition, response: Definition) -> str:
+    """Returns the module in which a request is decoded, and a response encoded, in slices. Written
+    after `api_module`, which separates the names of the classes."""
+    name = request.name.removesuffix("Request")
+    versions = range(
+        max(request.versions.start, response.versions.start),
+        min(request.versions.stop, response.versions.stop),
+    )
+    bindings = Bindings()
+    decoders, decoding = _functions(request, "REQUEST", "decode", versions, bindings, sliced=True)
+    encoders, encoding = _functions(response, "RESPONSE", "encode", versions, bindings, sliced=True)
+    lines = "\n".join(f"{k} = {v}" for k, v in bindings.lines.items()) + "\n"
+    body = "\n\n".join([lines, *decoders, *encoders])
+    tail = f"{decoding}\n{encoding}"
+    classes = {s.name for part in (request, response) for s in structs_of(part.root)}
+    used = sorted(each for each in classes if re.search(rf"\b{each}\b", body + tail))
+    own = [
+        f"from headrace.wire.protocol.messages.{snake_case(name)} import (",
+        *(f"    {each}," for each in used),
+        ")",
+    ]
+    imports = _imports(bindings, body + tail, own)
+    head = f"{name} (API {request.api_key}), {_spoken(versions)}: its long messages, in slices."
+    return f'"""{head}\n\n{GENERATED}\n"""\n\n{imports}\n\n{body}\n\n{tail}\n'
 
 
 def separate_names(request: Definition, response: Definition) -> None:
@@ -111,18 +138,23 @@ def _module(
     )
 
 
-def _imports(bindings: Bindings, text: str) -> str:
-    names = {"Message", "Put"} | bindings.imports
+def _imports(bindings: Bindings, text: str, sliced: Sequence[str] = ()) -> str:
+    """`sliced` imports the classes, which are those of the plain codecs."""
+    names = {"Put"} | bindings.imports
+    if not sliced:
+        names.add("Message")
     for name in ("ZERO_ID", "NEW_LIST", "NEW", "Records"):
         if _mentions(text, name):
             names.add(name)
-    lines = ["from __future__ import annotations", "", "from collections.abc import Callable"]
+    callables = "Callable, Generator" if sliced else "Callable"
+    lines = ["from __future__ import annotations", "", f"from collections.abc import {callables}"]
     if bindings.lines and any("Struct(" in v for v in bindings.lines.values()):
         lines.append("from struct import Struct")
     lines += [
         "from typing import Any",
         "",
         "from headrace.wire.protocol.errors import MalformedMessage",
+        *sliced,
         "from headrace.wire.protocol.primitives import (",
         *(f"    {name}," for name in sorted(names)),
         ")",
@@ -157,26 +189,37 @@ def class_text(struct: Struct) -> str:
 
 
 def _functions(
-    definition: Definition, label: str, verb: str, versions: range, bindings: Bindings
+    definition: Definition,
+    label: str,
+    verb: str,
+    versions: range,
+    bindings: Bindings,
+    *,
+    sliced: bool = False,
 ) -> tuple[list[str], str]:
     """Returns the functions of one direction, and the table from versions to functions."""
-    write: Callable[[Definition, int, Bindings], list[str]] = (
-        write_decoder if verb == "decode" else write_encoder
-    )
+    write = write_decoder if verb == "decode" else write_encoder
     prefix = f"_{verb}_{label.lower()}_" if label else f"_{verb}_"
     names: dict[str, str] = {}
     table: list[str] = []
     for version in versions:
-        body = "\n".join(write(definition, version, bindings))
+        lines = write(definition, version, bindings, sliced=sliced)
+        body = "\n".join(["    yield", *lines] if sliced else lines)
         name = names.setdefault(body, f"{prefix}{version}")
         table.append(f"    {version}: {name},")
     cls = definition.root.name
     if verb == "decode":
-        head = f"(view: memoryview, pos: int) -> tuple[{cls}, int]:"
-        kind = f"Callable[[memoryview, int], tuple[{cls}, int]]"
+        parameters, types, result = (
+            "view: memoryview, pos: int",
+            "memoryview, int",
+            f"tuple[{cls}, int]",
+        )
     else:
-        head = "(m: Any, put: Put) -> None:"
-        kind = f"Callable[[{cls}, Put], None]"
+        parameters, types, result = "m: Any, put: Put", f"{cls}, Put", "None"
+    if sliced:
+        result = f"Generator[None, None, {result}]"
+    head = f"({parameters}) -> {result}:"
+    kind = f"Callable[[{types}], {result}]"
     texts = [f"def {name}{head}\n{body}\n" for body, name in names.items()]
     variable = f"{verb.upper()}_{label}" if label else verb.upper()
     return texts, "\n".join([f"{variable}: dict[int, {kind}] = {{", *table, "}"])

@@ -10,11 +10,12 @@ from struct import calcsize
 class Lines:
     """Lines of one function, indented as they come."""
 
-    __slots__ = ("text", "depth")
+    __slots__ = ("text", "depth", "sliced")
 
-    def __init__(self) -> None:
+    def __init__(self, *, sliced: bool = False) -> None:
         self.text: list[str] = []
         self.depth = 1
+        self.sliced = sliced
 
     def add(self, line: str) -> None:
         self.text.append("    " * self.depth + line)
@@ -26,6 +27,14 @@ class Lines:
         self.depth += 1
         yield
         self.depth -= 1
+
+    @contextmanager
+    def loop(self, opening: str) -> Iterator[None]:
+        """A block that repeats; other work may run before each round of a sliced function."""
+        with self.block(opening):
+            if self.sliced:
+                self.add("yield")
+            yield
 
 
 class Bindings:

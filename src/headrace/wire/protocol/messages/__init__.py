@@ -135,3 +135,8 @@ METADATA_RECORD_MODULES: dict[int, str] = {
 def load(name: str) -> ModuleType:
     """The module of that name, such as "produce" or "topic_record"."""
     return import_module(f"{__name__}.{name}")
+
+
+def load_sliced(name: str) -> ModuleType:
+    """The module of an API that decodes requests and encodes responses in slices."""
+    return import_module(f"{__name__}.sliced.{name}")

@@ -17,10 +17,12 @@ from headrace.wire.protocol.record_batch.bounds import (
     count_fits,
 )
 from headrace.wire.protocol.record_batch.builder import (
+    batch_of_values,
     build,
     build_pairs,
     build_values,
     encode_record,
+    value_records,
 )
 from headrace.wire.protocol.record_batch.fast_walks import (
     find_by_timestamp,
@@ -138,6 +140,7 @@ __all__ = [
     "Fields",
     "Record",
     "RecordHeader",
+    "batch_of_values",
     "build",
     "build_pairs",
     "build_values",
@@ -155,5 +158,6 @@ __all__ = [
     "require_records",
     "seal",
     "timestamp_deltas",
+    "value_records",
     "walk",
 ]

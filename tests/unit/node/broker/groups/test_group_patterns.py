@@ -5,9 +5,9 @@ import pytest
 from headrace.node.coordination import patterns
 from headrace.node.coordination.group import subscriptions
 from headrace.node.coordination.group.consumer_group import ConsumerGroup
+from headrace.node.steps import at_once
 from headrace.wire.protocol.errors import ErrorCode
 from headrace.wire.protocol.messages import consumer_group_heartbeat, list_transactions
-from headrace.wire.protocol.steps import at_once
 from tests.unit.node.broker.groups.group_readers import Reader
 from tests.unit.node.broker.groups.group_rig import GroupRig
 
