@@ -13,9 +13,6 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from aiohttp import StreamReader
-from aiohttp.http import RawRequestMessage
-
 from headrace.client.errors import ClientError
 from headrace.client.records import Outgoing, Sent
 from headrace.services.http.budget import Lease
@@ -27,6 +24,7 @@ from headrace.services.http.exchange import kind_of
 from headrace.services.http.http_connection import HttpConnection
 from headrace.services.http.quick_answer import QuickAnswer
 from headrace.services.http.refusal import Refusal
+from headrace.services.http.request_head import RequestHead
 from headrace.services.http.routes import match
 from headrace.services.http.users.user_access import UserAccess, outcome_of
 from headrace.services.http.writes.own_topic import refuse_own_topic
@@ -50,39 +48,35 @@ class DirectRequests:
     def __init__(self, door: Door) -> None:
         self._door = door
 
-    def offer(
-        self, connection: HttpConnection, message: RawRequestMessage, payload: StreamReader
-    ) -> bool:
+    def offer(self, connection: HttpConnection, head: RequestHead, body: bytes) -> bool:
         """Returns whether the request is taken."""
-        door, headers = self._door, message.headers
-        if message.should_close or message.chunked or message.upgrade or not payload.is_eof():
-            return False
-        path, _, query = message.path.partition("?")
-        is_produce = message.method == "POST" and path.startswith("/topics/")
-        if not is_produce and not (message.method == "GET" and path.endswith("/records")):
+        door, headers = self._door, head.headers
+        path, _, query = head.target.partition("?")
+        is_produce = head.method == "POST" and path.startswith("/topics/")
+        if not is_produce and not (head.method == "GET" and path.endswith("/records")):
             return False
         if (
             door.draining
             or door.owes_too_much
             or not door.budget.has_room
-            or payload.total_bytes > LARGEST_BODY
+            or len(body) > LARGEST_BODY
         ):
             return False
-        if not NOT_DIRECT.isdisjoint(map(str.lower, headers)):
+        if not NOT_DIRECT.isdisjoint(headers):
             return False
         try:
             door.guard.check(headers)
-            route, params = match(message.method, path)
+            route, params = match(head.method, path)
             access = door.logins.known(headers.get("Authorization"))
         except Refusal:
             return False
         if access is None:
             return False
-        request = _Direct(door, connection, message.method, path, access, route.endpoint)
+        request = _Direct(door, connection, head.method, path, access, route.endpoint)
         if route.endpoint == PRODUCE and not query:
-            return request.produce(message, payload, params)
-        if route.endpoint == RECORDS and not payload.total_bytes:
-            return request.records(message, query, params)
+            return request.produce(head, body, params)
+        if route.endpoint == RECORDS and not body:
+            return request.records(head, query, params)
         return False
 
 
@@ -111,21 +105,17 @@ class _Direct:
 
     # ---- writing
 
-    def produce(
-        self, message: RawRequestMessage, payload: StreamReader, params: dict[str, str]
-    ) -> bool:
-        kind = kind_of(message.headers)
+    def produce(self, head: RequestHead, body: bytes, params: dict[str, str]) -> bool:
+        kind = kind_of(head.headers)
         embedded = v2.PRODUCED.get(kind)
-        if embedded is None or (kind == "application/json" and "ce-specversion" in message.headers):
+        if embedded is None or (kind == "application/json" and "ce-specversion" in head.headers):
             return False
         partition = params.get("partition")
-        size = payload.total_bytes
-        if partition is not None or not self._door.budget.has_bytes(size):
+        if partition is not None or not self._door.budget.has_bytes(len(body)):
             return False
         self._begin()
-        self._lease.grow_to(size)
+        self._lease.grow_to(len(body))
         try:
-            body = payload.read_nowait()
             most = self._door.limits.records
             writes = v2.read_produce(body, embedded, partition=None, most=most)
             self._write(params["topic"], writes)
@@ -180,8 +170,8 @@ class _Direct:
 
     # ---- reading
 
-    def records(self, message: RawRequestMessage, query: str, params: dict[str, str]) -> bool:
-        accept = message.headers.get("Accept", "")
+    def records(self, head: RequestHead, query: str, params: dict[str, str]) -> bool:
+        accept = head.headers.get("Accept", "")
         try:
             found = read_at_once(self._door, self._access, params, query, accept)
         except Refusal:

@@ -6,11 +6,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any
 
 from aiohttp import web
 
@@ -21,7 +20,11 @@ from headrace.edge.web_site import serve_until_stopped
 from headrace.services.http.direct_requests import DirectRequests
 from headrace.services.http.door import Door
 from headrace.services.http.guard import Guard
-from headrace.services.http.http_connection import HttpConnection
+from headrace.services.http.http_connection import (
+    ConnectionSettings,
+    HttpConnection,
+    connection_of,
+)
 from headrace.services.http.limits import HttpLimits
 
 Say = Callable[[str], None]
@@ -31,9 +34,7 @@ log = logging.getLogger("headrace.http")
 SWEEP_S = 5.0
 THREADS = 48
 LINGER_S = 2.0
-# aiohttp logs each malformed request with a traceback: a client that sends many would fill the log.
-MALFORMED = logging.getLogger("headrace.http.malformed")
-MALFORMED.setLevel(logging.CRITICAL)
+LEAST_GRACE_S = 0.1  # 0 would be no limit to aiohttp
 
 
 class NotGuarded(Exception):
@@ -82,15 +83,19 @@ class Site:
             mechanism=settings.mechanism,
         )
         self._direct = DirectRequests(self.door)
-        self._server = web.Server(self.door.handle, handler_cancellation=True)
-        self._per_connection: dict[str, Any] = {
-            "access_log": None,
-            "logger": MALFORMED,
-            "keepalive_timeout": settings.limits.idle_s,
-            "lingering_time": LINGER_S,
-            "auto_decompress": False,  # a few bytes could become many
-        }
-        # Accepted, and not among the server's connections yet.
+        server = web.Server(self._handle, handler_cancellation=True)
+        self._connections = ConnectionSettings(
+            server=server,
+            offer=self._direct.offer,
+            made=self._made,
+            misunderstood=self.door.misunderstood,
+            owe=self.door.owe,
+            stalled=self.door.stalled,
+            stall_s=settings.limits.stall_s,
+            idle_s=settings.limits.idle_s,
+            linger_s=LINGER_S,
+        )
+        # Accepted, and not among the open connections yet.
         self._coming: dict[HttpConnection, float] = {}
         self._most = most_connections(settings.limits.connections)
         self._listener = Listener(
@@ -124,21 +129,21 @@ class Site:
 
     def _count(self) -> int:
         """Returns how many connections are open or in their handshake."""
-        if len(self._server.connections) + len(self._coming) >= self._most:
+        if len(self._connections.open) + len(self._coming) >= self._most:
             self._count_anew()
-        return len(self._server.connections) + len(self._coming)
+        return len(self._connections.open) + len(self._coming)
 
     def _refused(self) -> None:
         self.door.counters.connections_refused += 1
 
     def _connected(self) -> HttpConnection:
-        loop = asyncio.get_running_loop()
-        coming = HttpConnection(self._server, loop=loop, **self._per_connection)
-        coming.made, coming.offer = self._made, self._direct.offer
-        coming.misunderstood, coming.owe = self.door.misunderstood, self.door.owe
-        coming.stalled, coming.stall_s = self.door.stalled, self._settings.limits.stall_s
-        self._coming[coming] = loop.time()
+        coming = HttpConnection(self._connections)
+        self._coming[coming] = asyncio.get_running_loop().time()
         return coming
+
+    def _handle(self, request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
+        connection_of(request).handling_began()
+        return self.door.handle(request)
 
     def _made(self, made: HttpConnection) -> None:
         self._coming.pop(made, None)
@@ -163,8 +168,15 @@ class Site:
         if self._sweeping is not None:
             self._sweeping.cancel()
         self._listener.close()
-        self._server.pre_shutdown()
-        await self._server.shutdown(self._settings.limits.grace_s)
+        grace_s = self._settings.limits.grace_s
+        until_s = asyncio.get_running_loop().time() + grace_s
+        ending = [each.drain() for each in list(self._connections.open)]
+        if direct := [each for each in ending if each is not None]:
+            await asyncio.wait(direct, timeout=grace_s)
+        left_s = max(LEAST_GRACE_S, until_s - asyncio.get_running_loop().time())
+        await self._connections.server.shutdown(left_s)
+        for each in list(self._connections.open):
+            each.close()
         await self.door.close()
 
 

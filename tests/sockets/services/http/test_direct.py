@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import socket
+import threading
 import time
 from collections.abc import Iterator
+from random import Random
 
 import pytest
 
 from headrace.client.admin.topics import Topics
 from headrace.client.connection import connection
 from headrace.services.http import direct_requests
-from headrace.services.http.http_connection import HAS_DIRECT_WAY
 from headrace.services.http.limits import HttpLimits
 from headrace.testing import Broker
 from tests.patience import until
@@ -98,10 +100,6 @@ def line(served: Served) -> Iterator[Line]:
     made.close()
 
 
-def test_this_aiohttp_has_the_direct_way() -> None:
-    assert HAS_DIRECT_WAY
-
-
 @pytest.mark.parametrize(
     "body",
     [
@@ -160,6 +158,90 @@ def test_requests_sent_at_once_are_answered_in_their_order(line: Line, taken: li
             offsets.append(document["offsets"][0]["offset"])
     assert offsets == list(range(20))
     assert taken[0] == "produce"
+
+
+def test_a_connection_comes_back_to_the_direct_way(line: Line, taken: list[str]) -> None:
+    """After requests that aiohttp answered, in any pieces, with others sent behind them."""
+    ask, body = b"POST /topics/same HTTP/1.1", b'{"records": [{"value": 1}]}'
+    direct = line.frame(ask, body, Content_Type=JSON2)
+    general = line.frame(ask, body, Content_Type=JSON2, Sec_Fetch_Site="none")
+    for at in (10, len(general) - 5, len(general)):
+        taken.clear()
+        line.raw(general[:at])
+        line.raw(general[at:] + direct + general + direct)
+        assert [line.answer()[0] for _ in range(4)] == [200] * 4
+        assert taken == ["produce"] * 2
+
+
+def test_a_chunked_body_leaves_the_connection_to_aiohttp(line: Line, taken: list[str]) -> None:
+    ask, body = b"POST /topics/same HTTP/1.1", b'{"records": [{"value": 1}]}'
+    chunked = line.frame(ask, Content_Type=JSON2, Transfer_Encoding="chunked")
+    chunked += b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    line.raw(chunked + line.frame(ask, body, Content_Type=JSON2))
+    assert [line.answer()[0] for _ in range(2)] == [200] * 2
+    line.send(ask, body, Content_Type=JSON2)
+    assert line.answer()[0] == 200
+    assert taken == []
+
+
+def test_a_body_is_never_read_as_a_request(line: Line, taken: list[str]) -> None:
+    inner = line.frame(b"POST /topics/same HTTP/1.1", b'{"records": []}', Content_Type=JSON2)
+    whole = line.frame(b"POST /topics/same HTTP/1.1", inner, Content_Type=JSON2)
+    for at in (len(whole) - len(inner), len(whole)):
+        line.raw(whole[:at])
+        line.raw(whole[at:])
+        status, _, answer = line.answer()
+        assert status == 400 and "JSON" in json.loads(answer)["message"]
+    line.send(b"GET /health HTTP/1.1")
+    assert line.answer()[0] == 200
+
+
+def test_a_body_that_comes_after_its_answer_is_not_read_as_a_request(
+    line: Line, taken: list[str]
+) -> None:
+    inner = line.frame(b"POST /topics/same HTTP/1.1", b'{"records": []}', Content_Type=JSON2)
+    whole = line.frame(b"POST /health HTTP/1.1", inner)
+    line.raw(whole[: -len(inner)])
+    assert line.answer()[0] == 405
+    line.raw(inner)
+    line.send(b"GET /nothing HTTP/1.1")
+    assert line.answer()[0] == 404
+    assert taken == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_requests_cut_anywhere_have_the_same_answers(served: Served, seed: int) -> None:
+    """Direct ones, refused ones, ones for aiohttp, and bodies that look like requests."""
+    chance, line = Random(seed), Line(served)
+    ask, body = b"POST /topics/same HTTP/1.1", b'{"records": [{"value": 1}]}'
+    inner = line.frame(ask, body, Content_Type=JSON2)
+    kinds = [
+        (inner, 200),
+        (line.frame(ask, body, Content_Type=JSON2, Sec_Fetch_Site="none"), 200),
+        (line.frame(ask, inner, Content_Type=JSON2), 400),
+        (line.frame(ask, inner, Content_Type=JSON2, Sec_Fetch_Site="none"), 400),
+        (line.frame(b"GET /health HTTP/1.1"), 200),
+        (line.frame(b"GET /nothing HTTP/1.1"), 404),
+        (line.frame(b"POST /health HTTP/1.1", inner), 405),
+    ]
+    asked = chance.choices(kinds, k=60)
+    data = b"".join(each for each, _ in asked)
+    cuts = sorted(chance.sample(range(len(data)), 90))
+    for start, end in itertools.pairwise([0, *cuts, len(data)]):
+        line.raw(data[start:end])
+    assert [line.answer()[0] for _ in asked] == [status for _, status in asked]
+    line.close()
+
+
+def test_many_requests_sent_at_once_wait_for_their_answers(line: Line) -> None:
+    asked = line.frame(
+        b"POST /topics/order HTTP/1.1", b'{"records": [{"value": 1}]}', Content_Type=JSON2
+    )
+    sender = threading.Thread(target=line.raw, args=(asked * 3000,))
+    sender.start()
+    offsets = [json.loads(line.answer()[2])["offsets"][0]["offset"] for _ in range(3000)]
+    sender.join()
+    assert offsets == sorted(offsets)
 
 
 def test_a_body_in_pieces_takes_the_general_way(line: Line, taken: list[str]) -> None:

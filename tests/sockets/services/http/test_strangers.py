@@ -16,7 +16,6 @@ from headrace.client.admin.topics import Topics
 from headrace.client.connection import connection
 from headrace.client.errors import LoginRefused
 from headrace.client.producer.producer import Producer
-from headrace.edge.listener import most_connections
 from headrace.services.http.limits import HttpLimits
 from headrace.services.http.streams.recent_records import RecentRecords
 from headrace.services.http.writes import key_slot
@@ -244,16 +243,6 @@ def test_readers_who_do_not_read_are_cut_and_held_against_a_bound(broker: Broker
             until(lambda: door.door.counters.stalled == 1)
         until(lambda: door.door.unread_bytes == 0)
         assert door.ask("GET", "/topics/large/partitions").status == 200
-
-
-def test_files_are_kept_back_for_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    import resource
-
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
-    assert most_connections(8192) == 512
-    assert most_connections(100) == 100
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, 1))
-    assert most_connections(8192) == 8192
 
 
 # ---- streams
