@@ -20,11 +20,12 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http import HTTPStatus
 from typing import Any, Protocol
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from headrace.edge.browser_guard import is_loopback_name
+from headrace.edge.status_server import Page, PageServer, Question, metrics_page
 
 log = logging.getLogger("headrace.delay.admin")
 
@@ -32,15 +33,13 @@ DEFAULT_PORT = 9095
 PORTS_TRIED = 100  # then any free one
 PAGE = 100
 LARGEST_PAGE = 1000
-SLOWEST_ASKER_S = 10
-LOOK_FOR_THE_END_S = 0.1
 MOST_ASKERS = 16
-# The HTTP status of a refused request (RFC 9110).
-BAD_REQUEST, UNAUTHORIZED, MISDIRECTED, NOT_FOUND = 400, 401, 421, 404
-NOT_ALLOWED, BUSY, FAILED = 405, 503, 500
-
-PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+BAD_REQUEST, UNAUTHORIZED = HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED
+MISDIRECTED, NOT_FOUND = HTTPStatus.MISDIRECTED_REQUEST, HTTPStatus.NOT_FOUND
+NOT_ALLOWED, BUSY = HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.SERVICE_UNAVAILABLE
+FAILED = HTTPStatus.INTERNAL_SERVER_ERROR
 JSON_TEXT = "application/json; charset=utf-8"
+ALWAYS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 @dataclass(slots=True, frozen=True, order=True)
@@ -103,7 +102,7 @@ class Queries(Protocol):
 
 
 class _Refused(Exception):
-    def __init__(self, status: int, sentence: str) -> None:
+    def __init__(self, status: HTTPStatus, sentence: str) -> None:
         super().__init__(sentence)
         self.status = status
 
@@ -123,121 +122,85 @@ class AdminHttp:
         """`former` is the port of this instance's last run, tried before the others: the group
         keeps the address that a static member had when it first joined. `token_of` makes the token
         for an address; None: all clients may ask."""
-        self._server = _bound(queries, host, port, former)
-        bound_to = self._server.server_address
-        self.host, self.port = str(bound_to[0]), int(bound_to[1])
-        self._server.token = None if token_of is None else token_of(self.address)
-        self._thread = threading.Thread(
-            target=self._server.serve_forever,
-            args=(LOOK_FOR_THE_END_S,),
-            name="headrace-delay-admin",
-            daemon=True,
-        )
-        self._thread.start()
+        self._queries = queries
+        self._room = threading.BoundedSemaphore(MOST_ASKERS)
+        self._server = self._bound(host, port, former)
+        self.host, self.port = self._server.host, self._server.port
+        self._token = None if token_of is None else token_of(self.address)
+        self._server.start()
 
     @property
     def address(self) -> str:
         return f"{self.host}:{self.port}"
 
     def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.close()
 
+    def _bound(self, host: str, port: int, former: int | None) -> PageServer:
+        """Binds to the port asked for, or to the next free one; 0 takes any."""
+        tried = list(range(port, min(port + PORTS_TRIED, 65536)) if port else ())
+        if former is not None and (former in tried or not port):
+            tried.insert(0, former)
+        for candidate in tried:
+            try:
+                return self._server_at(host, candidate)
+            except OSError as taken:
+                if taken.errno != errno.EADDRINUSE:
+                    raise
+        return self._server_at(host, 0)
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    allow_reuse_port = False
+    def _server_at(self, host: str, port: int) -> PageServer:
+        return PageServer(
+            "headrace-delay",
+            self._answer,
+            host=host,
+            port=port,
+            headers=ALWAYS,
+            not_allowed=_error(NOT_ALLOWED, "This window only shows: use GET."),
+        )
 
-    def __init__(self, address: tuple[str, int], queries: Queries) -> None:
-        self.queries = queries
-        self.token: str | None = None
-        self.room = threading.BoundedSemaphore(MOST_ASKERS)
-        super().__init__(address, _Asked)
-
-
-def _bound(queries: Queries, host: str, port: int, former: int | None) -> _Server:
-    """Binds to the port asked for, or to the next free one; 0 takes any."""
-    tried = list(range(port, min(port + PORTS_TRIED, 65536)) if port else ())
-    if former is not None and (former in tried or not port):
-        tried.insert(0, former)
-    for candidate in tried:
+    def _answer(self, asked: Question) -> Page:
+        """Answers one request; bad contents must not stop the service."""
+        if not self._room.acquire(blocking=False):
+            return _error(BUSY, "Too many ask at once; ask again in a moment.")
         try:
-            return _Server((host, candidate), queries)
-        except OSError as taken:
-            if taken.errno != errno.EADDRINUSE:
-                raise
-    return _Server((host, 0), queries)
-
-
-class _Asked(BaseHTTPRequestHandler):
-    """One request; bad contents must not stop the service."""
-
-    server: _Server
-    timeout = SLOWEST_ASKER_S
-    server_version = "headrace-delay"
-    sys_version = ""
-
-    def do_GET(self) -> None:
-        if not self.server.room.acquire(blocking=False):
-            self._answer(BUSY, JSON_TEXT, _error("Too many ask at once; ask again in a moment."))
-            return
-        try:
-            status, kind, body = self._found()
+            return self._found(asked)
         except _Refused as refused:
-            status, kind, body = refused.status, JSON_TEXT, _error(str(refused))
+            return _error(refused.status, str(refused))
         except Exception:  # the client gets an error and the log has it; the service goes on
-            log.exception("a query failed: %s", self.path)
-            status, kind, body = FAILED, JSON_TEXT, _error("The query failed; see the log.")
+            log.exception("a query failed: %s", asked.target)
+            return _error(FAILED, "The query failed; see the log.")
         finally:
-            self.server.room.release()
-        self._answer(status, kind, body)
+            self._room.release()
 
-    def _refuse_method(self) -> None:
-        self._answer(NOT_ALLOWED, JSON_TEXT, _error("This window only shows: use GET."))
-
-    do_POST = do_PUT = do_DELETE = do_PATCH = _refuse_method
-
-    def _found(self) -> tuple[int, str, bytes]:
-        if not is_loopback_name(self.headers.get("Host")):
+    def _found(self, asked: Question) -> Page:
+        if not is_loopback_name(asked.headers.get("Host")):
             raise _Refused(MISDIRECTED, "Ask for 127.0.0.1 or localhost.")
-        asked = urlsplit(self.path)
-        queries = self.server.queries
-        if asked.path.strip("/") in ("stats", "pending"):
-            self._require_token()
-        match [unquote(part) for part in asked.path.strip("/").split("/")]:
+        address, queries = urlsplit(asked.target), self._queries
+        path = address.path.strip("/")
+        if path in ("stats", "pending"):
+            self._require_token(asked)
+        match [unquote(part) for part in path.split("/")]:
             case ["health"]:
                 health = queries.health()
-                return (200 if health.get("ok") else BUSY), JSON_TEXT, _json(health)
+                return _shown(health, HTTPStatus.OK if health.get("ok") else BUSY)
             case ["stats"]:
-                return 200, JSON_TEXT, _json(queries.stats())
+                return _shown(queries.stats())
             case ["metrics"]:
-                return 200, PROMETHEUS_TEXT, queries.metrics().encode()
+                return metrics_page(queries.metrics())
             case ["pending"]:
-                return 200, JSON_TEXT, _json(queries.pending(search_of(asked.query)))
+                return _shown(queries.pending(search_of(address.query)))
         raise _Refused(NOT_FOUND, "There are /health, /stats, /metrics and /pending.")
 
-    def _require_token(self) -> None:
-        token = self.server.token
-        given = self.headers.get("Authorization", "").removeprefix("Bearer ")
-        if token is not None and not hmac.compare_digest(given.encode(), token.encode()):
-            raise _Refused(
-                UNAUTHORIZED,
-                "The cluster has logins, so this service shows messages only to the user of the "
-                "machine who runs it. Ask as that user, or use the console.",
-            )
-
-    def _answer(self, status: int, kind: str, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("X-Content-Type-Options", "nosniff")
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Queries are not logged."""
+    def _require_token(self, asked: Question) -> None:
+        given = asked.headers.get("Authorization", "").removeprefix("Bearer ")
+        if self._token is None or hmac.compare_digest(given.encode(), self._token.encode()):
+            return
+        raise _Refused(
+            UNAUTHORIZED,
+            "The cluster has logins, so this service shows messages only to the user of the "
+            "machine who runs it. Ask as that user, or use the console.",
+        )
 
 
 def search_of(query: str) -> Search:
@@ -286,9 +249,10 @@ def _from_base64(text: str) -> bytes:
         raise _Refused(BAD_REQUEST, "key_base64 is no base64.") from None
 
 
-def _json(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+def _shown(value: Mapping[str, Any], status: HTTPStatus = HTTPStatus.OK) -> Page:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return Page(status, JSON_TEXT, text.encode())
 
 
-def _error(sentence: str) -> bytes:
-    return _json({"error": sentence})
+def _error(status: HTTPStatus, sentence: str) -> Page:
+    return _shown({"error": sentence}, status)
