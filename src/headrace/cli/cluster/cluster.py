@@ -15,7 +15,12 @@ from headrace.cli.options.cluster_options import At, Json, cluster_options
 from headrace.cli.options.completion import topic_names
 from headrace.client.admin.cluster import Cluster
 from headrace.client.admin.cluster_status import ClusterStatus, NodeStatus, read_status
-from headrace.client.admin.placement.broker_removal import replicas_without, take_out
+from headrace.client.admin.placement.broker_removal import (
+    CORDON,
+    cordon,
+    replicas_without,
+    take_out,
+)
 from headrace.client.admin.placement.reassignments import Reassignments
 from headrace.client.admin.placement.replica_placement import more_replicas
 from headrace.client.admin.placement.replicas import PartitionReplicas, Replicas
@@ -33,6 +38,8 @@ app = typer.Typer(
 
 CLEAR_SCREEN = "\x1b[2J\x1b[H"
 USUAL_REPLICAS = 3
+# How often `remove-broker` moves what its broker has got meanwhile.
+MOST_ROUNDS = 10
 WITH_A_MINIMUM_OF_THEIR_OWN = ("__transaction_state", "__share_group_state")
 OF_THE_TOPIC = "topic"
 OF_ONE = {"have": "has", "are": "is", "lack": "lacks"}
@@ -392,6 +399,7 @@ def remove_broker(
 ) -> None:
     """Move all replicas away from a broker; once it is stopped, remove it from the cluster.
 
+    The broker gets no new partitions from then on (cordoned.log.dirs of Kafka 4.3, KIP-1066).
     Run it while the broker is alive, stop the broker, then run it again. Reassignments that have
     begun continue if this command is stopped; the same command does the rest.
     """
@@ -408,19 +416,52 @@ def remove_broker(
         if dry_run:
             _show_moves(moves, as_json=as_json)
             return
-        moved = carry_out(cluster, moves)
-        left = [each.place for each in Replicas(cluster).all() if broker in each.replicas]
-        if left:
-            raise ClientError(
-                f"Broker {broker} still has {output.count(len(left), 'partition')}, {left[0]} "
-                "among them: they are new, or their moves were cancelled. Run the command again."
-            )
+        why_not = None if leaving.fenced else cordon(cluster, broker)
+        if why_not is not None:
+            output.note(f"Broker {broker} may get new partitions meanwhile: {why_not}")
+        moved = _empty(cluster, broker, alive, fewer_replicas=fewer_replicas)
         if leaving.fenced:
             take_out(cluster, broker)
+    is_cordoned = not leaving.fenced and why_not is None
     if as_json:
-        output.answer_json({"broker": broker, "moved": moved, "removed": leaving.fenced})
+        output.answer_json(
+            {
+                "broker": broker,
+                "moved": moved,
+                "removed": leaving.fenced,
+                "cordoned": is_cordoned,
+            }
+        )
     elif leaving.fenced:
         output.say(f"Broker {broker} is not a part of the cluster any more.")
     else:
         output.say(f"Broker {broker} holds no replicas any more: {moved} were moved.")
+        if is_cordoned:
+            output.note(
+                "It gets no new ones. To keep it after all: "
+                f"`headrace brokers alter {broker} --unset {CORDON}`."
+            )
         output.note(f"Stop it, then run `headrace cluster remove-broker {broker}` again.")
+
+
+def _empty(
+    cluster: ClientSettings, broker: int, alive: dict[int, str | None], *, fewer_replicas: bool
+) -> int:
+    """Move everything away from a broker, and what it gets meanwhile; how many moves."""
+    moved = 0
+    for _ in range(MOST_ROUNDS):
+        moves = replicas_without(
+            broker, Replicas(cluster).all(), alive, fewer_replicas=fewer_replicas
+        )
+        if not moves:
+            return moved
+        if moved:
+            output.note(
+                f"Broker {broker} has got {output.count(len(moves), 'partition')} meanwhile."
+            )
+        moved += carry_out(cluster, moves)
+    place = next(iter(moves))
+    raise ClientError(
+        f"Broker {broker} still has {output.count(len(moves), 'partition')}, {place} among them: "
+        "they are new, or their moves were cancelled. Run the command again."
+    )

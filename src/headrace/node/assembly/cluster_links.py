@@ -203,6 +203,7 @@ class ClusterLinks:
         self.see_what_is_applied()
         self.probes.look()
         if self.membership is not None:
+            self.membership.cordoned(self._broker.partitions.folders.cordoned_directories)
             self.membership.look()
             is_here = self._broker.is_member and self.membership.is_unfenced
             if is_here and not self._broker.changes:

@@ -137,6 +137,7 @@ class Broker:
         self.values = values  # the settings in effect, by Kafka's names, typed
         self.purgatory = purgatory
         self.partitions = partitions
+        partitions.folders.cordon(values["cordoned.log.dirs"])
         self.endpoints = endpoints  # by listener name
         self.controllers = controllers or {}  # endpoints of controllers
         # The node that leads the metadata quorum; -1: not known.
@@ -365,7 +366,10 @@ class Broker:
     def _follow_configs(self, before: MetadataImage, image: MetadataImage) -> None:
         """Apply new settings. Topics inherit from brokers: if only topics have changed, others are
         skipped."""
+        cordoned = self.values["cordoned.log.dirs"]
         self.values = configs.broker_values(self.given, image.configs)
+        if self.values["cordoned.log.dirs"] != cordoned:
+            self.partitions.folders.cordon(self.values["cordoned.log.dirs"])
         self.replica_fetching.quotas.follow(image.configs)
         changed = {
             key

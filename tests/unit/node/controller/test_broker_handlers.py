@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.node.metadata.features import SUPPORTED_FEATURES
+from headrace.node.metadata.image import BROKER_RESOURCE
 from headrace.wire.protocol.errors import ErrorCode
 from headrace.wire.protocol.messages import (
     alter_partition,
@@ -15,7 +16,9 @@ from headrace.wire.protocol.messages import (
     broker_heartbeat,
     broker_registration,
     create_topics,
+    unregister_broker,
 )
+from headrace.wire.protocol.messages.config_record import ConfigRecord
 from tests.unit.node.consensus.quorum_of_one import QuorumOfOne
 from tests.unit.node.controller.test_handlers import ask
 
@@ -180,3 +183,51 @@ def test_a_preferred_leader_that_returns_leads_again_after_a_while(tmp_path: Pat
     beat(quorum, epoch)
     quorum.controller.tick(quorum.now)
     assert partition().leader == own, "it is not in sync yet"
+
+
+def test_a_cordoned_broker_gets_no_new_partitions(tmp_path: Path) -> None:
+    quorum = QuorumOfOne(tmp_path)
+    epoch = joined(quorum)
+    beat(quorum, epoch)
+
+    def create(name: str, replicas: int) -> Any:
+        topic = create_topics.CreatableTopic(name, 20, replicas)
+        answer = ask(quorum, create_topics, 7, create_topics.CreateTopicsRequest([topic]))
+        return answer.topics[0]
+
+    def holders(name: str) -> set[int]:
+        partitions = quorum.controller.image.topics[name].partitions
+        return {replica for each in partitions for replica in each.replicas}
+
+    own = quorum.controller.settings.node_id
+    assert create("before", 1).error_code == 0 and holders("before") == {own, 2}
+    beat(quorum, epoch, cordoned_log_dirs=[FOLDER])
+    assert quorum.controller.image.brokers[2].cordoned_log_dirs == (FOLDER,)
+    written = quorum.controller.image.offset
+    beat(quorum, epoch, cordoned_log_dirs=[FOLDER])
+    assert quorum.controller.image.offset == written, "nothing has changed"
+    assert create("drained", 1).error_code == 0 and holders("drained") == {own}
+    refused = create("wide", 2)
+    assert refused.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert "not 1. Cordoned: 2 (cordoned.log.dirs)." in refused.error_message
+    beat(quorum, epoch, cordoned_log_dirs=[])
+    assert create("after", 1).error_code == 0 and holders("after") == {own, 2}
+
+
+def test_an_older_heartbeat_leaves_the_cordon_as_it_is(tmp_path: Path) -> None:
+    quorum = QuorumOfOne(tmp_path)
+    epoch = joined(quorum)
+    beat(quorum, epoch, cordoned_log_dirs=[FOLDER])
+    beat(quorum, epoch, version=1)
+    assert quorum.controller.image.brokers[2].cordoned_log_dirs == (FOLDER,)
+
+
+def test_an_unregistered_broker_leaves_no_cordon_to_the_next_one_of_its_id(tmp_path: Path) -> None:
+    quorum = QuorumOfOne(tmp_path)
+    joined(quorum)
+    cordon = ConfigRecord(BROKER_RESOURCE, "2", "cordoned.log.dirs", "*")
+    quorum.controller.append([cordon], quorum.now)
+    quorum.flush()
+    ask_and_wait(quorum, unregister_broker, 0, unregister_broker.UnregisterBrokerRequest(2))
+    assert 2 not in quorum.controller.image.brokers
+    assert not quorum.controller.image.config(BROKER_RESOURCE, "2")

@@ -106,6 +106,7 @@ def test_one_setting_by_itself() -> None:
         ({"log.cleanup.policy": "compact,delete"}, 0, 0),
         ({"group.consumer.assignment.interval.ms": "99999"}, 42, 42),
         ({"cordoned.log.dirs": ""}, 0, 42),
+        ({"cordoned.log.dirs": "*"}, 0, 42),
         ({"super.users": "User:admin"}, 42, 42),
     ],
 )

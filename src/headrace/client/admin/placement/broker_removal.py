@@ -1,4 +1,4 @@
-"""Removes a broker from its cluster: moves its replicas, then its registration.
+"""Removes a broker from its cluster: cordons it, moves its replicas, then its registration.
 
 `replicas_without` is pure. Each replica of the leaving broker is replaced, at its position in the
 list, by a broker without a replica of the partition: in a rack that has none, if there is one, and
@@ -19,6 +19,9 @@ from headrace.client.records import TopicPartition
 from headrace.client.wire import require_no_error
 from headrace.wire.protocol import uuids
 from headrace.wire.protocol.messages import remove_raft_voter, unregister_broker
+
+CORDON = "cordoned.log.dirs"
+ALL_FOLDERS = "*"
 
 
 def replicas_without(
@@ -55,6 +58,19 @@ def replicas_without(
                 else f"{each.place} has its only replica there, and no other broker is alive."
             )
     return moves
+
+
+def cordon(connection: ClientSettings, broker: int) -> str | None:
+    """Let a broker that is alive take no new partitions (KIP-1066). Returns why it may still get
+    some: its version does not know the setting, or the cluster refuses it."""
+    cluster = Cluster(connection)
+    try:
+        if CORDON not in cluster.settings(broker):
+            return f"its version does not know {CORDON}."
+        cluster.change_settings(broker, to={CORDON: ALL_FOLDERS})
+    except ClientError as refusal:
+        return str(refusal)
+    return None
 
 
 def take_out(connection: ClientSettings, broker: int) -> None:

@@ -19,6 +19,7 @@ from headrace.node.broker.cluster.lifecycle import (
     Answered,
     Applied,
     ControllerMoved,
+    Cordoned,
     DirectoryFailed,
     Event,
     Failed,
@@ -48,6 +49,7 @@ class ClusterMembership:
         "_controller",
         "_seen_offset",
         "_seen_controller",
+        "_cordoned",
         "_events",
         "_is_performing",
     )
@@ -72,6 +74,7 @@ class ClusterMembership:
         self._controller = controller
         self._seen_offset = -1
         self._seen_controller: Any = None
+        self._cordoned: list[bytes] = []
         self._events: deque[Event] = deque()
         self._is_performing = False
 
@@ -98,6 +101,12 @@ class ClusterMembership:
 
     def directory_failed(self, directory_id: bytes) -> None:
         self._step(DirectoryFailed(directory_id))
+
+    def cordoned(self, directory_ids: list[bytes]) -> None:
+        """These data folders take no new replicas; call it again at will."""
+        if directory_ids != self._cordoned:
+            self._cordoned = directory_ids
+            self._step(Cordoned(directory_ids))
 
     def look(self) -> None:
         """Do what is due."""

@@ -160,6 +160,13 @@ class DirectoryFailed:
 
 
 @dataclass(slots=True)
+class Cordoned:
+    """These data folders, and no others, take no new replicas (`cordoned.log.dirs`)."""
+
+    directory_ids: list[bytes]
+
+
+@dataclass(slots=True)
 class Left:
     """The operator stops the node."""
 
@@ -169,7 +176,17 @@ class Tick:
     """Time has passed."""
 
 
-Event = Started | Admitted | Applied | Answered | ControllerMoved | DirectoryFailed | Left | Tick
+Event = (
+    Started
+    | Admitted
+    | Applied
+    | Answered
+    | ControllerMoved
+    | DirectoryFailed
+    | Cordoned
+    | Left
+    | Tick
+)
 
 
 # Effects
@@ -220,6 +237,7 @@ class Lifecycle:
         "_jitter",
         "_applied_offset",
         "_offline",
+        "_cordoned",
         "_number",
         "_in_flight",
         "_is_overtaken",
@@ -255,6 +273,7 @@ class Lifecycle:
         self._jitter = jitter
         self._applied_offset = -1
         self._offline: list[bytes] = []  # data folders that have failed
+        self._cordoned: list[bytes] = []  # data folders that take no new replicas
         self._number = 0  # number of the last request
         self._in_flight = False
         self._is_overtaken = False  # the request in flight is out of date
@@ -294,6 +313,9 @@ class Lifecycle:
                 online = [d for d in self._registration.log_dirs if d != event.directory_id]
                 self._registration.log_dirs = online
                 return [] if self.state is LifecycleState.REGISTERING else self._send_next(now_ms)
+            case Cordoned():
+                self._cordoned = event.directory_ids
+                return [] if self.state is LifecycleState.REGISTERING else self._send_next(now_ms)
             case Left():
                 return self._leave(now_ms)
             case Tick():
@@ -330,6 +352,7 @@ class Lifecycle:
             want_fence=self.state is LifecycleState.CATCHING_UP,
             want_shut_down=self.state is LifecycleState.LEAVING,
             offline_log_dirs=list(self._offline),
+            cordoned_log_dirs=list(self._cordoned),
         )
         return [Send(self._number, heartbeat)]
 

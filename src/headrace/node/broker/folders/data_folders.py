@@ -20,6 +20,8 @@ from headrace.wire.protocol import uuids
 
 log = logging.getLogger(__name__)
 
+ALL_FOLDERS = "*"
+
 
 class DataFolders:
     def __init__(
@@ -44,6 +46,7 @@ class DataFolders:
         # The folders that an operator chose for replicas that do not exist yet
         # (AlterReplicaLogDirs).
         self.preferred: dict[Partition, str] = {}
+        self.cordoned: frozenset[str] = frozenset()  # paths that take no new replicas
 
     def adopt(self, found: FolderSurvey) -> None:
         """Take over the state of the folders before anything is read from them."""
@@ -103,7 +106,26 @@ class DataFolders:
         return next(named, None) or self.emptiest()
 
     def emptiest(self) -> LogFolder:
-        return min(self.online.values(), key=lambda folder: len(folder.logs))
+        """Cordoned folders are used if there is no other: the metadata has a replica here."""
+        open_ones = [self.online[path] for path in self.online if path not in self.cordoned]
+        return min(open_ones or self.online.values(), key=lambda folder: len(folder.logs))
+
+    def cordon(self, named: tuple[str, ...]) -> None:
+        """`named` is the value of `cordoned.log.dirs`: paths, or * for all."""
+        wanted = {path.rstrip("/") or "/" for path in named}
+        cordoned = frozenset(p for p in self.paths if ALL_FOLDERS in wanted or p in wanted)
+        unknown = sorted(wanted - {*self.paths, ALL_FOLDERS})
+        if cordoned != self.cordoned or unknown:
+            log.info(
+                "data folders that take no new partitions (cordoned.log.dirs): %s%s",
+                ", ".join(sorted(cordoned)) or "none",
+                f"; not data folders of this node: {', '.join(unknown)}" if unknown else "",
+            )
+        self.cordoned = cordoned
+
+    @property
+    def cordoned_directories(self) -> list[bytes]:
+        return [self.online[path].directory_id for path in self.online if path in self.cordoned]
 
     def is_offline(self, topic: str, index: int, directory: bytes) -> bool:
         """Returns whether a replica is, or may be, in a folder that has failed."""

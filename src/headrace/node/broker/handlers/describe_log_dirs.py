@@ -4,7 +4,7 @@ A null list of topics asks for all. A failed data folder is answered with KAFKA_
 without partitions. A folder whose disk refuses appends has no usable bytes. The lag of a follower
 is counted to the last high watermark that its leader sent, which its own log may not have reached.
 A partition that is named twice is answered once. v2 flexible. v3 top-level error. v4 sizes of the
-volume. v5 cordoned folders (none here). Needs DESCRIBE on the cluster; before v3 there is no place
+volume. v5 cordoned folders (KIP-1066). Needs DESCRIBE on the cluster; before v3 there is no place
 for the refusal, only an empty list. A question about very many partitions is answered in slices.
 """
 
@@ -77,7 +77,9 @@ def describe(broker: Broker, asked: Asked) -> Steps:
                 yield
             if partitions:
                 topics.append(DescribeLogDirsTopic(topic.name, partitions))
-        results.append(DescribeLogDirsResult(ErrorCode.NONE, path, topics, *space_of(broker, path)))
+        described = DescribeLogDirsResult(ErrorCode.NONE, path, topics, *space_of(broker, path))
+        described.is_cordoned = path in folders.cordoned
+        results.append(described)
     results += [
         DescribeLogDirsResult(ErrorCode.KAFKA_STORAGE_ERROR, path, [], UNKNOWN, UNKNOWN)
         for path in folders.offline

@@ -1,7 +1,7 @@
 """BrokerHeartbeat, v0-2: a broker is alive, and wants to be fenced, unfenced or to stop.
 
-v1 data folders that have failed (KIP-858). v2 folders that take no new replicas, which are not
-looked at. Needs CLUSTER_ACTION. The answer leaves when its consequences are committed.
+v1 data folders that have failed (KIP-858). v2 folders that take no new replicas (KIP-1066). Needs
+CLUSTER_ACTION. The answer leaves when its consequences are committed.
 """
 
 from __future__ import annotations

@@ -20,7 +20,12 @@ from enum import Enum
 from typing import Any
 
 from headrace.node.controller.decision import Decision
-from headrace.node.controller.members.brokers import controlled_shutdown, fence, registration_change
+from headrace.node.controller.members.brokers import (
+    CORDONED_DIRECTORIES_FROM,
+    controlled_shutdown,
+    fence,
+    registration_change,
+)
 from headrace.node.controller.partitions.partition_elections import broker_may_lead
 from headrace.node.controller.producer_ids import require_current_broker
 from headrace.node.metadata.image import BrokerImage, MetadataImage
@@ -141,6 +146,7 @@ class BrokerSessions:
         current = state_of(broker)
         following = self._next_state(image, broker, current, request, session)
         records = list(_records(image, broker, current, following, min_in_sync_replicas))
+        records += _cordons(image, broker, request)
         if following is BrokerControlState.CONTROLLED_SHUTDOWN:
             if session.shutdown_offset < 0:
                 session.shutdown_offset = end_offset + len(records) - 1
@@ -237,6 +243,19 @@ def _records(
         yield from controlled_shutdown(image, broker.id, min_in_sync_replicas)
     else:
         yield from fence(image, broker.id, min_in_sync_replicas)
+
+
+def _cordons(
+    image: MetadataImage, broker: BrokerImage, request: BrokerHeartbeatRequest
+) -> Iterator[Any]:
+    """Directories that take no new replicas from now on (KIP-1066). A heartbeat before v2 names
+    none, and changes nothing."""
+    named = request.cordoned_log_dirs
+    if named is None or image.metadata_version < CORDONED_DIRECTORIES_FROM:
+        return
+    cordoned = [directory for directory in broker.log_dirs if directory in named]
+    if tuple(cordoned) != (broker.cordoned_log_dirs or ()):
+        yield registration_change(broker, cordoned=cordoned)
 
 
 def unfence_other(

@@ -21,6 +21,7 @@ from headrace.node.controller.partitions.partition_elections import (
 )
 from headrace.node.metadata.features import METADATA_VERSION, LevelRange
 from headrace.node.metadata.image import (
+    BROKER_RESOURCE,
     LOST_DIRECTORY,
     MIGRATING_DIRECTORY,
     UNASSIGNED_DIRECTORY,
@@ -34,12 +35,14 @@ from headrace.wire.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
 )
+from headrace.wire.protocol.messages.config_record import ConfigRecord
 from headrace.wire.protocol.messages.unregister_broker_record import UnregisterBrokerRecord
 
 RESERVED_DIRECTORIES = (MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY, LOST_DIRECTORY)
 OLDEST_METADATA_VERSION = LevelRange(7, 7)  # of brokers that do not name one
 FIRST_VERSION_WITH_PREVIOUS_EPOCH = 3
 CORDONED_DIRECTORIES_FROM = 30
+CORDON = "cordoned.log.dirs"
 
 
 def register(
@@ -169,5 +172,8 @@ def unregister(image: MetadataImage, broker_id: int, min_in_sync_replicas: int) 
         )
         if record is not None:
             records.append(record)
+    if CORDON in image.config(BROKER_RESOURCE, str(broker_id)):
+        # Another broker that gets this id later would hold nothing, and nobody would know why.
+        records.append(ConfigRecord(BROKER_RESOURCE, str(broker_id), CORDON, None))
     records.append(UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.epoch))
     return records

@@ -7,7 +7,7 @@ its leaderships first (controlled shutdown). Brokers of other processes: `broker
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -123,11 +123,17 @@ def fence(image: MetadataImage, broker_id: int, min_in_sync_replicas: int) -> It
 
 
 def registration_change(
-    broker: BrokerImage, *, fenced: int = 0, in_controlled_shutdown: int = 0
+    broker: BrokerImage,
+    *,
+    fenced: int = 0,
+    in_controlled_shutdown: int = 0,
+    cordoned: Sequence[bytes] | None = None,
 ) -> BrokerRegistrationChangeRecord:
+    """`cordoned`: the directories that take no new replicas; None: as before."""
     record = BrokerRegistrationChangeRecord()
     record.broker_id = broker.id
     record.broker_epoch = broker.epoch
     record.fenced = fenced
     record.in_controlled_shutdown = in_controlled_shutdown
+    record.cordoned_log_dirs = None if cordoned is None else list(cordoned)
     return record

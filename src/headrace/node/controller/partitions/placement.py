@@ -3,8 +3,9 @@
 Replicas of a partition go to different racks first, then to different brokers of a rack. Leaders
 take turns over the brokers, and after as many partitions as there are brokers the order changes, so
 that the load of a broker that fails is spread over all others. Fenced brokers are used only when
-the others of a rack are too few, and never lead; brokers that stop are not used. Random numbers are
-derived from the topic's id, so no source of randomness is needed.
+the others of a rack are too few, and never lead; brokers that stop are not used, nor brokers all of
+whose data folders are cordoned (KIP-1066). Random numbers are derived from the topic's id, so no
+source of randomness is needed.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Racks:
     """All usable brokers by rack; brokers without one share the nameless rack."""
 
     def __init__(self, brokers: Brokers, dice: Dice) -> None:
-        usable = [broker for broker in brokers.values() if not broker.in_controlled_shutdown]
+        usable = [broker for broker in brokers.values() if takes_replicas(broker)]
         self.usable = len(usable)
         self.alive = sum(not broker.fenced for broker in usable)
         self._dice = dice
@@ -125,15 +126,27 @@ def place(
     """Returns the replicas of each partition, the first of which leads."""
     racks = Racks(brokers, Dice(seed))
     if replication_factor > racks.usable:
+        cordoned = sorted(broker.id for broker in brokers.values() if is_cordoned(broker))
+        why = f" Cordoned: {', '.join(map(str, cordoned))} (cordoned.log.dirs)." if cordoned else ""
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"For {replication_factor} replicas as many brokers are needed, not {racks.usable}.",
+            f"For {replication_factor} replicas as many brokers are needed, not {racks.usable}."
+            + why,
         )
     if not racks.alive:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR, "No broker is ready to take a partition."
         )
     return [racks.place(replication_factor) for _ in range(partitions)]
+
+
+def takes_replicas(broker: BrokerImage) -> bool:
+    return not broker.in_controlled_shutdown and not is_cordoned(broker)
+
+
+def is_cordoned(broker: BrokerImage) -> bool:
+    """Returns whether all data folders of the broker take no new partitions."""
+    return bool(broker.log_dirs) and set(broker.log_dirs).issubset(broker.cordoned_log_dirs or ())
 
 
 def require_manual_assignment(
@@ -188,5 +201,6 @@ def new_partitions(
 
 def default_directory(broker: BrokerImage) -> bytes:
     """A broker with one directory will use it; one with several reports its choice later."""
-    usable = [d for d in broker.log_dirs if d not in (broker.cordoned_log_dirs or ())]
+    cordoned = broker.cordoned_log_dirs or ()
+    usable = [d for d in broker.log_dirs if d not in cordoned] or broker.log_dirs
     return usable[0] if len(usable) == 1 else UNASSIGNED_DIRECTORY

@@ -18,7 +18,6 @@ from headrace.node.metadata.config_definitions.rows import (
     one_of,
     some_of,
     string,
-    unsupported,
     without_effect,
 )
 from headrace.node.metadata.config_definitions.topic import (
@@ -161,10 +160,8 @@ _NO_EFFECT = (
         long("log.local.retention.bytes", -2, at_least(-2),
             "local.retention.bytes of topics that do not set it.", CLUSTER_WIDE),
     ),
-    *unsupported("cordoned data folders",
-        listing("cordoned.log.dirs", (), None,
-            "Data folders that get no new partitions.", PER_BROKER),
-    ),
+    listing("cordoned.log.dirs", (), None,
+        "Data folders that get no new partitions; * for all.", PER_BROKER),
     *internal(
         *without_effect("all timers start with the node",
             long("log.initial.task.delay.ms", 30_000, at_least(0),

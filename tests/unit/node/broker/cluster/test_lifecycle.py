@@ -22,6 +22,7 @@ from headrace.node.broker.cluster.lifecycle import (
     Answered,
     Applied,
     ControllerMoved,
+    Cordoned,
     DirectoryFailed,
     Failed,
     Left,
@@ -423,6 +424,7 @@ def test_whatever_is_answered_it_takes_only_steps_of_the_table(steps: list[Any])
     events: dict[str, Any] = {
         "moved": ControllerMoved(),
         "failed": DirectoryFailed(bytes(16)),
+        "cordoned": Cordoned([bytes(16)]),
         "left": Left(),
     }
     for kind, value in steps:
@@ -475,3 +477,22 @@ def test_a_broker_that_had_the_level_before_registers_with_it_and_says_so() -> N
     assert request.features == [Feature("streams.version", 0, 1)]
     [failed] = refused_for_its_levels(story)
     assert isinstance(failed, Failed), "only once"
+
+
+def test_cordoned_folders_are_told_at_once_and_with_every_heartbeat() -> None:
+    story = Story()
+    story.does(Started())
+    story.does(Cordoned([b"folder".ljust(16)]))
+    assert len(story.sent) == 1, "the registration is under way"
+    story.registered()
+    story.does(Applied(EPOCH))
+    heartbeat = story.sent[-1].request
+    assert isinstance(heartbeat, BrokerHeartbeatRequest)
+    assert heartbeat.cordoned_log_dirs == [b"folder".ljust(16)]
+    for _ in range(2):  # the one that was overtaken, and the one after it
+        story.answered(BrokerHeartbeatResponse(is_caught_up=True))
+    sent = len(story.sent)
+    story.does(Cordoned([]))
+    assert len(story.sent) == sent + 1
+    heartbeat = story.sent[-1].request
+    assert isinstance(heartbeat, BrokerHeartbeatRequest) and heartbeat.cordoned_log_dirs == []

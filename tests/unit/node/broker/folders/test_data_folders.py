@@ -59,6 +59,18 @@ def test_new_partitions_go_to_the_folder_with_the_fewest(tmp_path):
     assert rig.partitions_in(rig.two) == ["a-1", "b-0"]
 
 
+def test_a_cordoned_folder_gets_no_new_partitions(tmp_path):
+    rig = TwoFolders(tmp_path)
+    rig.folders.cordon((f"{rig.one}/", "/elsewhere"))
+    rig.create("a", 3)
+    assert rig.partitions_in(rig.one) == []
+    rig.folders.cordon(("*",))
+    assert set(rig.folders.cordoned_directories) == set(rig.folders.directories)
+    rig.folders.cordon(())
+    rig.create("b", 2)
+    assert rig.partitions_in(rig.one) == ["b-0", "b-1"]
+
+
 def test_every_folder_has_its_own_files(rig, tmp_path):
     rig.advance(CHECKPOINT_MS)
     rig.stop()
