@@ -9,6 +9,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 
 from aiohttp import web
@@ -20,15 +21,19 @@ from headrace.console.console import Console
 from headrace.console.security.logins import uses_passwords
 from headrace.console.security.tokens import cookie_name
 from headrace.edge.host_names import in_address, is_everywhere, is_loopback, our_names
-from headrace.edge.listener import tls_of_server
+from headrace.edge.listener import Listener, most_connections, tls_of_server
 from headrace.edge.web_site import serve_until_stopped
 
 Say = Callable[[str], None]
+
+log = logging.getLogger("headrace.console")
 
 KEEP_ALIVE_S = 30.0
 LONGEST_STOP_S = 2.0
 LONGEST_ADDRESS = 128 << 10  # a link keeps the whole state of a page, an Avro schema with it
 PORTS_TRIED = 100
+# A page that shows live records keeps one; without a bound they could take all our files.
+MOST_CONNECTIONS = 2048
 PORT_TAKEN = (errno.EADDRINUSE, errno.EACCES)
 
 
@@ -101,6 +106,9 @@ class Site:
             max_line_size=LONGEST_ADDRESS,
             auto_decompress=False,  # a few bytes could become many
         )
+        self._listener: Listener | None = None
+        self._most = most_connections(MOST_CONNECTIONS)
+        self._has_refused = False
 
     def _console_of(self, name: str, connection: ClientSettings) -> Console:
         """The first cluster's outboxes and store of parked backlogs are not those of others."""
@@ -134,23 +142,36 @@ class Site:
         return f"{'http' if self._tls is None else 'https'}://{in_address(named[0])}:{port}"
 
     async def _listen(self) -> int:
-        if self._settings.listening is not None:
-            await web.SockSite(
-                self._runner, self._settings.listening, ssl_context=self._tls
-            ).start()
-            return int(self._settings.listening.getsockname()[1])
-        host, first = self._settings.host, self._settings.port
-        last = first + (PORTS_TRIED if self._settings.or_next_port and first else 0)
-        for port in range(first, last + 1):
+        server = self._runner.server
+        assert server is not None, "set up"
+        self._listener = Listener(
+            server,
+            count=lambda: len(server.connections),
+            most=self._most,
+            refusal=HTTPStatus.SERVICE_UNAVAILABLE,
+            refused=self._refused,
+        )
+        settings = self._settings
+        last = settings.port + (PORTS_TRIED if settings.or_next_port and settings.port else 0)
+        port = settings.port
+        while True:
             try:
-                await web.TCPSite(self._runner, host, port, ssl_context=self._tls).start()
-                break
+                return await self._listener.open(
+                    settings.host, port, listening=settings.listening, tls=self._tls
+                )
             except OSError as taken:
                 if port == last or taken.errno not in PORT_TAKEN:
                     raise
-        return int(self._runner.addresses[-1][1])
+            port += 1
+
+    def _refused(self) -> None:
+        if not self._has_refused:
+            self._has_refused = True
+            log.warning("%d connections are open; others are refused meanwhile", self._most)
 
     async def close(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
         await self._runner.cleanup()
 
 

@@ -66,7 +66,8 @@ class Listener:
                 ssl=tls,
                 ssl_handshake_timeout=handshake_s,
             )
-        return int(self._server.sockets[0].getsockname()[1])
+        # A name may have several addresses; with port 0 each of their sockets has its own port.
+        return int(self._server.sockets[-1].getsockname()[1])
 
     def close(self) -> None:
         """Accepts no more connections; those that are open stay."""

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import pytest
 from aiohttp import web
 
-from headrace.console import live
+from headrace.console import live, main
 from headrace.console.security import guard
 from headrace.testing import Broker
 from tests.console.full_cluster import fill
@@ -54,6 +54,23 @@ def raw_post(served: Served, path: str, body: bytes, *more: str) -> bytes:
     with socket.create_connection((host, int(port)), timeout=LONGEST_S) as asked:
         asked.sendall("\r\n".join(head).encode() + b"\r\n\r\n" + body)
         return asked.makefile("rb").readline()
+
+
+def test_a_connection_too_many_is_refused_and_the_others_are_served(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(main, "MOST_CONNECTIONS", 1)
+    with Served(broker.bootstrap) as served:
+        host, _, port = served.address.partition("://")[2].rpartition(":")
+        server = served.site._runner.server
+        assert server is not None
+        with socket.create_connection((host, int(port)), timeout=LONGEST_S):
+            until(lambda: len(server.connections) == 1)
+            with socket.create_connection((host, int(port)), timeout=LONGEST_S) as refused:
+                first, *rest = refused.makefile("rb").read().splitlines()
+            assert first == b"HTTP/1.1 503 Service Unavailable" and b"Retry-After: 1" in rest
+        until(lambda: not server.connections)
+        assert served.visitor().get("/").status == 200
 
 
 def test_a_form_of_a_million_fields_is_refused_before_it_is_taken_apart(
