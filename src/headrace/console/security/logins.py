@@ -6,12 +6,12 @@ Sessions are bounded in number and in time. Time is an argument.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from headrace.console.access.cluster_access import ClusterAccess
+from headrace.edge.login_failures import LoginFailures
 
 MOST_PEOPLE = 50
 # Sessions of one user: a user who logs in again and again ends only their own sessions.
@@ -92,36 +92,32 @@ def _is_over(person: Person, now_s: float) -> bool:
 class LoginLimits:
     """Slows down guessing: limits attempts per user name, per address, and in all."""
 
-    _failures: OrderedDict[tuple[str, str], deque[float]] = field(default_factory=OrderedDict)
+    _failures: LoginFailures = field(
+        default_factory=lambda: LoginFailures(window_s=WINDOW_S, most_keys=MOST_REMEMBERED)
+    )
 
     def wait_s(self, name: str, address: str, now_s: float) -> float:
         """How long before the next attempt; 0: now."""
-        return max(
-            self._wait_s(("name", name), MOST_OF_A_NAME, now_s),
-            self._wait_s(("address", address), MOST_OF_AN_ADDRESS, now_s),
-            self._wait_s(("all", ""), MOST_IN_ALL, now_s),
-        )
-
-    def _wait_s(self, which: tuple[str, str], most: int, now_s: float) -> float:
-        failures = self._failures.get(which, ())
-        recent = [at_s for at_s in failures if now_s - at_s < WINDOW_S]
-        return recent[-most] + WINDOW_S - now_s if len(recent) >= most else 0.0
+        counted = _counted(name, address)
+        return max(self._failures.wait_s(key, now_s, most=most) for key, most in counted)
 
     def failed(self, name: str, address: str, now_s: float) -> None:
-        for which, most in (
-            (("name", name), MOST_OF_A_NAME),
-            (("address", address), MOST_OF_AN_ADDRESS),
-            (("all", ""), MOST_IN_ALL),
-        ):
-            self._failures.setdefault(which, deque(maxlen=most)).append(now_s)
-            self._failures.move_to_end(which)
-        while len(self._failures) > MOST_REMEMBERED:
-            self._failures.popitem(last=False)
+        for key, most in _counted(name, address):
+            self._failures.note(key, now_s, most=most)
 
     def succeeded(self, name: str, address: str, counted_s: float) -> None:
         """The attempt that was counted at this time succeeded: it is no longer counted as a
         failure. Failures of other users at the same address stay."""
-        self._failures.pop(("name", name), None)
-        for which in (("address", address), ("all", "")):
-            with suppress(ValueError):  # later failures have pushed it out
-                self._failures.get(which, deque()).remove(counted_s)
+        of_name, *others = _counted(name, address)
+        self._failures.forget(of_name[0])
+        for key, _ in others:
+            self._failures.take_back(key, counted_s)
+
+
+def _counted(name: str, address: str) -> tuple[tuple[tuple[str, str], int], ...]:
+    """Returns under which keys an attempt is counted, and how many of each are allowed."""
+    return (
+        (("name", name), MOST_OF_A_NAME),
+        (("address", address), MOST_OF_AN_ADDRESS),
+        (("all", ""), MOST_IN_ALL),
+    )

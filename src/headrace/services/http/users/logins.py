@@ -20,6 +20,7 @@ from dataclasses import replace
 from headrace.client.connection import ClientSettings, addresses
 from headrace.client.errors import ClientError, LoginRefused
 from headrace.client.wire import Wire
+from headrace.edge.login_failures import LoginFailures
 from headrace.services.http.limits import HttpLimits
 from headrace.services.http.questions import Questions
 from headrace.services.http.refusal import BAD_REQUEST, Refusal, busy
@@ -65,7 +66,7 @@ class Logins:
         self.wall = wall
         self._salt = secrets.token_bytes(32)
         self._users: OrderedDict[bytes, _Entry] = OrderedDict()
-        self._refused: OrderedDict[str, list[float]] = OrderedDict()
+        self._refused = LoginFailures(window_s=REFUSALS_S, most_keys=MOST_ADDRESSES)
         self.own = UserAccess(ANONYMOUS, connection, limits, questions)
         self.refused_logins = 0
         self._trying: dict[bytes, asyncio.Future[None]] = {}
@@ -205,17 +206,13 @@ class Logins:
     # ---- guessing
 
     def _require_few_refusals(self, peer: str, now_s: float) -> None:
-        recent = [at for at in self._refused.get(peer, ()) if now_s - at < REFUSALS_S]
+        recent = self._refused.recent(peer, now_s)
         if len(recent) + self._under_way[peer] >= MOST_REFUSALS:
             raise busy("Too many logins from this address were refused.", int(REFUSALS_S))
 
     def _note_refusal(self, peer: str, now_s: float) -> None:
         self.refused_logins += 1
-        self._refused.setdefault(peer, []).append(now_s)
-        self._refused.move_to_end(peer)
-        del self._refused[peer][:-MOST_REFUSALS]
-        while len(self._refused) > MOST_ADDRESSES:
-            self._refused.popitem(last=False)
+        self._refused.note(peer, now_s, most=MOST_REFUSALS)
 
     # ---- letting go
 
