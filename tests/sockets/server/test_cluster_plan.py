@@ -25,6 +25,7 @@ from headrace.node.process.local_cluster.plan import (
     FILE_NAME,
     ClusterPlan,
     free_ports,
+    is_free,
     lives_in,
     new_plan,
     read_plan,
@@ -508,6 +509,59 @@ def test_the_screen_says_what_new_topics_get(tmp_path: Path) -> None:
     assert lines[0].endswith("a Kafka cluster of one")
     assert f"data         {tmp_path}/two/data" in lines
     assert "new topics   1 replica, acknowledged by 1 at least" in lines
+
+
+def row_of_ports() -> int:
+    """The first of three ports that are free, one after the other."""
+    while True:
+        first = free_ports(1)[0]
+        if all(is_free(first + more) for more in (1, 2)):
+            return first
+
+
+def test_controllers_listen_where_they_are_told_and_stay_there(tmp_path: Path) -> None:
+    first = row_of_ports()
+    cluster = opened(tmp_path, brokers=4, controller_listen=f"127.0.0.1:{first}")
+    cluster.close()
+    addresses = [f"127.0.0.1:{first + number}" for number in range(3)]
+    assert cluster.plan.controller_addresses() == addresses
+    named = cluster.orders[4].overrides["controller.quorum.bootstrap.servers"]
+    assert named == ",".join(addresses)
+    (listener,) = settings_of(cluster, 2).controllers
+    assert (listener.host, listener.port) == ("127.0.0.1", first + 1)
+    assert listener.protocol == "SASL_PLAINTEXT", "only --insecure leaves the login out"
+    with socket.create_server(("127.0.0.1", first)):
+        again = opened(tmp_path, brokers=4, insecure=True)
+        again.close()
+    assert again.plan.controller_addresses() == addresses, "kept, even if one is taken"
+    (listener,) = settings_of(again, 2).controllers
+    assert listener.protocol == "PLAINTEXT", "nodes of other parents join"
+    about = {n: {"address": f"localhost:{n}", "pid": n} for n in (1, 2, 3, 4)}
+    assert f"             {', '.join(addresses)}" in welcome(again, about, "headrace")
+
+
+def test_voters_that_know_each_other_do_not_all_move_at_once(tmp_path: Path) -> None:
+    before = opened(tmp_path)
+    before.close()
+    with pytest.raises(CannotStart, match="know each other as localhost:"):
+        opened(tmp_path, controller_listen="127.0.0.1:29093")
+    assert read_plan(RealDisk(), f"{tmp_path}/data") == before.plan
+
+
+def test_one_controller_moves_and_those_that_come_later_follow_it(tmp_path: Path) -> None:
+    opened(tmp_path, brokers=2).close()
+    first = row_of_ports()
+    opened(tmp_path, brokers=None, controller_listen=f"127.0.0.1:{first}").close()
+    grown = opened(tmp_path)
+    grown.close()
+    addresses = [f"127.0.0.1:{first + number}" for number in range(3)]
+    assert grown.plan.controller_addresses() == addresses
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:9093", "localhost:0", "localhost:65534", "nowhere"])
+def test_controllers_need_an_address_that_others_reach(tmp_path: Path, listen: str) -> None:
+    with pytest.raises(CannotStart, match="--controller-listen"):
+        opened(tmp_path, controller_listen=listen)
 
 
 def test_free_ports_are_not_the_same() -> None:

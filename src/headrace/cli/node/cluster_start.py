@@ -60,6 +60,7 @@ def _as_json(cluster: OpenCluster, about: dict[int, dict[str, Any]], console: st
         "data": os.path.abspath(cluster.orders[1].data),
         "pid": os.getpid(),
         "brokers": brokers,
+        "controllers": cluster.plan.controller_addresses(),
     }
     if left_out := _left_out(cluster, about):
         ready["not_started"] = left_out
@@ -100,6 +101,7 @@ def welcome(
             for node in left_out
         ),
         f"controllers  {_controllers(controllers, folder)}",
+        f"             {', '.join(cluster.plan.controller_addresses())}",
         f"data         {folder}{beside}",
         f"new topics   {replicas} replica{'' if replicas == 1 else 's'}, acknowledged by "
         f"{values['min.insync.replicas']} at least",

@@ -69,6 +69,14 @@ def start(
             "(default: one, or as many as the folder has).",
         ),
     ] = None,
+    controller_listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="With --brokers: where the first controller listens, the others on the next "
+            "ports. With --insecure, nodes of other machines can join there.",
+        ),
+    ] = None,
     set_: Annotated[
         list[str],
         typer.Option("--set", metavar="KEY=VALUE", help="A broker setting. Repeat for more."),
@@ -157,6 +165,7 @@ def start(
         by = security if secure else None
         log_dirs = () if overrides.pop("log.dirs", None) is None else named
         wanted = Wanted(folder, brokers, listen, overrides, config, metrics, insecure, by, log_dirs)
+        wanted.controller_listen = controller_listen
         words = [*([] if by is None else login_words(by)), *park_words]
 
         def browse(bootstrap: str) -> str | None:
@@ -170,6 +179,12 @@ def start(
             raise Failure(str(refusal)) from refusal
         _say_stopped(folder, as_json=as_json)
         return
+
+    if controller_listen is not None:
+        raise Failure(
+            "--controller-listen is for --brokers; a node alone has controller.listener.names and "
+            "listeners (--set, --config)."
+        )
 
     def show(server: Server) -> None:
         folder = str(Path(server.settings.log_dir).absolute())

@@ -4,8 +4,8 @@
 formats the folders that are new, and gives what each node is started with; `run` then runs until
 all have stopped. The plan records each folder that was formatted, so a folder that is empty later
 was lost. It is formatted under a new directory id, never under the lost one's, and filled from the
-other nodes (`prepare`, before each start of a node). Not done: controllers on other machines
-(`headrace format` and `start --config`).
+other nodes (`prepare`, before each start of a node). Nodes of other machines join with a
+file of their own (`headrace format` and `start --config`).
 """
 
 from __future__ import annotations
@@ -33,9 +33,11 @@ from headrace.node.process.local_cluster.folders import (
 )
 from headrace.node.process.local_cluster.parent import Parent
 from headrace.node.process.local_cluster.plan import (
+    CONTROLLERS,
     DECIDED,
     ClusterPlan,
     PlannedNode,
+    fix_controllers,
     folder_of,
     free_ports,
     grow,
@@ -79,6 +81,7 @@ class Wanted:
     insecure: bool = False
     secure: Path | None = None  # a folder of `headrace security init`
     log_dirs: tuple[str, ...] = ()  # all data folders of node 1, `data` first; (): as before
+    controller_listen: str | None = None  # of the first controller; None: as before
 
 
 @dataclass(slots=True)
@@ -253,15 +256,29 @@ def _plan(disk: RealDisk, wanted: Wanted, randomness: Callable[[int], bytes]) ->
         else:
             plan = new_plan(wanted.brokers or 1, randomness, free_ports)
             _name_folders(disk, plan, wanted)
+            _fix_controllers(plan, wanted)
             write_plan(disk, data, plan)
             return plan
     is_changed = _name_folders(disk, plan, wanted)
+    is_changed = _fix_controllers(plan, wanted) or is_changed
     if wanted.brokers is not None and wanted.brokers != len(plan.nodes):
         _resize(disk, plan, wanted.brokers, data)
         is_changed = True
     if is_changed:
         write_plan(disk, data, plan)
     return plan
+
+
+def _fix_controllers(plan: ClusterPlan, wanted: Wanted) -> bool:
+    if wanted.controller_listen is None:
+        return False
+    host, port = _in_a_row(wanted.controller_listen, "--controller-listen", CONTROLLERS)[0]
+    if not port or host in ("", "0.0.0.0", "::"):
+        raise CannotStart(
+            "--controller-listen needs the address by which other nodes reach the controllers, and "
+            f"the first of their ports, such as 10.0.0.5:9093; not {wanted.controller_listen}."
+        )
+    return fix_controllers(plan, host, port)
 
 
 def _name_folders(disk: RealDisk, plan: ClusterPlan, wanted: Wanted) -> bool:
@@ -343,6 +360,8 @@ def _order(
     decided = settings_of(plan, node, address, given, secured=is_secured)
     if is_secured:
         decided |= security.settings_between_nodes(between, given)
+    elif wanted.insecure and plan.first_controller_port is not None:
+        decided |= security.settings_of_open_controllers(given)
     else:
         decided |= security.settings_of_controllers(between, given)
     if plan.more_folders:

@@ -2,10 +2,11 @@
 
 The first three nodes are brokers and controllers, the others brokers; a cluster of fewer than three
 has one controller (docs/decisions/0014). Broker i listens on the port P + i - 1. Controllers listen
-on free ports of localhost. These, the cluster's id and the ids of the controllers' folders are kept
-in `headrace-cluster.json` in the folder of node 1, written before anything else is: a start that
-was interrupted is continued with them. Node i's folder is beside that of node 1, and is named after
-it; each has a copy of the plan, so that the loss of node 1's folder does not lose the plan.
+on free ports of localhost, or from a given port on (`fix_controllers`). These, the cluster's id and
+the ids of the controllers' folders are kept in `headrace-cluster.json` in the folder of node 1,
+written before anything else is: a start that was interrupted is continued with them. Node i's
+folder is beside that of node 1, and is named after it; each has a copy of the plan, so that the
+loss of node 1's folder does not lose the plan.
 
 A plan grows (`grow`) from the folder of a single node, or from fewer brokers than are wanted now.
 Controllers that are added later are formatted without a quorum of their own and join the voters by
@@ -75,6 +76,13 @@ class ClusterPlan:
     min_in_sync: int = 1
     generation: int = 0  # how often it was written: of two copies the higher one is newer
     more_folders: list[str] = field(default_factory=list)  # of node 1, besides its first
+    controller_host: str = CONTROLLER_HOST
+    # Controller i listens on this port plus i - 1; None: on a port that was free at first.
+    first_controller_port: int | None = None
+
+    def controller_addresses(self) -> list[str]:
+        host = _bracketed(self.controller_host)
+        return [f"{host}:{node.controller_port}" for node in self.controllers]
 
     @property
     def controllers(self) -> list[PlannedNode]:
@@ -86,7 +94,8 @@ class ClusterPlan:
     def initial_controllers(self) -> str:
         """The first controllers of the quorum, in the form of `--initial-controllers`."""
         return ",".join(
-            f"{node.id}@{CONTROLLER_HOST}:{node.controller_port}:{node.directory_id}"
+            f"{node.id}@{_bracketed(self.controller_host)}:{node.controller_port}:"
+            f"{node.directory_id}"
             for node in self.controllers
             if node.directory_id is not None
         )
@@ -138,7 +147,31 @@ def grow(plan: ClusterPlan, brokers: int, ports: Callable[[int], list[int]]) -> 
     if brokers >= CONTROLLERS:
         coming = [node for node in plan.nodes[:CONTROLLERS] if not node.is_controller]
         for node, port in zip(coming, ports(len(coming)), strict=True):
-            node.controller_port = port
+            node.controller_port = _fixed_port(plan, node) or port
+
+
+def fix_controllers(plan: ClusterPlan, host: str, first_port: int) -> bool:
+    """Let the controllers listen on these addresses, from this start on; returns whether that is
+    news. CannotStart: several voters know each other by other addresses, and would not find each
+    other at new ones."""
+    before = plan.controller_addresses()
+    changed = (plan.controller_host, plan.first_controller_port) != (host, first_port)
+    is_agreed = len(plan.controllers) > 1 and any(node.formatted for node in plan.controllers)
+    plan.controller_host, plan.first_controller_port = host, first_port
+    for node in plan.controllers:
+        node.controller_port = _fixed_port(plan, node)
+    if is_agreed and plan.controller_addresses() != before:
+        raise CannotStart(
+            f"The controllers of this cluster know each other as {', '.join(before)}, so they "
+            "cannot all move at once: leave --controller-listen out. Other nodes join it by these "
+            "addresses."
+        )
+    return changed
+
+
+def _fixed_port(plan: ClusterPlan, node: PlannedNode) -> int | None:
+    first = plan.first_controller_port
+    return None if first is None else first + node.id - 1
 
 
 def replace_taken_ports(
@@ -150,6 +183,8 @@ def replace_taken_ports(
     The system may give these ports to any connection while the cluster is stopped. The other voters
     learn the new port from the node itself, which needs a majority that can be reached.
     """
+    if plan.first_controller_port is not None:
+        return False  # others know them; the node says that its port is taken
     if not all(node.formatted for node in plan.controllers):
         return False  # the first voters are not written to all folders yet
     taken = [
@@ -194,6 +229,8 @@ def read_plan(disk: Disk, data: str) -> ClusterPlan | None:
             found.get("min_in_sync", minimum_in_sync(len(nodes))),
             found.get("generation", 0),
             found.get("more_folders", []),
+            found.get("controller_host", CONTROLLER_HOST),
+            found.get("first_controller_port"),
         )
     except OSError as problem:
         raise CannotStart(f"{path} cannot be read: {problem.strerror}.") from None
@@ -263,15 +300,14 @@ def settings_of(
     if secured:
         listeners.append(f"{NODES}://{CONTROLLER_HOST}:0")
     if node.is_controller:
-        listeners.append(f"CONTROLLER://{CONTROLLER_HOST}:{node.controller_port}")
+        host = _bracketed(plan.controller_host)
+        listeners.append(f"CONTROLLER://{host}:{node.controller_port}")
     decided = {
         "node.id": str(node.id),
         "process.roles": "broker,controller" if node.is_controller else "broker",
         "listeners": ",".join(listeners),
         "controller.listener.names": "CONTROLLER",
-        "controller.quorum.bootstrap.servers": ",".join(
-            f"{CONTROLLER_HOST}:{each.controller_port}" for each in plan.controllers
-        ),
+        "controller.quorum.bootstrap.servers": ",".join(plan.controller_addresses()),
         # A controller that is added later, or restarts without its folder, joins the voters.
         "controller.quorum.auto.join.enable": "true",
     }

@@ -5,7 +5,8 @@ their sockets: no file holds them.
 
 - In every cluster the controllers' listener asks for a login, so that no other program on the
   machine can vote, register a broker or change an ISR (docs/decisions/0034). A user who maps the
-  listener in `listener.security.protocol.map` decides this instead.
+  listener in `listener.security.protocol.map` decides this instead, and `--controller-listen` with
+  `--insecure` leaves the login out.
 - In a secured cluster (`--secure`) clients connect by SASL_SSL, as to a node alone. Nodes have two
   listeners of their own on localhost: NODES between brokers and CONTROLLER for the quorum, both
   SASL_SSL with PLAIN. The user of the nodes is a super user, that of the delay service an ordinary
@@ -67,6 +68,16 @@ def settings_of_controllers(secrets: Secrets, given: Mapping[str, str]) -> dict[
         "sasl.mechanism.controller.protocol": MECHANISM,
     }
     return settings | _login_on(CONTROLLER, _login(secrets)) | _trusted_nodes(given)
+
+
+def settings_of_open_controllers(given: Mapping[str, str]) -> dict[str, str]:
+    """No login on the controllers' listener: nodes that this parent has not started join
+    (`--controller-listen` with `--insecure`)."""
+    mapped = given.get(PROTOCOLS, "")
+    if CONTROLLER in [entry.partition(":")[0].strip().upper() for entry in mapped.split(",")]:
+        return {}
+    others = mapped or ",".join(f"{name}:{name}" for name in SECURITY_PROTOCOLS)
+    return {PROTOCOLS: f"{others},{CONTROLLER}:PLAINTEXT"}
 
 
 def settings_between_nodes(secrets: Secrets, given: Mapping[str, str]) -> dict[str, str]:
