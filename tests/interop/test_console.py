@@ -39,7 +39,7 @@ def test_what_is_changed_here_is_changed_there(visitor: Visitor) -> None:
     assert "This topic is empty" in visitor.get("/topics/made/messages").said()
     assert "Deleted made" in visitor.post("/topics/made/delete", {"typed": "made"}).said()
     moved = visitor.post("/groups/reset", {"name": "billing", "way": "beginning"})
-    assert "goes on from there" in moved.said()
+    assert "continues from there" in moved.said()
     sent = visitor.post(LETTERS, {"action": "redrive", "at": "0/0"})
     assert "1 letter sent again to the group that failed." in sent.said()
 

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.timeout(1200)
 GOOD = b'{"id": %d, "time": "2026-01-01T00:00:00Z", "amount": 1}'
 BAD: dict[bytes | None, str] = {
     b"{broken": "the value is not JSON",
-    b"": "the value is no JSON object",
+    b"": "the value is not a JSON object",
     None: "the value is null",
     b'{"id": "seven", "time": "2026-01-01T00:00:00Z", "amount": 1}': 'the field id is "seven",',
     b'{"id": 7, "time": "2026-01-01T00:00:00Z"}': "the field amount is missing",

@@ -27,8 +27,8 @@ SCHEMA = (
     "labels MAP<STRING, DOUBLE>, stops ARRAY<STRUCT<at: TIMESTAMP>>, tiny TINYINT, "
     "tinies ARRAY<TINYINT>, local TIMESTAMP_NTZ, any VARIANT"
 )
-MORE = "something stands behind"
-NONE, OBJECT = "the value is not JSON", "the value is no JSON object"
+MORE = "the value has something after"
+NONE, OBJECT = "the value is not JSON", "the value is not a JSON object"
 
 BAD = {
     # more than one
@@ -70,8 +70,8 @@ BAD = {
     b'{"id": 1, "money": 123456789012}': "money is 123456789012, which DECIMAL(10,2) cannot hold",
     b'{"id": 1, "money": 1.239}': "money is 1.239, which DECIMAL(10,2) cannot hold exactly",
     b'{"id": 1, "money": 1239e-3}': "DECIMAL(10,2) cannot hold exactly",
-    b'{"id": 1, "money": "much"}': "money is much, which is no number for DECIMAL(10,2)",
-    b'{"id": 1, "money": true}': "money is true, which is no number for DECIMAL(10,2)",
+    b'{"id": 1, "money": "much"}': "money is much, which is not a number for DECIMAL(10,2)",
+    b'{"id": 1, "money": true}': "money is true, which is not a number for DECIMAL(10,2)",
     b'{"id": 1, "labels": {"a": 1, "b": 1e999}}': "the number labels is too large",
     b'{"id": 1, "labels": {"a": 1, "a": 2}}': "labels has a key twice",
     b'{"id": 1, "tiny": 200}': "tiny is 200, which TINYINT cannot hold",

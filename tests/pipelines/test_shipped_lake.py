@@ -149,7 +149,7 @@ def test_columns_grow_and_the_past_stays_readable_until_it_is_forgotten(
     assert set(table.columns) == {"id", "name", "first seen", "at", "tags"} | OF_THE_RECORD
     assert rows(table, *names) == held
     [typed, bad_list, broken, null] = reasons(connection, lake, 4)
-    assert bad_list == broken == "the value is no JSON object"
+    assert bad_list == broken == "the value is not a JSON object"
     assert null == "the value is null"
     assert typed.startswith("the field ") and ", which is no " in typed
 

@@ -315,13 +315,13 @@ def test_rows_can_be_tried_without_a_broker_and_read_without_a_pipeline(
     assert done.rows == [{"id": 3, "amount": 3}]
     assert done.bad == [
         ({"id": 1}, "the field time is missing"),
-        ("no JSON", "the value is no JSON object"),
+        ("no JSON", "the value is not a JSON object"),
     ]
     put(connection.bootstrap, topic, [json.dumps(order(3)).encode(), b"no JSON"])
     asked: Any = {"schema": SCHEMA, "bootstrap": connection.bootstrap, "spark": spark}
     assert [row["id"] for row in from_topic(topic, **asked).collect()] == [3]
     [bad] = from_topic(topic, bad=True, **asked).collect()
-    assert (bad["value"], bad["why"]) == (bytearray(b"no JSON"), "the value is no JSON object")
+    assert (bad["value"], bad["why"]) == (bytearray(b"no JSON"), "the value is not a JSON object")
 
 
 def test_rows_are_tried_in_the_zone_of_the_pipeline_also_in_a_session_that_is_given(

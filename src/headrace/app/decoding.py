@@ -99,7 +99,7 @@ def _for(hint: Any) -> Callable[[bytes], Any]:
 def _object(raw: bytes) -> Any:
     found = json.loads(raw)
     if not isinstance(found, dict):
-        raise Undecodable(f"JSON of type {type(found).__name__} is no object.")
+        raise Undecodable(f"JSON of type {type(found).__name__} is not an object.")
     return found
 
 
@@ -115,7 +115,7 @@ def _adapter(hint: Any) -> Any:
         return TypeAdapter(hint)
     except PydanticSchemaGenerationError as unknown:
         raise TypeError(
-            f"Nobody knows how to read a value of type {described(hint)} from JSON: use a pydantic "
+            f"No codec reads a value of type {described(hint)} from JSON: use a pydantic "
             "model, a dataclass, dict, str or bytes, or pass codec=."
         ) from unknown
 

@@ -54,7 +54,8 @@ def cast_shadow(app: App, name: str) -> list[str]:
     """
     if not _NAME.fullmatch(name):
         raise ShadowRefused(
-            f"{name!r} is no name for a shadow: up to 40 letters, digits, - and _, such as monday."
+            f"{name!r} is not a name for a shadow: use up to 40 letters, digits, - and _, such as "
+            "monday."
         )
     left_out = [each.name for each in app.subscriptions if not each.replay_safe]
     safe = [each for each in app.subscriptions if each.replay_safe]

@@ -113,7 +113,7 @@ def _jaas(mechanism: str, settings: Mapping[str, str]) -> str:
     module = _MODULES.get(mechanism)
     if module is None:
         raise ClientError(
-            f"A login by {mechanism} must be told to Java by its own settings; "
+            f"A login by {mechanism} needs Java's own settings; "
             f"{', '.join(_MODULES)} can be passed on."
         )
     user, password = (

@@ -168,9 +168,9 @@ class Wire:
         except OSError as failure:
             raise ClientError(f"The broker did not answer: {failure}.") from failure
         except MalformedMessage as failure:
-            raise ClientError(f"The broker's answer makes no sense: {failure}.") from failure
+            raise ClientError(f"The broker's response cannot be read: {failure}.") from failure
         if answered_to != self._correlation_id:
-            raise ClientError("The broker answered another question than the one asked.")
+            raise ClientError("The broker's response belongs to another request.")
         return answer
 
     def _receive(self, length: int) -> bytearray:

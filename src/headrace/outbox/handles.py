@@ -122,7 +122,7 @@ def handle_of(db: Any) -> Handle:
     if type(db).__module__.partition(".")[0] in DRIVERS and hasattr(db, "cursor"):
         return DriverHandle(db)
     raise OutboxError(
-        f"A {type(db).__module__}.{type(db).__qualname__} is no database connection that the "
+        f"A {type(db).__module__}.{type(db).__qualname__} is not a database connection that the "
         "outbox knows: give a Connection or Session of SQLAlchemy, a connection of Django, or one "
         "of psycopg, PyMySQL or sqlite3."
     )

@@ -44,7 +44,7 @@ class Topic:
     row may come after newer ones and still count, by the column `event_time`. `late_rows` names a
     Delta table for rows that come later than that; without it Spark drops them. `ahead` is how far
     an event time may be ahead of the record's own time and of the clock; a record beyond it is a
-    dead letter; None is no limit. With `record` there is a column of that name with the record's
+    dead letter; None means no limit. With `record` there is a column of that name with the record's
     key, topic, partition, offset and timestamp. `unit` is what a number in a column of times counts
     since 1970: "milliseconds" unless it says "seconds", "microseconds" or "nanoseconds".
     `expect` are rules for rows, made by `expect(...)`.
@@ -97,7 +97,8 @@ class Topic:
             raise PipelineError(f"{said}: unit= is one of {', '.join(UNITS)}.")
         if self.ahead is not None and not is_interval(self.ahead):
             raise PipelineError(
-                f'{said}: ahead={self.ahead!r} is not a time such as "5 minutes"; None is no limit.'
+                f'{said}: ahead={self.ahead!r} is not a time such as "5 minutes"; '
+                "None means no limit."
             )
         if self.late_rows is not None and self.late is None:
             raise PipelineError(f"{said}: late_rows= needs event_time= and late=.")
@@ -128,7 +129,9 @@ class Topic:
         try:
             return re.compile(self.name)
         except re.error as wrong:
-            raise PipelineError(f"Topic {self.name!r} is no regular expression: {wrong}.") from None
+            raise PipelineError(
+                f"Topic {self.name!r} is not a regular expression: {wrong}."
+            ) from None
 
     def matches(self, topic: str) -> bool:
         """Returns whether rows of that topic are read."""
@@ -200,7 +203,9 @@ class Table:
             self.key = (self.key,)
         said = f"Table {self.name}"
         if "/" not in self.name and not NAME.fullmatch(self.name):
-            raise PipelineError(f"{self.name!r} is no name of a table: letters, digits, - and _.")
+            raise PipelineError(
+                f"{self.name!r} is not the name of a table: letters, digits, - and _."
+            )
         if self.format not in FORMATS:
             raise PipelineError(f"{said}: format= is one of {', '.join(FORMATS)}.")
         if self.mode not in MODES:
@@ -268,7 +273,7 @@ class Jdbc:
         if isinstance(self.key, str):
             self.key = (self.key,)
         if not all(self.name.split(".")) or "\0" in self.name or self.name.count(".") > 1:
-            raise PipelineError(f"{self.name!r} is no name of a table, nor SCHEMA.TABLE.")
+            raise PipelineError(f"{self.name!r} is not the name of a table, nor SCHEMA.TABLE.")
         if not self.url.startswith("jdbc:postgresql:"):
             raise PipelineError(
                 f"Jdbc {self.name}: the url begins with jdbc:postgresql:, other databases are not "
@@ -390,7 +395,9 @@ def pipeline(
     def made(function: Transform) -> Pipeline:
         called = name or function.__name__.replace("_", "-")
         if not NAME.fullmatch(called):
-            raise PipelineError(f"{called!r} is no name of a pipeline: letters, digits, - and _.")
+            raise PipelineError(
+                f"{called!r} is not the name of a pipeline: letters, digits, - and _."
+            )
         whole = Pipeline(name=called, source=source, sink=sink, function=function, zone=zone)
         _check(whole)
         return whole

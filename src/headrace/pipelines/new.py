@@ -100,7 +100,9 @@ IGNORED = "headrace-pipelines/\nheadrace-data/\n__pycache__/\n"
 def write_project(name: str, below: Path) -> list[Path]:
     """The files of a new project in a new folder of that name; nothing there is overwritten."""
     if not NAME.fullmatch(name) or not name[0].isalpha():
-        raise PipelineError(f"{name!r} is no name of a pipeline: a letter, then a-z, 0-9, - and _.")
+        raise PipelineError(
+            f"{name!r} is not the name of a pipeline: a letter, then a-z, 0-9, - and _."
+        )
     folder = below / name
     function = name.replace("-", "_").lower()
     if keyword.iskeyword(function) or function in _names_in_files():

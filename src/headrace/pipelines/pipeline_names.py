@@ -27,7 +27,7 @@ def pipelines_in(
         sys.path.insert(0, str(path.parent.absolute()))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise PipelineError(f"{path} is no Python file.")
+        raise PipelineError(f"{path} is not a Python file.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module  # pydantic looks names up there
     try:

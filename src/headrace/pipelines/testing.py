@@ -148,7 +148,7 @@ def _fields(one: Any) -> dict[str, Any]:
         found: dict[str, Any] = one.model_dump(by_alias=True)
         return found
     if not isinstance(one, Mapping):
-        raise PipelineError(f"{one!r} is no row: give dictionaries, pydantic models or text.")
+        raise PipelineError(f"{one!r} is not a row: give dictionaries, pydantic models or text.")
     return dict(one)
 
 

@@ -136,5 +136,5 @@ def test_handlers_that_are_not_declared_safe_do_not_run() -> None:
         [left_out] = cast_shadow(app, "monday")
         assert left_out.endswith("pay")
         assert [each.topics for each in app.subscriptions] == [("orders",)]
-        with pytest.raises(ShadowRefused, match="no name for a shadow"):
+        with pytest.raises(ShadowRefused, match="not a name for a shadow"):
             cast_shadow(billing(broker, 2, []), "../x")

@@ -51,7 +51,7 @@ def test_a_group_that_nobody_runs_is_behind_in_records_and_seconds(headrace: Com
     assert [each["cause"] for each in found["findings"]] == ["no-members"]
     said = headrace("backlog", "status", "sleepers", "--watch-for", "10ms")
     assert re.search(r"sleepers: 500 records behind, 6\d min", said)
-    assert "Nobody reads" in said
+    assert "No active members" in said
     assert "sleepers" in headrace("backlog", "status", "--watch-for", "10ms")
     assert headrace.failure("backlog", "status", "nobody") == "There is no group nobody."
     assert headrace.exit_code("backlog", "status", "--watch-for", "long") == 2
@@ -171,7 +171,7 @@ def test_what_cannot_be_parked_is_said(headrace: CommandLine, tmp_path: Path) ->
     url = f"sqlite:///{tmp_path / 'p.db'}"
     words = ("backlog", "park", "letters", "--group")
     assert "has committed nothing" in headrace.failure(*words, "never", "--to", url)
-    assert "Say where" in headrace.failure(*words, "plain", "--to", " ", "--execute")
+    assert "Give a place" in headrace.failure(*words, "plain", "--to", " ", "--execute")
     assert "not oracle" in headrace.failure(*words, "plain", "--to", "oracle://x", "--execute")
     (tmp_path / "file").write_bytes(b"")
     assert "The folder refused" in headrace.failure(
@@ -181,7 +181,7 @@ def test_what_cannot_be_parked_is_said(headrace: CommandLine, tmp_path: Path) ->
     assert "The database refused" in headrace.failure(*words, "plain", "--to", missing, "--execute")
     assert committed(headrace, "plain", "letters") == [2]
     back = ("backlog", "bring-back", "letters", "--group", "plain", "--from", url)
-    assert "no app of Headrace" in headrace.failure(*back)
+    assert "not an app of Headrace" in headrace.failure(*back)
     assert "There is no topic nosuch" in headrace.failure(
         "backlog", "park", "nosuch", "--group", "plain", "--to", url
     )

@@ -208,7 +208,7 @@ def test_without_a_service_the_commands_say_what_to_do(monkeypatch: pytest.Monke
         assert "headrace delay serve" in headrace.failure("delay", "stats")
         assert "headrace delay serve" in headrace.failure("delay", "list")
         cancel = ("delay", "cancel", "orders", "a", "--key", "k", "--timeout", "0.5")
-        assert "counts as soon as one does" in headrace.failure(*cancel)
+        assert "takes effect as soon as one does" in headrace.failure(*cancel)
         assert DelayInstances(connection(bootstrap=alone.bootstrap)).all() == []
 
 

@@ -77,7 +77,7 @@ def test_from_tables_to_parked_rows(headrace: CommandLine, url: str) -> None:
 
 
 def test_misuse_is_told_in_a_sentence(headrace: CommandLine, url: str) -> None:
-    assert "no URL of a database" in headrace.failure("outbox", "status", "nonsense")
+    assert "not the URL of a database" in headrace.failure("outbox", "status", "nonsense")
     assert "not oracle" in headrace.failure("outbox", "status", "oracle://x/y")
     assert "skip or wait" in headrace.failure("outbox", "relay", url, "--on-poison", "stop")
     assert "There is no file" in headrace.failure("outbox", "relay", url)
@@ -92,7 +92,7 @@ def test_misuse_is_told_in_a_sentence(headrace: CommandLine, url: str) -> None:
     assert "The database refuses: connection failed" in refused and "secret" not in refused
     for wrong in ("postgresql://h:abc/x", "postgresql://user:secret@[::1/x"):
         said = headrace.failure("outbox", "status", wrong)
-        assert "no URL of a database" in said and "secret" not in said
+        assert "not the URL of a database" in said and "secret" not in said
     headrace("outbox", "init", url)
     assert "at least 100ms" in headrace.failure("outbox", "relay", url, "--lease", "0ms")
     assert "not HOST:PORT" in headrace.misuse(

@@ -224,7 +224,7 @@ def test_what_cannot_be_read_again_is_said(headrace: CommandLine) -> None:
     assert headrace.exit_code(*words) == 2
     nothing = headrace.failure(*words, "--from-offset", "0", "--execute")
     assert nothing == "Group there would read nothing again there."
-    assert "no app of Headrace" in headrace.failure(*words, "--from-offset", "0", "--key", "k0")
+    assert "not an app of Headrace" in headrace.failure(*words, "--from-offset", "0", "--key", "k0")
     assert "No replay has moved" in headrace.failure("replay", "undo", "there")
     gone = ("replay", "group", "nobody", "--topic", "short-read", "--from-offset", "0")
     assert headrace.failure(*gone) == "There is no group nobody."

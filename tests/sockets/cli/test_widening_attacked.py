@@ -152,7 +152,7 @@ def test_a_widening_that_another_aborts_does_not_say_it_is_done(
     if is_deleted:
         headrace("topics", "delete", plan.wide_topic, "--yes")
     headrace("backlog", "widen", topic, "--group", f"{topic}-app", "--abort", "--execute")
-    with pytest.raises(CannotWiden, match="aborted meanwhile"):
+    with pytest.raises(CannotWiden, match="aborted by another command"):
         list(steps)
     assert committed(headrace, f"{topic}-app", topic) == [5, 5]
 

@@ -116,7 +116,7 @@ def test_latest_begins_at_the_end(broker: Broker) -> None:
 
 def test_none_refuses_to_guess(broker: Broker) -> None:
     with Consumer(broker.bootstrap, auto_offset_reset="none") as consumer:
-        with pytest.raises(Misuse, match="Say the offsets"):
+        with pytest.raises(Misuse, match="Give the offsets"):
             consumer.assign([ONE])
         consumer.assign({ONE: 500})
         with pytest.raises(NoOffset, match='auto_offset_reset="earliest"'):

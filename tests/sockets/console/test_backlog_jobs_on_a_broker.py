@@ -204,7 +204,7 @@ def test_a_backlog_is_parked_and_brought_back_in_parts(desk: Desk, place: str) -
     assert "is being parked" in desk.do("park", reason="a busy day").said()
     desk.over()
     page = desk.page().said()
-    assert "200 records parked" in page and "the group goes on behind them" in page
+    assert "200 records parked" in page and "the group continues after them" in page
     assert desk.committed() == [100, 100]
     assert "200 records wait in sqlite" in desk.plan("bring-back")
     some = desk.do("bring-back", key="k3", rate="100000").said()

@@ -43,7 +43,7 @@ def committed(at: ClientSettings) -> list[int]:
 
 def test_a_backlog_is_told_with_its_cause_and_the_command(visitor: Visitor) -> None:
     page = visitor.get("/groups/backlog?name=billing").said()
-    assert "Nobody reads: group billing has no members" in page
+    assert "No active members: group billing is not running" in page
     assert "280" in page
     assert "headrace backlog status billing" in page
     assert "Backlog and replay" in visitor.get("/groups/one?name=billing").said()

@@ -464,7 +464,7 @@ def test_a_topic_is_emptied_as_the_command_does(visitor: Visitor, at: ClientSett
         for number in range(10):
             producer.send("to-empty", str(number))
     done = visitor.post("/topics/to-empty/empty", {"typed": "to-empty"})
-    assert "10 offsets went" in done.said() and "topics empty to-empty --yes" in done.said()
+    assert "10 offsets were deleted" in done.said() and "topics empty to-empty --yes" in done.said()
     assert records(at, "to-empty") == []
     gone = visitor.post("/topics/not-there/empty", {"typed": "not-there"})
     assert gone.status == 404, "a topic that is not there is not called empty"

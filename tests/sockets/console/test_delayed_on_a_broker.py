@@ -63,7 +63,7 @@ def test_what_waits_is_listed_cancelled_and_delivered_now(
     cancelled = visitor.post("/delayed/cancel", which | {"id": "<b>1"})
     assert "Cancelled: <b>1 will not be delivered." in cancelled.said()
     again = visitor.post("/delayed/cancel", which | {"id": "<b>1"})
-    assert "Unknown: nothing waits in tea under <b>1." in again.said()
+    assert "Unknown: no message with the id <b>1 waits in tea." in again.said()
 
     now = visitor.post("/delayed/now", which | {"id": "<b>2"})
     assert "headrace delay reschedule tea '<b>2' --delay 0ms --partition 0" in now.said()

@@ -149,7 +149,7 @@ def test_one_entry_goes_and_its_neighbours_stay(visitor: Visitor, admin: Admin) 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"resource_type": "planet"}, "Say on what"),
+        ({"resource_type": "planet"}, "Choose a resource"),
         ({"resource": ""}, "name is missing"),
         ({"resource": "*", "prefixed": "1"}, "not the beginning of a name"),
         ({"access": "consumer", "resource_type": "cluster"}, "needs no permission on"),

@@ -18,6 +18,6 @@ def test_a_master_that_is_not_there_is_said_at_once() -> None:
         PipelineError, match=f"No Spark master answers .127.0.0.1:{port}: .*refused"
     ):
         session.must_answer(f"spark://127.0.0.1:{port}")
-    with pytest.raises(PipelineError, match="it is spark://HOST:PORT"):
+    with pytest.raises(PipelineError, match="write spark://HOST:PORT"):
         session.must_answer("spark://somewhere")
     session.must_answer("yarn")  # Spark knows where that is

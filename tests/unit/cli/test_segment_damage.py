@@ -220,7 +220,7 @@ def test_a_folder_in_use_is_not_repaired_and_other_folders_are_named_as_such(
     check(data, as_json=False)
     assert "may look damaged" in capsys.readouterr().err
     lock.release()
-    with pytest.raises(Failure, match="is no data folder"):
+    with pytest.raises(Failure, match="is not a data folder"):
         check(tmp_path, as_json=False)
     with pytest.raises(Failure, match="no way named 'magic'"):
         repair(data, ["magic"], dry_run=False, as_json=False)
@@ -268,4 +268,4 @@ def test_a_second_data_folder_is_checked_without_the_metadata(
     rig.stop()
     found = checked(rig.two, capsys)
     assert [each["kind"] for each in found["findings"]] == ["note"]
-    assert "it lies in another data folder of this node" in found["findings"][0]["what"]
+    assert "it is in another data folder of this node" in found["findings"][0]["what"]

@@ -114,7 +114,7 @@ def test_a_connection_that_commits_by_itself_is_refused(
     outbox.send(plain, "transfers", "x")
     plain.execute("COMMIT")
     plain.close()
-    with pytest.raises(OutboxError, match="no database connection"):
+    with pytest.raises(OutboxError, match="not a database connection"):
         outbox.send(engine, "transfers", "x")
     assert len(rows(engine)) == 1
 

@@ -69,7 +69,7 @@ class Anything(BaseModel):
 
 @pytest.mark.parametrize(
     ("schema", "why"),
-    [(Tree, "holds itself"), (int, "no schema"), (" ", "empty"), (Anything, "Anything.what")],
+    [(Tree, "holds itself"), (int, "not a schema"), (" ", "empty"), (Anything, "Anything.what")],
 )
 def test_what_has_no_columns_is_refused(schema: Any, why: str) -> None:
     with pytest.raises(PipelineError, match=why):

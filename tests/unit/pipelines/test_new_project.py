@@ -56,7 +56,7 @@ def test_nothing_is_overwritten(tmp_path):
 
 @pytest.mark.parametrize("name", ["", "../x", "a b", "7up", "-x", "é"])
 def test_a_name_that_cannot_be_a_function_is_refused(name, tmp_path):
-    with pytest.raises(PipelineError, match="is no name"):
+    with pytest.raises(PipelineError, match="is not the name"):
         write_project(name, tmp_path)
     assert not list(tmp_path.iterdir())
 

@@ -142,7 +142,7 @@ def test_a_day_has_as_many_hours_as_its_zone_gives_it() -> None:
     hours = [Day(one, "Europe/Berlin").seconds // 3600 for one in (spring, autumn, DAY.date)]
     assert hours == [23, 25, 24]
     assert Day(autumn, "Europe/Berlin").clock(25 * 3600) == "00:00"
-    with pytest.raises(PipelineError, match="no day such as"):
+    with pytest.raises(PipelineError, match="not a day such as"):
         parsed("yesterday")
 
 

@@ -112,7 +112,7 @@ def _as_publish(result: Any, default_topic: str | None) -> Publish:
         return result
     if default_topic is None:
         raise TypeError(
-            f"The handler gave a {type(result).__name__}, and nobody said where to publish it: "
+            f"The handler gave a {type(result).__name__}, without a topic to publish it to: "
             "return a Publish(topic, value), or name the topic with @app.on(..., publish=)."
         )
     return Publish(default_topic, result)

@@ -60,8 +60,8 @@ class Delaying:
         while not self._is_served():
             if time.monotonic() > deadline:
                 raise NoDelayService(
-                    f"Nobody serves delayed messages at {self._connection.bootstrap}, and the app "
-                    'says delay="require": run `headrace delay serve`, or say delay="auto".'
+                    f"No delay service runs at {self._connection.bootstrap}, and the app "
+                    'says delay="require": run `headrace delay serve`, or set delay="auto".'
                 )
             time.sleep(LOOK_EVERY_S)
 

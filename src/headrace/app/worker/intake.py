@@ -206,8 +206,8 @@ class WorkerIntake:
                 return True
             case Unknown():
                 log.warning(
-                    "nobody said whether a transaction was committed (%s): %s start again from the "
-                    "group's offsets, which do",
+                    "it is unknown whether a transaction was committed (%s): %s start again from "
+                    "the group's offsets, which show it",
                     outcome.fault,
                     ", ".join(str(one.source.place) for one in moving),
                 )

@@ -196,7 +196,7 @@ class Worker:
         for runner in self.runners:
             if runner.subscription.matches(topic):
                 return runner
-        raise LookupError(f"Nobody handles {topic}.")
+        raise LookupError(f"No handler for {topic}.")
 
     # ---- the polling thread
 

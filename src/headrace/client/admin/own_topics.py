@@ -70,9 +70,9 @@ def _require_partitions(topics: Topics, own: OwnTopic) -> None:
     count = found.get(own.name, own.partitions)
     if count > own.partitions:
         raise WrongTopic(
-            f"The topic {own.name} has {count} partitions and must have {own.partitions}: somebody "
-            f"else created it. Delete it (`headrace topics delete {own.name}`); the next request "
-            "that needs it creates it again."
+            f"The topic {own.name} has {count} partitions and must have {own.partitions}: another "
+            f"program created it. Delete it (`headrace topics delete {own.name}`); the next "
+            "request that needs it creates it again."
         )
     if count < own.partitions:
         log.warning("%s has %d partitions: it gets %d", own.name, count, own.partitions)

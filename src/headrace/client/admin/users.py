@@ -94,5 +94,5 @@ class Users:
 def _mechanism(name: str) -> ScramMechanism:
     found = MECHANISMS.get(name.upper())
     if found is None:
-        raise ClientError(f"{name} is no SCRAM mechanism; there are {', '.join(MECHANISMS)}.")
+        raise ClientError(f"{name} is not a SCRAM mechanism; there are {', '.join(MECHANISMS)}.")
     return found

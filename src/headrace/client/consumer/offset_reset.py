@@ -38,5 +38,5 @@ def start_offset(group: str | None, reset: OffsetReset) -> int:
     if group:
         return OFFSET_STORED
     if reset == "none":
-        raise Misuse('Say the offsets, or auto_offset_reset="earliest" or "latest".')
+        raise Misuse('Give the offsets, or auto_offset_reset="earliest" or "latest".')
     return OFFSET_BEGINNING if reset == "earliest" else OFFSET_END

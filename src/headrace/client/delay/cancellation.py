@@ -106,9 +106,9 @@ class Cancelling:
                 said = record.header(headers.OUTCOME) or b""
                 return Cancelled(topic, id, said.decode(), wish.partition, wish.offset)
         raise NoOutcome(
-            f"The wish to cancel {id} is written to {wish.topic}, and no delay service has decided "
-            f"it within {timeout_s:g} seconds. See with `headrace delay stats` whether one runs; "
-            "the wish counts as soon as one does."
+            f"The request to cancel {id} is written to {wish.topic}, and no delay service has "
+            f"decided it within {timeout_s:g} seconds. `headrace delay stats` shows whether one "
+            "runs; the request takes effect as soon as one does."
         )
 
 

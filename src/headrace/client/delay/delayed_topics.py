@@ -147,8 +147,8 @@ class DelayedTopics:
         has = len(companion.partitions)
         if has > wanted:
             raise ClientError(
-                f"{name} has {has} partitions and {target.name} has {wanted}: what waits in the "
-                f"others would have nowhere to go. Give {target.name} as many with "
+                f"{name} has {has} partitions and {target.name} has {wanted}: messages that wait "
+                f"in the others could not be delivered. Give {target.name} as many with "
                 f"`headrace topics alter {target.name} --partitions {has}`."
             )
         if has < wanted:

@@ -129,7 +129,7 @@ class DelayInstances:
 
     def ask(self, instance: Instance, path: str) -> dict[str, Any]:
         if instance.address is None:
-            raise NoDelayService(f"Instance {instance.name} has no window to ask at.")
+            raise NoDelayService(f"Instance {instance.name} has no address for queries.")
         try:
             token = token_for(instance.address)
             status, answer = _get(instance.address, path, token, self.connection.timeout_s)

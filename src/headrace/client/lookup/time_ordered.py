@@ -151,8 +151,8 @@ class TimeOrderedReader:
             self._close(message.partition() or 0)
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
             raise ClientError(
-                f"Records of {self._topic}-{message.partition()} that were to be read were deleted "
-                "meanwhile: its first offset has moved."
+                f"Records of {self._topic}-{message.partition()} that were still to be read were "
+                "deleted: its first offset has moved."
             )
         elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
             return  # about the group name that librdkafka insists on: that right is not needed

@@ -131,9 +131,9 @@ def open_records(
         if header.producer_id != found.producer_id:
             continue
         if header.is_control:
-            raise HasEnded("It has ended meanwhile.")
+            raise HasEnded("It has ended by now.")
         if header.producer_epoch != found.producer_epoch:
-            raise ClientError("A later producer of the same id has gone on in it.")
+            raise ClientError("A later producer of the same id has continued it.")
         for record in walk(batch, LARGEST_BATCH_BYTES):
             yield header, record
 

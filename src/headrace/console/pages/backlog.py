@@ -56,12 +56,12 @@ from headrace.wire.contract import durations
 
 WAYS = {
     "replay": "read it again",
-    "widen": "a topic with more partitions",
-    "park": "put it aside",
-    "bring-back": "bring back what was put aside",
-    "expire": "let go what is too old",
+    "widen": "widen the topic",
+    "park": "park it",
+    "bring-back": "bring back parked records",
+    "expire": "expire old records",
     "undo": "undo the last move",
-    "abort": "give a widening up",
+    "abort": "abort a widening",
 }
 ASKED = ("way", "topic", "time", "offset", "times", "older", "key", "header", "where", "rate")
 USUAL_TIMES, USUAL_RATE = 10, 500
@@ -235,7 +235,7 @@ async def _plan(
         return return_table(found, wanted, rate, destination.name, lines)
     if way == "expire":
         return expiry_table(await ask(plan_expiry, group, topic, older_than_ms(query)), lines)
-    raise Unreadable("Say what shall be done about it.")
+    raise Unreadable("Choose what to do about it.")
 
 
 def times_in(given: Mapping[str, Any]) -> int:

@@ -74,7 +74,12 @@ async def abort(console: Console, request: web.Request) -> web.StreamResponse:
     line = BacklogCommands(console.commands).abort(topic, group)
     work = AbortWidening(console.access.connection, plan, console.by, line)
     return _begin(
-        console, request, group, topic, work, f"The widening of {topic} for {group} is given up."
+        console,
+        request,
+        group,
+        topic,
+        work,
+        f"The widening of {topic} for {group} is being aborted.",
     )
 
 

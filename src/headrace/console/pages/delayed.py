@@ -19,7 +19,7 @@ from headrace.wire.contract import headers
 OUTCOMES = {
     headers.CANCELLED: "Cancelled: {id} will not be delivered.",
     headers.TOO_LATE: "Too late: {id} was delivered.",
-    headers.UNKNOWN: "Unknown: nothing waits in {topic} under {id}.",
+    headers.UNKNOWN: "Unknown: no message with the id {id} waits in {topic}.",
 }
 
 
@@ -87,7 +87,7 @@ async def reschedule(console: Console, request: web.Request) -> web.StreamRespon
     topic, id, partition = await _named(request)
     when = when_from(await request.post())
     if not when:
-        raise Unreadable("Say when: after a time, at a time, or by cron. Nothing was changed.")
+        raise Unreadable("Choose a time: after a time, at a time, or by cron. Nothing was changed.")
     await _reschedule(console, topic, id, partition, when)
     return console.done(
         request,

@@ -34,7 +34,7 @@ WAYS = {
     Way.END: "the end, skipping what is unread",
     Way.TIME: "a moment in time",
     Way.OFFSET: "an offset",
-    Way.SHIFT: "some messages back or on",
+    Way.SHIFT: "some messages back or forward",
 }
 
 
@@ -123,7 +123,7 @@ async def show_reset(console: Console, request: web.Request) -> web.StreamRespon
 async def reset(console: Console, request: web.Request) -> web.StreamResponse:
     asked = _reset(await request.post())
     moves = await _asked(console, perform_reset, asked)
-    said = f"{asked.group} goes on from there in {len(moves):,} partitions."
+    said = f"{asked.group} continues from there in {len(moves):,} partitions."
     return console.done(
         request,
         link("groups", "one", name=asked.group),
@@ -152,7 +152,7 @@ def _reset(given: Mapping[str, Any]) -> Reset:
     """Resets offsets in one topic, or in all topics that the group has committed in."""
     way = next((each for each in WAYS if each == text_in(given, "way")), None)
     if way is None:
-        raise Unreadable("Say where the group shall go.")
+        raise Unreadable("Choose where the group continues.")
     number = 0
     if way is Way.TIME:
         number = moment_ms(needed(given, "time", "The time"))

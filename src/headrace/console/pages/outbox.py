@@ -42,10 +42,10 @@ async def retry_or_discard(console: Console, request: web.Request) -> web.Stream
     action = text_in(form, "action")
     number = whole(form, "outbox", default=0, most=max(len(console.outboxes) - 1, 0))
     if action not in ACTIONS or not console.outboxes:
-        raise Unreadable("Say what to do: send again, or delete.")
+        raise Unreadable("Choose what to do: send again, or delete.")
     ids = [whole({"id": str(each)}, "id", default=0) for each in form.getall("id", [])]
     if not ids or len(ids) > MOST_AT_ONCE:
-        raise Unreadable("Tick the rows that are meant. Nothing was changed.")
+        raise Unreadable("Select at least one row. Nothing was changed.")
     if action == "discard" and text_in(form, "typed").strip().lower() != "delete":
         raise Unreadable("Type delete to delete rows for good. Nothing was changed.")
     url = console.outboxes[number]

@@ -72,7 +72,7 @@ async def grow(console: Console, request: web.Request) -> web.StreamResponse:
     name, form = request.match_info["topic"], await request.post()
     partitions = whole(form, "partitions", default=0, least=1, most=MOST_PARTITIONS)
     if not partitions:
-        raise Unreadable("Say how many partitions there shall be.")
+        raise Unreadable("Enter the number of partitions.")
     await console.access.ask(grow_topic, name, partitions)
     said = f"{name} has {partitions} partitions now."
     command = console.commands.grow_topic(name, partitions)
@@ -82,7 +82,7 @@ async def grow(console: Console, request: web.Request) -> web.StreamResponse:
 async def empty(console: Console, request: web.Request) -> web.StreamResponse:
     name = await _typed(request)
     count = await console.access.ask(empty_topic, name, longest_s=LONG_S)
-    said = f"{name} is empty: {count:,} offsets went."
+    said = f"{name} is empty: {count:,} offsets were deleted."
     command = console.commands.empty_topic(name)
     return console.done(request, link("topics", name), said, command=command)
 

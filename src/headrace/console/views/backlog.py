@@ -125,7 +125,7 @@ def parking_table(
     none, and `why_not` has the reason."""
     where = f"into {destination}" if destination else "into a folder or a database"
     most = counted(plan.most, "record")
-    notes = [f"Up to {most} are copied {where}, and the group goes on behind them."]
+    notes = [f"Up to {most} are copied {where}, and the group continues after them."]
     if plan.members:
         notes.append("The group reads now: its members must stop for a moment at the end.")
     if not destination:
@@ -167,7 +167,7 @@ def expiry_table(plan: ExpiryPlan, commands: BacklogCommands) -> PlanTable:
     park, older_than = plan.park, durations.write(plan.older_than_ms)
     notes = [
         f"At most {counted(park.most, 'record')} older than {older_than} become dead letters of "
-        f"{park.group}, and the group goes on behind them."
+        f"{park.group}, and the group continues after them."
     ]
     notes += _left_alone(park.topic, park.group, park.left_alone)
     table = _spans_table(park.spans, notes, commands.expire(park.topic, park.group, older_than))

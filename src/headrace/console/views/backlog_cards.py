@@ -176,7 +176,7 @@ def _next_for_widening(plan: WidenPlan, now: WidenStatus, *, has_begun: bool) ->
         case widening.Step.WAITING:
             return f"Everything is drained: stop the consumers of group {plan.group}."
         case widening.Step.HANDED_BACK:
-            return f"{plan.group} goes on in {plan.topic}: start its consumers as usual."
+            return f"{plan.group} continues in {plan.topic}: start its consumers as usual."
     assert_never(now.step)
 
 
@@ -184,7 +184,7 @@ def _abort(card: Card, work: AbortWidening) -> None:
     plan = work.plan
     card.title = f"Aborting the widening of {plan.topic}"
     if work.targets is not None:
-        card.texts["advice"] = f"{plan.group} goes on in {plan.topic}, without {plan.wide_topic}."
+        card.texts["advice"] = f"{plan.group} continues in {plan.topic}, without {plan.wide_topic}."
 
 
 def _parking(card: Card, work: Park) -> None:
@@ -201,7 +201,7 @@ def _parking(card: Card, work: Park) -> None:
         )
     elif now is not None and now.step is parking.Step.DONE:
         card.texts["advice"] = (
-            f"{counted(now.parked, 'record')} parked; {plan.group} goes on behind them."
+            f"{counted(now.parked, 'record')} parked; {plan.group} continues after them."
         )
 
 

@@ -50,7 +50,7 @@ def when_from(form: Mapping[str, Any]) -> When:
         text_in(form, name).strip() for name in ("delay", "deliver_at", "cron", "cron_zone")
     )
     if sum(map(bool, (delay, at, cron))) > 1:
-        raise Unreadable("Say one of: after a time, at a time, by cron.")
+        raise Unreadable("Choose one: after a time, at a time, by cron.")
     if delay:
         return When(delay=delay)
     if at:
@@ -88,7 +88,9 @@ def draft_of(record: Record) -> Draft:
             [(name, (raw or b"").decode()) for name, raw in record.headers],
         )
     except UnicodeDecodeError:
-        return Draft(lost="That message holds bytes that are no text, so it cannot be edited here.")
+        return Draft(
+            lost="That message holds bytes that are not text, so it cannot be edited here."
+        )
     odd = [name for name, text in draft.headers if not _fits_a_line(name, text)]
     if odd:
         draft.headers = [each for each in draft.headers if _fits_a_line(*each)]

@@ -74,7 +74,7 @@ def entries_from(form: Mapping[str, Any]) -> list[Acl]:
     """One entry, or the few that a producer or a consumer needs."""
     kind = text_in(form, "resource_type")
     if kind not in RESOURCES:
-        raise Unreadable("Say on what: a topic, a group, a transactional id or the cluster.")
+        raise Unreadable("Choose a resource: a topic, a group, a transactional id or the cluster.")
     name = CLUSTER if kind == "cluster" else needed(form, "resource", "The name").strip()
     prefixed = text_in(form, "prefixed") == "1"
     if prefixed and (kind == "cluster" or name == ANYTHING):
@@ -118,7 +118,7 @@ def entity_from(form: Mapping[str, Any]) -> dict[str, str | None]:
         elif text_in(form, f"default-{kind}") == "1":
             found[kind] = None
     if not found:
-        raise Unreadable("Say whom the limit is for. Nothing was changed.")
+        raise Unreadable("Choose whom the limit is for. Nothing was changed.")
     return found
 
 

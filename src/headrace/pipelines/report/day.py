@@ -57,7 +57,7 @@ def parsed(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise PipelineError(f"{text!r} is no day such as 2026-01-31.") from None
+        raise PipelineError(f"{text!r} is not a day such as 2026-01-31.") from None
 
 
 def must_be_drawable(day: date) -> None:

@@ -179,7 +179,7 @@ def why_not(value: Column, kind: DataType, path: str, unit: str) -> Column:
         name = kind.simpleString().upper()
         return F.when(
             text.rlike(NUMBER), F.concat(shown, F.lit(f", which {name} cannot hold exactly"))
-        ).otherwise(F.concat(shown, F.lit(f", which is no number for {name}")))
+        ).otherwise(F.concat(shown, F.lit(f", which is not a number for {name}")))
     shown = _shown(value, path)
     if isinstance(kind, T.ByteType):
         return F.concat(shown, F.lit(", which TINYINT cannot hold"))

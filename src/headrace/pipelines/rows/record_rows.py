@@ -38,7 +38,7 @@ CORRUPT = "_headrace_corrupt"
 READ = "_headrace_read"  # as Spark read it; PARSED has times, dates and decimals in their types
 WHOLE, BROKEN = "_headrace_whole", "_headrace_broken"
 MISFIT = "the value does not fit the schema"
-NO_TEXT, MORE = "the value is not UTF-8", "something stands behind the JSON in the value"
+NO_TEXT, MORE = "the value is not UTF-8", "the value has something after the JSON"
 # NaN and Infinity are not JSON, and one of them would spoil each sum that includes it.
 JSON = {
     "mode": "PERMISSIVE",

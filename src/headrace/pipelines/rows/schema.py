@@ -121,8 +121,8 @@ def _columns(model: type, within: tuple[type, ...], between: str = " ") -> list[
     fields = getattr(model, "model_fields", None)
     if not isinstance(fields, dict) or not fields:
         raise PipelineError(
-            f"{getattr(model, '__name__', model)} is no schema: give a pydantic model or Spark's "
-            'DDL, such as "id LONG NOT NULL, name STRING".'
+            f"{getattr(model, '__name__', model)} is not a schema: give a pydantic model or "
+            'Spark\'s DDL, such as "id LONG NOT NULL, name STRING".'
         )
     if model in within:
         raise PipelineError(f"{model.__name__} holds itself: Spark's tables have no such type.")

@@ -76,7 +76,7 @@ def half_pair(text: Column) -> Column:
     left = F.regexp_replace(sober, pair, "")
     name = F.regexp_extract(left, r'"([^"\\]+)"\s*:\s*"(?:[^"\\]|\\.)*?\\u[dD][89a-fA-F]', 1)
     said = F.when(name != "", F.concat(F.lit("the field "), name)).otherwise(F.lit("the value"))
-    why = F.concat(said, F.lit(" holds half of a surrogate pair, which is no text"))
+    why = F.concat(said, F.lit(" holds half of a surrogate pair, which is not text"))
     return F.when(may & left.rlike(r"\\u[dD][89a-fA-F]"), why)
 
 
@@ -219,7 +219,7 @@ def misfit(text: Column, schema: StructType, options: dict[str, str], corrupt: s
     again = F.array(F.from_json(text, loose, options))
 
     def named(value: Column) -> Column:
-        reasons = [F.when(~_is_object(text), F.lit("the value is no JSON object"))]
+        reasons = [F.when(~_is_object(text), F.lit("the value is not a JSON object"))]
         reasons.append(F.when(value[corrupt].isNotNull(), F.lit("the value is not JSON")))
         reasons += [
             _misfit_of(value, one, options, corrupt) for one in schema.fields[:NAMED_FIELDS]

@@ -129,7 +129,7 @@ class LakeRows:
         text = F.col("value").cast("string")
         typed = F.col(record_rows.PARSED)
         why = F.coalesce(
-            F.when(no_object, F.lit("the value is no JSON object")),
+            F.when(no_object, F.lit("the value is not a JSON object")),
             *(
                 F.when(has_field(one.path), F.lit(_only_in_case(one)))
                 for one in left_out
@@ -156,7 +156,7 @@ class LakeRows:
         if wrong := conflicts(table, pinned):
             raise PipelineError(
                 f"A column keeps its type, and in the table {', '.join(wrong)}: fill another one "
-                "with --table NAME, or begin anew with `headrace pipeline reset "
+                "with --table NAME, or start over with `headrace pipeline reset "
                 f"{self.lake.pipeline().name} --table`."
             )
         return merged(table, pinned)[0]

@@ -263,7 +263,7 @@ def _refuse_another(connection: Any, sink: Jdbc, oid: int | None) -> None:
     if oid is not None and _oid_now(connection, sink) != oid:
         raise PipelineError(
             f"{sink.name} was dropped or created again while it was written to: put it back from a "
-            "copy, with headrace_batches, or begin anew with another table."
+            "copy, with headrace_batches, or start over with another table."
         )
 
 

@@ -108,7 +108,7 @@ class Writer:
             say=say,
             note=note,
             begin_anew=(
-                f"write to another table, or begin anew with `headrace pipeline reset "
+                f"write to another table, or start over with `headrace pipeline reset "
                 f"{pipeline.name} --table`."
             ),
         )

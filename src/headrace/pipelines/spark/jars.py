@@ -176,7 +176,7 @@ def check(jar: Path, wanted: str) -> None:
             found = hashlib.file_digest(file, "sha256").hexdigest()
     except FileNotFoundError:
         raise PipelineError(
-            f"{jar.name} is missing: remove {jar.parent} and run again to bring it anew."
+            f"{jar.name} is missing: remove {jar.parent} and run again to download it."
         ) from None
     if found != wanted:
         raise PipelineError(

@@ -183,7 +183,7 @@ def must_answer(master: str) -> None:
     for address in master.removeprefix("spark://").split(","):
         host, _, port = address.rpartition(":")
         if not host or not port.isdecimal() or int(port) > 65535:
-            raise PipelineError(f"{master!r} is no master: it is spark://HOST:PORT.")
+            raise PipelineError(f"{master!r} is not a master; write spark://HOST:PORT.")
         try:
             socket.create_connection((host.strip("[]"), int(port)), ANSWERS_WITHIN_S).close()
         except OSError as failure:

@@ -115,7 +115,7 @@ def explained(pipeline: Pipeline, said: str) -> str:
     elif is_gone(said):
         first = (
             f"records that it had still to read are gone from {pipeline.source.name} (the topic "
-            "was deleted, or retention was quicker); begin anew with `headrace pipeline reset "
+            "was deleted, or retention was quicker); start over with `headrace pipeline reset "
             f"{pipeline.name}`, or go on without them with options={{'failOnDataLoss': 'false'}}"
         )
     elif has(CHANGED):
@@ -131,12 +131,12 @@ def explained(pipeline: Pipeline, said: str) -> str:
     elif has(OTHER_STATE):
         first = (
             "its checkpoint holds the state of another function or schema, or a file of it is "
-            f"gone: put back what was there, or begin anew with `headrace pipeline reset "
+            f"gone: put back what was there, or start over with `headrace pipeline reset "
             f"{pipeline.name}` ({first[:300]})"
         )
     elif has(DAMAGED):
         first = (
-            "a file of its checkpoint or table is damaged: put them back from a copy, or begin "
-            f"anew with `headrace pipeline reset {pipeline.name}` ({first[:300]})"
+            "a file of its checkpoint or table is damaged: put them back from a copy, or start "
+            f"over with `headrace pipeline reset {pipeline.name}` ({first[:300]})"
         )
     return f"{pipeline.name} failed: {first}."

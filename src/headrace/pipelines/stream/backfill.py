@@ -117,8 +117,8 @@ def prepared(
     began = begun_at(folder.checkpoint)
     if began is not None and way == STREAM:
         raise PipelineError(
-            f"{pipeline.name} has run already, and its state cannot take in older records: begin "
-            f"anew with `headrace pipeline reset {pipeline.name}`."
+            f"{pipeline.name} has run already, and its state cannot take in older records: start "
+            f"over with `headrace pipeline reset {pipeline.name}`."
         )
     sink = pipeline.sink
     if began is not None and sink.upserts and sink.newest is None:

@@ -59,7 +59,7 @@ class Continuation:
         if kept is not None and kept != values and self.folder.has_written():
             raise PipelineError(
                 f"{name} has read values as {kept} until now, not as {values}: go on with {kept}, "
-                f"or begin anew with `headrace pipeline reset {name} --table`."
+                f"or start over with `headrace pipeline reset {name} --table`."
             )
         self.folder.keep_with_identity(values=values)
 

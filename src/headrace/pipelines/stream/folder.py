@@ -69,7 +69,7 @@ class Folder:
         if known is None:
             if self.has_begun():  # as another stream it would write its last batch again
                 raise PipelineError(
-                    f"{path} is gone: put it back from a copy, or begin anew by removing "
+                    f"{path} is gone: put it back from a copy, or start over by removing "
                     f"{self.state}."
                 )
             known = {"id": uuid.uuid4().hex, "name": self.name, **pipeline.describe()}
@@ -84,7 +84,7 @@ class Folder:
             if (before := known.get(part, BEFORE.get(part))) != now:
                 raise PipelineError(
                     f"The checkpoint of {self.name} belongs to the {part} {before}, not "
-                    f"{now}: give the pipeline another name, or begin anew with "
+                    f"{now}: give the pipeline another name, or start over with "
                     f"`headrace pipeline reset {self.name}`."
                 )
         return str(known["id"])
@@ -255,7 +255,7 @@ class Folder:
                         _remove_table(Path(one))
             elif table:
                 raise PipelineError(
-                    f"{self.name} writes to {known['sink']} ({kind}), which is no table on this "
+                    f"{self.name} writes to {known['sink']} ({kind}), which is not a table on this "
                     "machine: remove it yourself, and reset without --table."
                 )
             shutil.rmtree(self.state)
@@ -465,7 +465,7 @@ def _read(path: Path, *, if_whole: bool = False) -> dict[str, Any] | None:
         if if_whole:
             return None
         raise PipelineError(
-            f"{path} is damaged: put it back from a copy, or begin anew by removing {path.parent}."
+            f"{path} is damaged: put it back from a copy, or start over by removing {path.parent}."
         ) from None
     return found if isinstance(found, dict) else None
 

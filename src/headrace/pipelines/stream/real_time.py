@@ -110,7 +110,7 @@ def hold_mode(folder: Folder, *, real_time: bool) -> None:
         began, now = ("in real time", "without") if mark.exists() else ("in batches", "with")
         raise PipelineError(
             f"The checkpoint of {folder.name} began {began}, and {now} --real-time rows that are "
-            "written again would have other ids: give the pipeline another name, or begin anew "
+            "written again would have other ids: give the pipeline another name, or start over "
             f"with `headrace pipeline reset {folder.name}`."
         )
 

@@ -48,7 +48,7 @@ class TopicIds:
         if anew:
             raise PipelineError(
                 f"{', '.join(anew)} was deleted and created again since {self.folder.name} began: "
-                "offsets in its checkpoint mean other records. Begin anew with `headrace pipeline "
+                "offsets in its checkpoint mean other records. Start over with `headrace pipeline "
                 f"reset {self.folder.name}`, and --keep-rows to add to the rows that are there."
             )
         if new := {name: one for name, one in now.items() if name not in self.known}:

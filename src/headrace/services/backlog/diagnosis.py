@@ -84,7 +84,7 @@ def diagnosed(
 
 def _nobody(lag: GroupLag) -> Finding:
     return Finding(
-        "no-members", f"Nobody reads: group {lag.group} has no members. Start its consumers."
+        "no-members", f"No active members: group {lag.group} is not running. Start its consumers."
     )
 
 
@@ -144,7 +144,7 @@ def _rebalancing(lag: GroupLag) -> list[Finding]:
     return [
         Finding(
             "rebalancing",
-            f"The group is {lag.state}, not Stable, and reads nothing meanwhile. If that lasts, "
+            f"The group is {lag.state}, not Stable, and reads nothing until it is. If that lasts, "
             "members come and go, or one needs longer than max.poll.interval.ms for its records.",
             _members(lag),
         )
@@ -208,7 +208,7 @@ def _hot_keys(lag: GroupLag, samples: Sequence[KeySample]) -> list[Finding]:
                     "hot-key",
                     f"{times / count:.0%} of the next {count:,} records of {sample.place[0]}-"
                     f"{sample.place[1]} have the key {shown}: they are handled one after the "
-                    "other, whatever is added. Spread the key, or handle it quicker.",
+                    "other, however many consumers you add. Spread the key, or handle it quicker.",
                 )
             )
     return found

@@ -48,7 +48,7 @@ class Expiry:
         dead = dead_topic(topic, group)
         if dead not in Topics(self._connection).cluster.topics:
             raise CannotPark(
-                f"Group {group} has no dead letters ({dead}): it is no app of Headrace. Use "
+                f"Group {group} has no dead letters ({dead}): it is not an app of Headrace. Use "
                 "headrace groups reset to skip records."
             )
         plan.spans = self._old_part(plan, now_ms - older_than_ms)

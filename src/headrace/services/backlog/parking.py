@@ -156,9 +156,11 @@ class Parking:
         run.spans = self._unread(plan, current)
         store.finish(run)
         if not run.spans:
-            raise CannotPark(f"Group {plan.group} has read everything meanwhile: nothing to park.")
+            raise CannotPark(f"Group {plan.group} has read everything by now: nothing to park.")
         if Topics(self._connection).ids([plan.topic])[plan.topic] != plan.topic_id:
-            raise CannotPark(f"Topic {plan.topic} was deleted and created again meanwhile.")
+            raise CannotPark(
+                f"Topic {plan.topic} was deleted and created again while it was parked."
+            )
         GroupMoves(self._connection).move(
             plan.group,
             current={(plan.topic, p): current[p] for p in run.spans},
@@ -345,7 +347,7 @@ def store_at(to: str, owner: Owner) -> ParkedStore:
     """Opens a store. A URL is a database, anything else a folder; each needs an optional
     package."""
     if not to.strip():
-        raise CannotPark("Say where: the address of a database, or a folder.")
+        raise CannotPark("Give a place: the address of a database, or a folder.")
     if "://" in to:
         from headrace.services.backlog.parked_rows import opened
 

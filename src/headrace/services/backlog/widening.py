@@ -160,7 +160,7 @@ class Widening:
             if entry.topic_id != topic_id and not self._is_lost(entry):
                 raise CannotWiden(
                     f"Topic {topic} was deleted and created again since its backlog was widened. "
-                    f"Delete {entry.to_topic} if nobody needs what is in it."
+                    f"Delete {entry.to_topic} if its records are not needed."
                 )
         return next((each for each in reversed(found) if each.topic_id == topic_id), None)
 
@@ -277,8 +277,8 @@ class Widening:
         now = journal.read_journal(self._connection).copies.get(entry.name)
         if now is not None and now.state == ABORTED:
             raise CannotWiden(
-                f"The widening of {plan.topic} for {plan.group} was aborted meanwhile: its "
-                f"consumers read {plan.topic} as usual."
+                f"The widening of {plan.topic} for {plan.group} was aborted by another command: "
+                f"its consumers read {plan.topic} as usual."
             )
 
     def _status(self, plan: WidenPlan, entry: CopyEntry, step: Step) -> WidenStatus:
@@ -422,8 +422,8 @@ class Widening:
 
 def _lost(plan: WidenPlan) -> CannotWiden:
     return CannotWiden(
-        f"Somebody has deleted {plan.wide_topic}, and with it what the group had not read. Go back "
-        f"to {plan.topic} with --abort --execute: the group goes on where it was before the "
+        f"{plan.wide_topic} was deleted, and with it what the group had not read. Go back "
+        f"to {plan.topic} with --abort --execute: the group continues where it was before the "
         "widening."
     )
 

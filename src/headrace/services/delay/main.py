@@ -142,7 +142,7 @@ def _stop(service: DelayService) -> None:
 def main(words: Sequence[str] | None = None, environment: Mapping[str, str] = os.environ) -> int:
     parser = argparse.ArgumentParser(prog="python -m headrace.services.delay.main")
     parser.add_argument("--bootstrap", metavar="HOST:PORT", required=True)
-    parser.add_argument("--folder", type=Path, required=True, help="where its store lies")
+    parser.add_argument("--folder", type=Path, required=True, help="the folder of its store")
     parser.add_argument("--group", default=GROUP)
     parser.add_argument("--instance")
     parser.add_argument("--admin-host", default="127.0.0.1")

@@ -330,7 +330,7 @@ class Topics:
                 # The default is assumed: if the topic refuses a record all the same, the limit is
                 # learnt then.
                 self._limits.setdefault(name, DEFAULT_LARGEST_BYTES)
-                self._tell(f"{name} tells no settings: {fault}.")
+                self._tell(f"{name} does not show its settings: {fault}.")
                 continue
             self._limits[name] = int(found["max.message.bytes"])
             if "compact" in found["cleanup.policy"]:

@@ -271,9 +271,9 @@ class Door:
             "queues": ("Share consumers.", len(self.queues)),
             "users": ("Users with connections of their own.", len(self.logins.accesses) - 1),
             "logins_refused": ("Logins that the cluster refused.", self.logins.refused_logins),
-            "keys": ("Idempotency keys of the window that this door knows.", self._keys("keys")),
-            "keys_fenced": ("Times that another door took a slot.", self._keys("fenced")),
-            "questions": ("Questions to the cluster under way.", self.questions.open),
+            "keys": ("Idempotency keys of the window that this server knows.", self._keys("keys")),
+            "keys_fenced": ("Times that another server took a slot.", self._keys("fenced")),
+            "questions": ("Requests to the cluster under way.", self.questions.open),
         }
 
     def _feeds(self) -> int:

@@ -168,7 +168,7 @@ def read_query(raw_query: str, known: tuple[str, ...]) -> dict[str, str]:
             raw_query, keep_blank_values=True, errors="strict", max_num_fields=MOST_QUESTIONS
         )
     except ValueError:
-        raise Refusal(BAD_REQUEST, "The query string makes no sense.") from None
+        raise Refusal(BAD_REQUEST, "The query string cannot be read.") from None
     found = dict(pairs)
     for name in found:
         if name not in known:

@@ -59,5 +59,5 @@ class Guard:
 
 def _foreign() -> Refusal:
     return Refusal(
-        403, "A page of another origin asks; --allow-origin lets it (CORS is off otherwise)."
+        403, "Cross-origin request refused. Start with --allow-origin to allow this origin."
     )

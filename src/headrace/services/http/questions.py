@@ -21,7 +21,7 @@ class Questions:
     async def ask(self, question: Callable[[], T]) -> T:
         """Returns the answer; if the caller goes away, the question ends by itself."""
         if self.open >= self._most:
-            raise busy("Too many questions wait for the cluster; ask again.")
+            raise busy("Too many requests wait for the cluster; try again.")
         self.open += 1
         asked = self._threads.submit(question)
         loop = asyncio.get_running_loop()

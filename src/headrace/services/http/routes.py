@@ -79,7 +79,7 @@ ROUTES = (
         "/topics/{topic}/stream",
         "stream",
         "Streams",
-        "Records as server-sent events, as they come; Last-Event-ID goes on.",
+        "Records as server-sent events, as they come; Last-Event-ID continues.",
         ("from", "format", "key", "header", "partition"),
     ),
     Route(
@@ -87,7 +87,7 @@ ROUTES = (
         "/topics/{topic}/delayed/{id}",
         "cancel",
         "Delayed messages",
-        "Call off a delayed message by its id and the key that it was sent with.",
+        "Cancel a delayed message by its id and the key that it was sent with.",
         ("key", "key_json", "key_base64", "partition"),
     ),
     Route("POST", GROUP, "create_instance", CONSUMERS, "Create a consumer instance."),
@@ -223,7 +223,7 @@ def _named(part: str) -> str:
         try:
             part = unquote(part, errors="strict")
         except UnicodeDecodeError:
-            raise Refusal(BAD_REQUEST, "The path is no UTF-8.") from None
+            raise Refusal(BAD_REQUEST, "The path is not UTF-8.") from None
     elif not part.isascii():
         raise Refusal(BAD_REQUEST, "Bytes beyond ASCII are percent-encoded in a path.")
     if "\0" in part:  # which ends a text in C, so another name would be used

@@ -61,7 +61,7 @@ def engine_for(url: str) -> Engine:
         return engine
     except (ArgumentError, NoSuchModuleError, ValueError) as wrong:
         raise OutboxError(
-            "That is no URL of a database; write it like postgresql://user@host/name, "
+            "That is not the URL of a database; write it like postgresql://user@host/name, "
             "mariadb://user@host/name or sqlite:///file.db."
         ) from wrong
     except ModuleNotFoundError as missing:

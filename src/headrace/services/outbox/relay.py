@@ -199,7 +199,9 @@ class Relay:
     def _bury_the_silent(self, others: Mapping[str, int]) -> None:
         for name in self._silence.of(others, monotonic()):
             if self.store.bury(name, others[name]):
-                log.warning("relay %s has said nothing for long; its shards are free", name)
+                log.warning(
+                    "relay %s has not renewed its leases for long; its shards are free", name
+                )
 
     def _take(self, number: int) -> None:
         asked_at = monotonic()

@@ -114,7 +114,7 @@ def _asked(headers: Headers, within: bytes) -> Asked:
         text = (message_id or b"").decode()
         within_ms = durations.parse(within.decode())
     except ValueError as wrong:
-        raise NotARecord(f"it asks for a confirmation in a way that is none: {wrong}") from wrong
+        raise NotARecord(f"it asks for a confirmation in an unknown way: {wrong}") from wrong
     if not 0 < len(text) <= LONGEST_MESSAGE_ID or "\0" in text:
         raise NotARecord(
             f"a message to be confirmed needs an id of 1 to {LONGEST_MESSAGE_ID} characters"
@@ -170,7 +170,7 @@ def headers_from(text: str | None) -> Headers:
 
 def _name(name: Any) -> str:
     if not isinstance(name, str):
-        raise ValueError(f"{name!r} is no name")
+        raise ValueError(f"{name!r} is not a name")
     name.encode()  # half a surrogate pair is text for JSON and none for Kafka
     return name
 

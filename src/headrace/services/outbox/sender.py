@@ -157,7 +157,7 @@ class Sender:
             if outcome.commit_s > SLOW_COMMIT_S:
                 outcome.is_spent = True
                 outcome.why = (
-                    f"a commit took {outcome.commit_s:.0f} s, so the shard is taken over anew"
+                    f"a commit took {outcome.commit_s:.0f} s, so the shard is taken over again"
                 )
             return outcome
         self._known.clear()

@@ -324,7 +324,7 @@ class Shard:
     @property
     def _advice(self) -> str:
         return (
-            "See what has arrived, stop the relays, and say where to go on: "
+            "See what has arrived, stop the relays, and choose where to continue: "
             f"`headrace outbox resume DATABASE_URL --shard {self.number} --after ROW`."
         )
 

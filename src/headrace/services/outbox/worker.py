@@ -157,7 +157,7 @@ class ShardWorker:
                 return core.Forgotten()
             case core.Review():
                 return self._review(effect.most)
-        raise AssertionError(f"nobody performs {effect}")
+        raise AssertionError(f"unknown effect {effect}")
 
     def _gives_up(self) -> bool:
         """Returns whether to give up. A relay that was suspended may wake long after its lease has

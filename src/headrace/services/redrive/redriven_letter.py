@@ -49,7 +49,7 @@ def again(
     if letter.redrives >= most_redrives:
         raise NotRedrivable(
             f"{letter.name} came back {letter.redrives} times already; look at it, then use "
-            "--most-redrives to send it again all the same."
+            "--most-redrives to send it again anyway."
         )
     return Outgoing(
         topic=retry_topic(letter.origin_topic, letter.group),

@@ -24,8 +24,8 @@ def require_retry_topic(topic: str, group: str, partitions: dict[str, int]) -> s
     name = retry_topic(topic, group)
     if name not in partitions:
         raise CannotCopy(
-            f"Group {group} has no topic {name}: it is no app of Headrace. Another group can only "
-            "read whole stretches again: leave out key, header, expression, error and --until."
+            f"Group {group} has no topic {name}: it is not an app of Headrace. Another group can "
+            "only read whole stretches again: leave out key, header, expression, error and --until."
         )
     if partitions[name] < partitions.get(topic, 0):
         raise CannotCopy(

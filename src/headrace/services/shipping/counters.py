@@ -32,7 +32,7 @@ WORDS = {
     "lines": "Records that were made of lines.",
     "bytes_read": "Bytes read from files.",
     "written": "Records that the cluster has.",
-    "blank": "Groups of blank lines, which are no records.",
+    "blank": "Groups of blank lines, which are not records.",
     "bad": "Records with a problem: not in the format, or not UTF-8.",
     "cut": "Pieces of lines and stack traces that are too long for one record.",
     "shortened": "Records that were shortened because the topic takes less.",

@@ -172,7 +172,7 @@ def _look(path: str, *, is_named: bool) -> Found | None:
             else None
         )
     if not stat.S_ISREG(about.st_mode):
-        return Found(path, why_not="it is no plain file; pipe it into `headrace ship logs -`")
+        return Found(path, why_not="it is not a plain file; pipe it into `headrace ship logs -`")
     if path.endswith(COMPRESSED):
         return Found(path, why_not="it is compressed")
     return Found(path, (about.st_dev, about.st_ino), stamp=stamp_of(about))

@@ -72,7 +72,7 @@ class StateFolder:
                 raise StateError(
                     f"The positions in {self.path} are those of {name} {kept[name]}, and this is "
                     f"{name} {ours}, which does not have what they say is shipped. Name another "
-                    "folder with --state to ship all files to it, or give --adopt to go on from "
+                    "folder with --state to ship all files to it, or give --adopt to continue from "
                     "these positions."
                 )
 

@@ -153,7 +153,7 @@ class Roster:
         for old in self.emptied:
             if files.looks_like(old, descriptor):
                 self.emptied.remove(old)
-                self.note(f"{path} is the copy of {old.path}: going on at byte {old.offset:,}.")
+                self.note(f"{path} is the copy of {old.path}: continuing at byte {old.offset:,}.")
                 return self._moved(old, path, key)
         if self._waits_as_copy(descriptor, key, now_ms, first=first):
             return None
@@ -204,7 +204,7 @@ class Roster:
         followed, position = one.followed, one.followed.position
         lost = position.size - followed.read
         self.note(
-            f"{position.path} was emptied: going on at its start."
+            f"{position.path} was emptied: continuing at its start."
             + (f" {lost:,} bytes of it were not read: only a copy has them." if lost > 0 else "")
         )
         self.counters.rewritten += 1
@@ -310,8 +310,8 @@ class Roster:
                 position.ended = True
                 if not rested:  # a resting file was whole a second ago
                     self.note(
-                        f"{position.path} is gone; what was written to it while nobody followed "
-                        "it, if anything, was not shipped."
+                        f"{position.path} is gone; lines that were written to it while it was "
+                        "not followed were not shipped."
                     )
 
     def _open_renamed(self, path: str, key: Key, position: Position, now_ms: int) -> None:

@@ -144,7 +144,7 @@ def _checked(one: Field, value: Any) -> str | int:
         try:
             value.encode()
         except UnicodeEncodeError:  # half of a pair, as JSON's \ud800 can say
-            raise _Wrong(one.name, "is no text of Unicode") from None
+            raise _Wrong(one.name, "is not valid Unicode") from None
     return value
 
 
@@ -168,7 +168,7 @@ def _moment(given: dict[str, Any], received_ms: int) -> int:
         return received_ms - age_ms
     at_ms = _milliseconds(said)
     if at_ms > received_ms + AHEAD_MS:
-        raise _Wrong("time", f"lies more than {AHEAD_MS // 60_000} minutes in the future")
+        raise _Wrong("time", f"is more than {AHEAD_MS // 60_000} minutes in the future")
     if at_ms < received_ms - OLDEST_MS:
         raise _Wrong("time", f"is older than {OLDEST_MS // 86_400_000} days")
     return at_ms

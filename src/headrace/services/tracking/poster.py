@@ -30,7 +30,9 @@ class Poster:
     def __init__(self, url: str, *, sleep: Callable[[float], None] = time.sleep) -> None:
         asked = urlsplit(url)
         if asked.scheme not in ("http", "https") or not asked.hostname:
-            raise NotTaken(f"{url} is no address of a collector, such as http://127.0.0.1:8090.")
+            raise NotTaken(
+                f"{url} is not the address of a collector, such as http://127.0.0.1:8090."
+            )
         kind = HTTPSConnection if asked.scheme == "https" else HTTPConnection
         self._url = url
         self._path = asked.path if asked.path.strip("/") else "/track"

@@ -69,7 +69,7 @@ def test_what_cannot_be_followed_is_told_of_once(broker, tmp_path):
     counters = shipping.once()
     assert (counters.written, counters.not_followed) == (1, 2)
     assert any("b.log.gz is not followed: it is compressed." in note for note in shipping.notes)
-    assert any("c.log is not followed: it is no plain file" in note for note in shipping.notes)
+    assert any("c.log is not followed: it is not a plain file" in note for note in shipping.notes)
 
 
 def test_lines_that_are_too_long_come_in_pieces(broker, tmp_path):

@@ -216,5 +216,5 @@ def test_a_poster_waits_as_long_as_it_is_told_and_gives_up_after_a_while(connect
             poster.close()
 
     asyncio.run(story())
-    with pytest.raises(NotTaken, match="no address of a collector"):
+    with pytest.raises(NotTaken, match="not the address of a collector"):
         Poster("shop.example:80")

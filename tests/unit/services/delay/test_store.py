@@ -200,7 +200,7 @@ def test_page_by_page_nothing_is_missed_or_doubled(shop: Store) -> None:
         if after is None:
             break
     assert offsets == [10, 21, 12, 20, 11, 22]
-    with pytest.raises(ValueError, match="no cursor"):
+    with pytest.raises(ValueError, match="not a cursor"):
         shop.find("orders.delay", after="x")
     with pytest.raises(ValueError, match="1 to"):
         shop.find("orders.delay", limit=0)

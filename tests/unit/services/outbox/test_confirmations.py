@@ -229,7 +229,7 @@ def test_the_record_says_which_outbox_waits_and_the_row_for_how_long() -> None:
         ('{"headrace-confirm-within": "1s", "headrace-delay": "1s"}', None, "delayed"),
         ('{"headrace-confirm-within": "1s", "headrace-message-id": ""}', None, "needs an id"),
         ('{"headrace-confirm-within": "1s"}', "a\0b", "needs an id"),
-        ('{"headrace-confirm-within": {"base64": "/w=="}}', None, "in a way that is none"),
+        ('{"headrace-confirm-within": {"base64": "/w=="}}', None, "in an unknown way"),
     ],
 )
 def test_a_row_that_asks_in_a_wrong_way_is_no_record(

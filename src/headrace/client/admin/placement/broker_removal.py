@@ -53,7 +53,7 @@ def replicas_without(
         else:
             raise ClientError(
                 f"{each.place} has {len(each.replicas)} replicas, and only {len(staying)} brokers "
-                f"stay: say --fewer-replicas to let it have {len(rest)}."
+                f"stay: use --fewer-replicas to let it have {len(rest)}."
                 if rest
                 else f"{each.place} has its only replica there, and no other broker is alive."
             )

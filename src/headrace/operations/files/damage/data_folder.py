@@ -50,7 +50,7 @@ class Check:
     def run(self) -> None:
         if not self.metadata.is_dir() and not (self.folder / checkpoints.META_PROPERTIES).exists():
             raise CannotMend(
-                f"{self.folder} is no data folder: it has no {METADATA_FOLDER}. Name the folder "
+                f"{self.folder} is not a data folder: it has no {METADATA_FOLDER}. Name the folder "
                 "that `headrace start --data` was given."
             )
         self.clean = (self.folder / checkpoints.CLEAN_SHUTDOWN).exists()
@@ -111,11 +111,11 @@ class Check:
         self.folders += 1
         for snapshot, fault in found.bad_snapshots:
             path = self.metadata / snapshot.file_name
-            advice = "an older snapshot and the log stand for it, if they can"
+            advice = "an older snapshot and the log replace it, if they are complete"
             self._found(Kind.DAMAGED, path, fault, advice, Remedy.FLIP, Remedy.SET_ASIDE)
         if found.recovery_point_fault is not None:
             path = self.metadata / recovery_point.FILE_NAME
-            what, advice = "its checksum does not fit", "the next start writes it anew"
+            what, advice = "its checksum does not fit", "the next start writes it again"
             self._found(Kind.DAMAGED, path, what, advice, Remedy.SET_ASIDE)
         self._judge_start(found)
         self._check_quorum_state(disk, folder, found.end_offset)
@@ -147,7 +147,7 @@ class Check:
             if state is None:
                 if end_offset > 0:
                     what = "it is missing, and the metadata log has records: the votes are lost"
-                    advice = "a voter goes on in a later epoch, in which it cannot have voted"
+                    advice = "a voter continues in a later epoch, in which it cannot have voted"
                     self._found(Kind.DAMAGED, path, what, advice)
                 return
             if state.leader_epoch < LAST_EPOCH:
@@ -183,7 +183,7 @@ class Check:
         self.progress(folder, size)
 
     def _note_metadata_elsewhere(self) -> None:
-        what = "it is not here: it lies in another data folder of this node, or it is lost"
+        what = "it is not here: it is in another data folder of this node, or it is lost"
         advice = "check the first folder of log.dirs, or that of metadata.log.dir"
         self._found(Kind.NOTE, self.metadata, what, advice)
 
@@ -200,7 +200,7 @@ OFFSETS = {
     checkpoints.RECOVERY_POINTS: "a start reads all batches again",
     checkpoints.START_OFFSETS: "deleted records of the first segment may come back",
     checkpoints.HIGH_WATERMARKS: "not needed by a cluster of one",
-    checkpoints.CLEANED_OFFSETS: "compaction begins anew",
+    checkpoints.CLEANED_OFFSETS: "compaction starts over",
 }
 
 

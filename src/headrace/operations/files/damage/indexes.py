@@ -19,7 +19,7 @@ Entry = tuple[int, int]
 # Whether an entry is right about a batch; None: it is about a later one.
 Judge = Callable[[Entry, int, BatchHeader], bool | None]
 
-ADVICE = "a lookup that it misleads is noticed; `repair` makes it anew"
+ADVICE = "a lookup notices a wrong position; `repair` rebuilds it"
 
 
 def judge_offset(entry: Entry, base: int, batch: BatchHeader) -> bool | None:

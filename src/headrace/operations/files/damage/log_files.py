@@ -146,7 +146,7 @@ def _check_beside(path: Path) -> Iterator[Finding]:
         try:
             checkpoints.topic_id_from_bytes(path.read_bytes())
         except MalformedCheckpoint as problem:
-            advice = "a start writes it anew"
+            advice = "a start writes it again"
             yield Finding(
                 Kind.DAMAGED, path, str(problem), remedies=(Remedy.SET_ASIDE,), advice=advice
             )

@@ -25,13 +25,13 @@ WAYS: dict[Remedy, tuple[str, str, Take]] = {
         ways.flip_bits,
     ),
     Remedy.REBUILD: (
-        "make indexes and leader epochs anew from the batches",
+        "rebuild indexes and leader epochs from the batches",
         "nothing",
         ways.rebuild,
     ),
     Remedy.SET_ASIDE: (
-        "set damaged small files and snapshots aside; a start goes on without them",
-        "nothing, while the log has what they said",
+        "set damaged small files and snapshots aside; a start continues without them",
+        "nothing, if the log has the same information",
         ways.set_files_aside,
     ),
     Remedy.EPOCH: (
@@ -40,7 +40,7 @@ WAYS: dict[Remedy, tuple[str, str, Take]] = {
         ways.write_epoch,
     ),
     Remedy.IDENTITY: (
-        "write meta.properties anew from what the metadata says",
+        "write meta.properties from the voters that the metadata names",
         "the cluster.id, if the old one cannot be read",
         ways.write_identity,
     ),

@@ -99,11 +99,11 @@ def rebuild(check: Check, findings: list[Finding], aside: SetAside, dry_run: boo
                 aside.move(finding.path)
                 data = checkpoints.epochs_to_bytes(entry for entry in log.epochs if entry[0] >= 0)
                 RealDisk().write_file(str(finding.path), [data])
-            done.append(f"write {name} anew with {len(log.epochs)} epochs")
+            done.append(f"rewrite {name} with {len(log.epochs)} epochs")
         else:
             if not dry_run:
                 aside.move(finding.path)
-            done.append(f"set {name} aside; the next start makes it anew")
+            done.append(f"set {name} aside; the next start makes it again")
     return done
 
 
@@ -175,7 +175,7 @@ def cut_metadata(
                 if after.exists():
                     aside.move(after)
     point = check.metadata / RECOVERY_POINT
-    done.append(f"write {point.name} anew: {max(end, found.base)}")
+    done.append(f"rewrite {point.name}: {max(end, found.base)}")
     if not dry_run:
         if point.exists():
             aside.copy(point)
@@ -242,7 +242,7 @@ def _only_voter(check: Check) -> Voter:
                     voters = voters_in(message) if isinstance(message, VotersRecord) else voters
     if len(voters) != 1:
         raise CannotMend(
-            f"The metadata in {check.metadata} names {len(voters)} voters: who owned the folder "
-            "cannot be told. Bring meta.properties back from a copy."
+            f"The metadata in {check.metadata} names {len(voters)} voters: it is unknown which "
+            "of them owned the folder. Bring meta.properties back from a copy."
         )
     return voters[0]

@@ -156,13 +156,13 @@ class AdminHttp:
             host=host,
             port=port,
             headers=ALWAYS,
-            not_allowed=_error(NOT_ALLOWED, "This window only shows: use GET."),
+            not_allowed=_error(NOT_ALLOWED, "This address is read-only: use GET."),
         )
 
     def _answer(self, asked: Question) -> Page:
         """Answers one request; bad contents must not stop the service."""
         if not self._room.acquire(blocking=False):
-            return _error(BUSY, "Too many ask at once; ask again in a moment.")
+            return _error(BUSY, "Too many requests at once; try again in a moment.")
         try:
             return self._found(asked)
         except _Refused as refused:
@@ -238,7 +238,7 @@ def _cursor(text: str) -> Cursor:
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise _Refused(BAD_REQUEST, f"{text[:40]!r} is no number.")
+        raise _Refused(BAD_REQUEST, f"{text[:40]!r} is not a number.")
     return int(text)
 
 
@@ -246,7 +246,7 @@ def _from_base64(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise _Refused(BAD_REQUEST, "key_base64 is no base64.") from None
+        raise _Refused(BAD_REQUEST, "key_base64 is not base64.") from None
 
 
 def _shown(value: Mapping[str, Any], status: HTTPStatus = HTTPStatus.OK) -> Page:

@@ -125,7 +125,9 @@ class Owned:
         try:
             commit = from_commit(answer.offset, answer.metadata)
         except ValueError as fault:
-            self.problem = f"the group {group} has a commit of somebody else: {fault}"
+            self.problem = (
+                f"the group {group} has a commit that the delay service did not make: {fault}"
+            )
             log.error("%s-%d: %s", *self.place, self.problem)
             return None
         progress = commit.progress_of(answer.topic_id)

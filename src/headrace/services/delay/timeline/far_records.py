@@ -32,7 +32,7 @@ def record_id_of(key: bytes) -> tuple[str, int, int]:
     topic, partition, offset = key.decode().split("/")
     place = topic, int(partition), int(offset)
     if key_of(*place) != key or not 0 <= place[2] <= _LAST_OFFSET:
-        raise ValueError(f"{key[:100]!r} is no place in an intake")
+        raise ValueError(f"{key[:100]!r} is not a position in an intake")
     return place
 
 

@@ -127,7 +127,7 @@ def _read_cursor(text: str) -> tuple[int, int, int]:
     try:
         due_ms, partition, offset = (int(part) for part in text.split("-"))
     except ValueError as error:
-        raise ValueError(f"'{text[:100]}' is no cursor of a page") from error
+        raise ValueError(f"'{text[:100]}' is not a cursor of a page") from error
     return due_ms, partition, offset
 
 

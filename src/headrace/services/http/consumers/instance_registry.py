@@ -93,6 +93,6 @@ class InstanceRegistry(Generic[T]):
             NOT_FOUND,
             "Consumer instance not found. It belongs to the server that made it: it ends with "
             f"that server, and after {self._idle_s:g} s without a request. Create it again: the "
-            "group goes on from what it has committed.",
+            "group continues from its committed offsets.",
             code=INSTANCE_NOT_FOUND,
         )

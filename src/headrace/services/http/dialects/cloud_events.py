@@ -107,7 +107,7 @@ def _decoded(value: str) -> str:
     try:
         return unquote(value, errors="strict")
     except UnicodeDecodeError:
-        raise bad_payload("An attribute of the CloudEvent is no UTF-8.") from None
+        raise bad_payload("An attribute of the CloudEvent is not UTF-8.") from None
 
 
 # ---- out

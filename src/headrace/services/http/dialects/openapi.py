@@ -72,7 +72,7 @@ def document(version: str) -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {
-            "title": "Headrace's HTTP door",
+            "title": "Headrace's HTTP API",
             "version": version,
             "description": "Send to and receive from a Kafka cluster over HTTP.",
         },

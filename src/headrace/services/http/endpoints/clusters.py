@@ -125,7 +125,7 @@ async def require_cluster(exchange: Exchange) -> str:
     """Returns the id in the path, if it is this cluster's."""
     asked, ours = exchange.params["cluster_id"], await exchange.user.cluster_id()
     if asked != ours:
-        raise Refusal(404, f"This door leads to the cluster {ours} only.")
+        raise Refusal(404, f"This server serves the cluster {ours} only.")
     return ours
 
 

@@ -118,7 +118,7 @@ class QueueConsumer:
     def _hand_over(self, where: deque[Asked], asked: Asked) -> None:
         with self._changed:
             if self._closing or self.failure is not None:
-                raise self.failure or Unreachable("The server is closing this queue; ask again.")
+                raise self.failure or Unreachable("The server is closing this queue; try again.")
             where.append(asked)
             self._changed.notify()
 
@@ -138,7 +138,7 @@ class QueueConsumer:
             self._end(ClientError(f"The queue has failed: {failure!r}."))
             raise
         else:
-            self._end(Unreachable("The server is closing this queue; ask again."))
+            self._end(Unreachable("The server is closing this queue; try again."))
 
     def _end(self, failure: ClientError) -> None:
         with self._changed:

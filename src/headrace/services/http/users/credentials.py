@@ -31,7 +31,7 @@ Credentials = Basic | Bearer
 def read_credentials(header: str | None) -> Credentials:
     """Raises a refusal with 401; the text never repeats what was sent."""
     if header is None:
-        raise unauthorized("Log in: this door asks for a user and a password, or a token.")
+        raise unauthorized("Log in with a user and a password, or with a token.")
     scheme, _, said = header.strip().partition(" ")
     said = said.strip()
     if len(said) > LONGEST:
@@ -49,7 +49,7 @@ def _basic(said: str) -> Basic:
     except (binascii.Error, ValueError):
         name = colon = password = ""
     if not colon or not name or "\0" in name + password:
-        raise unauthorized("The login makes no sense.")
+        raise unauthorized("The Authorization header cannot be read.")
     return Basic(name, password)
 
 

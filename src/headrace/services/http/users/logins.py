@@ -80,7 +80,9 @@ class Logins:
     async def access_of(self, authorization: str | None, peer: str) -> UserAccess:
         if not self.required:
             if authorization is not None:
-                raise Refusal(BAD_REQUEST, "This door has no logins; send no Authorization.")
+                raise Refusal(
+                    BAD_REQUEST, "This server has no logins; leave the Authorization header out."
+                )
             return self.own
         given = read_credentials(authorization)
         now_s = self._clock()
