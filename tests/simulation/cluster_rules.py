@@ -6,7 +6,7 @@ were told and what all nodes have (`node/simulator/cluster/`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -21,10 +21,11 @@ from headrace.node.consensus.quorum.roles import Leader
 from headrace.node.consensus.quorum.voter_history import VoterHistory
 from headrace.node.replication.partition_follower import FollowerRole
 from headrace.node.replication.replica import Replica
-from headrace.node.simulator.disk import VirtualFile
+from headrace.node.simulator.disk import VirtualDisk, VirtualFile
 from headrace.node.storage.log_copy import LogCopy
 from headrace.node.storage.producer_state import ProducerState
 from headrace.node.storage.recovery.recovery import Loader
+from tests.simulation.test_quorum_nodes import vote_without_a_flush
 from tests.unit.node.replication import broken_rules as replication
 
 Patch = pytest.MonkeyPatch
@@ -95,6 +96,24 @@ def full_disks_end_nodes(patch: Patch) -> None:
     patch.setattr(quorum_host, "is_full", lambda problem: False)
 
 
+def leaders_count_what_they_have_not_flushed(patch: Patch) -> None:
+    """`headrace.durability=disk`: a record is shown and acknowledged before the leader's flush."""
+    patch.setattr(Replica, "vouched_end", lambda self: self.log.end_offset)
+
+
+def the_name_of_a_vote_is_not_flushed(patch: Patch) -> None:
+    """`quorum-state` is whole after a power cut, but may be the one of an earlier epoch."""
+    write_file = VirtualDisk.write_file
+
+    def write(disk: VirtualDisk, path: str, pieces: Iterable[bytes], *, flush: bool = True) -> None:
+        is_vote = path.endswith("/quorum-state")
+        write_file(disk, path, pieces, flush=flush and not is_vote)
+        if is_vote:
+            disk.open(path).flush()
+
+    patch.setattr(VirtualDisk, "write_file", write)
+
+
 # Seeds that see it, the cheapest first: 0.1 to 0.8 s of processor time each. A change of the
 # simulator, or of what it runs, moves what happens in a seed; the test then looks through others
 # and is slow: `python -m tests.simulation.renew RULE` finds seeds that cost less.
@@ -125,5 +144,8 @@ CAUGHT_BY: dict[Rule, tuple[int, ...]] = {
     lost_segments_are_not_looked_for: (6788,),
     damaged_leaders_stay: (10502,),
     full_disks_end_nodes: (11659,),
+    leaders_count_what_they_have_not_flushed: (20001, 20004, 20008),
+    the_name_of_a_vote_is_not_flushed: (20000, 20001, 20006),
+    vote_without_a_flush: (20000, 20003),
     removed_voters_join_again: (1074,),
 }

@@ -29,8 +29,9 @@ from tests.simulation import broken_rules, cluster_rules, test_quorum_nodes
 Rule = Callable[[pytest.MonkeyPatch], None]
 Run = Callable[[int], Any]
 
-# From 6,000 on runs of clusters have full disks and damage (`node/simulator/cluster/character.py`).
-SEEDS = (*range(3_000), *range(6_000, 9_000))
+# From 6,000 on runs of clusters have full disks and damage, from 20,000 on power cuts in the middle
+# of writes (`node/simulator/cluster/character.py`).
+SEEDS = (*range(3_000), *range(6_000, 9_000), *range(20_000, 21_000))
 LOOK_FOR_S = 30.0
 LONGEST_RUN_S = 6.0
 CHEAP_S = 0.2  # no seed need be cheaper

@@ -13,13 +13,14 @@ from headrace.node.simulator.cluster.run import run_beyond_the_promise, run_clus
 from tests.simulation.cluster_rules import CAUGHT_BY, Rule
 
 # Of 3,000 seeds some that cost least (0.3 to 0.6 s) and together see every trouble; in the last two
-# disks are full, a segment is deleted and a leader is damaged.
-FIXED_SEEDS = (12, 19, 560, 727, 1586, 1873, 1921, 2732, 6788, 9671)
+# disks are full, a segment is deleted and a leader is damaged. In 20001 one, two and three machines
+# lose power in the middle of their writes.
+FIXED_SEEDS = (12, 19, 560, 727, 1586, 1873, 1921, 2732, 6788, 9671, 20001)
 # Those of before: 11 has a group that commits seldom, 12 a controller that joins; in 16 and 18 data
 # folders break or are replaced, and replicas move between them. 18 and 245 saw, as they were drawn
 # before, a coordinator that was cut off tell old offsets: a broken rule now. In 48 records are
 # deleted while replicas come and go.
-MORE_SEEDS = sorted({*range(19), 30, 48, 245} - {*FIXED_SEEDS})
+MORE_SEEDS = sorted({*range(19), 30, 48, 245, *range(20_000, 20_012)} - {*FIXED_SEEDS})
 SHORT_SEED = 1921
 
 

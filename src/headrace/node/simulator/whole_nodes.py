@@ -44,6 +44,10 @@ LINES = 500  # of each other node: more than it asks between two heartbeats
 MOST_TURNS = 1_000  # in a row that something moves: more is a loop without end
 
 
+class PowerIsOut(BaseException):
+    """A machine loses power in the middle of what its node does; no handler of the node sees it."""
+
+
 class Clock(Now):
     """A node's view of the world's time. Its wall clock may be wrong, and jump."""
 
@@ -165,6 +169,24 @@ class Member:
             answered(None)
         self._hang_up()
 
+    def cut_power_before(self, change: int) -> None:
+        """Kill it with its machine before it changes its disk so many times more."""
+        left = change
+
+        def before_change() -> None:
+            nonlocal left
+            left -= 1
+            if left <= 0:
+                raise PowerIsOut
+
+        self.disk.before_change = before_change
+
+    def _with_power(self, do: Callable[[], None]) -> None:
+        try:
+            do()
+        except PowerIsOut:
+            self.kill()
+
     def _hang_up(self) -> None:
         """The process has ended: its connections are closed."""
         for other in self.cluster.members.values():
@@ -192,7 +214,7 @@ class Member:
         """Stop as an operator does: the node leaves its cluster first, which takes a while
         (`is_stopped`)."""
         self.node.stop()
-        self.turn()
+        self._with_power(self.turn)
 
     @property
     def is_stopped(self) -> bool:
@@ -212,7 +234,7 @@ class Member:
         if world.now_ms < self._paused_until_ms:
             world.at(self._paused_until_ms - world.now_ms, lambda: self._enter(do, life))
             return
-        do()
+        self._with_power(do)
         self._turn_soon()
 
     def _turn_soon(self) -> None:
@@ -224,7 +246,7 @@ class Member:
         def turn() -> None:
             self._turns_at_ms = -1
             if self.is_up and self.life == life:
-                self.turn()
+                self._with_power(self.turn)
 
         world.at(0, turn)
 
@@ -305,8 +327,11 @@ class Member:
             if frame is not None:
                 answered(decode_response(messages, version, memoryview(frame)[4:])[1])
 
-        self._feed(listener, frame_of(messages, version, request), decode)
-        self.turn()
+        def serve() -> None:
+            self._feed(listener, frame_of(messages, version, request), decode)
+            self.turn()
+
+        self._with_power(serve)
 
     def serve(
         self,

@@ -15,6 +15,7 @@ from enum import Enum, auto
 FIRST_WITH_MORE = 6
 FIRST_WITH_DELETIONS = 31
 FIRST_WITH_DAMAGE = 6_000
+FIRST_WITH_TORN_WRITES = 20_000  # power cuts of one, two or all nodes, and no damage
 QUIET_PARTITIONS = 4  # of __consumer_offsets, where a quiet group has one for itself
 
 
@@ -48,6 +49,7 @@ class Blow(Enum):
     FILL_DISK = auto()  # of a node, which lives on
     DELETE_SEGMENT = auto()  # of a node that is down, from a partition's log
     DAMAGE_LEADER = auto()  # a flipped bit in a closed segment of a leader
+    CUT_POWER = auto()  # of one, two or all machines, in the middle of their writes
 
 
 CAME_LATER = (
@@ -57,6 +59,7 @@ CAME_LATER = (
     Blow.FILL_DISK,
     Blow.DELETE_SEGMENT,
     Blow.DAMAGE_LEADER,
+    Blow.CUT_POWER,
 )
 
 
@@ -95,6 +98,8 @@ class Character:
 def character(seed: int) -> Character:
     chance = random.Random(f"character {seed}")
     promise = Promise.FLUSHED if chance.random() < 0.3 else Promise.ONE_AT_A_TIME
+    if seed >= FIRST_WITH_TORN_WRITES:
+        promise = Promise.FLUSHED
     drawn = Character(promise)
     drawn.spare = chance.choice(("", "", "", "broker", "both"))
     drawn.plain = chance.choice((1, 2, 3))
@@ -115,7 +120,9 @@ def character(seed: int) -> Character:
         _add_folders(random.Random(f"disks of {seed}"), drawn)
     if seed >= FIRST_WITH_DELETIONS:
         _add_deletions(random.Random(f"deleted in {seed}"), drawn)
-    if seed >= FIRST_WITH_DAMAGE:
+    if seed >= FIRST_WITH_TORN_WRITES:
+        drawn.blows += (Blow.CUT_POWER,) * len(drawn.blows)
+    elif seed >= FIRST_WITH_DAMAGE:
         _add_damage(random.Random(f"damage in {seed}"), drawn)
     return drawn
 

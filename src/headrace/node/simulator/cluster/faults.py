@@ -8,6 +8,7 @@ recovering node at a time; with them any number, but none while a disk is lost.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from headrace.node.metadata.image import MetadataImage
 from headrace.node.simulator.cluster.administrator import Administrator
@@ -19,6 +20,9 @@ from headrace.node.simulator.whole_nodes import FLUSH_MS, SECOND_FOLDER, Cluster
 LONGEST_DOWN_MS = 20_000
 LONGEST_PAUSE_MS = 25_000
 LARGEST_JUMP_MS = 3_600_000
+# Power goes before one of so many changes of a disk, or at the end of this time.
+MOST_CHANGES = 60
+POWER_IS_OUT_AFTER_MS = 1_000
 SLOW_FLUSHES_MS = ((1, 50), (20, 200), (1, 1, 1_000))
 
 
@@ -43,6 +47,7 @@ class Faults:
         self._without_disk: set[int] = set()  # of the recovering ones
         self._with_broken_folder: set[int] = set()  # of those
         self._stopping: set[int] = set()
+        self._losing_power: set[int] = set()
         self._disks = 0  # lost so far
         self._blows: dict[Blow, Callable[[], None]] = {
             Blow.CRASH: self._crash,
@@ -64,6 +69,7 @@ class Faults:
             Blow.FILL_DISK: self._fill_disk,
             Blow.DELETE_SEGMENT: self._delete_segment,
             Blow.DAMAGE_LEADER: self._damage_leader,
+            Blow.CUT_POWER: self._cut_power,
         }
 
     def blow(self) -> None:
@@ -77,6 +83,8 @@ class Faults:
             member.flush_ms = (FLUSH_MS,)
             self._mend_folder(member)
             member.disk.is_full = False
+            member.disk.before_change = None
+        self._losing_power.clear()
 
     # Possible losses
 
@@ -84,7 +92,7 @@ class Faults:
         """Nodes that are in sync again everywhere may be lost again."""
         image = self.newest_image()
         for node_id in list(self.recovering):
-            if node_id in self._with_broken_folder:
+            if node_id in self._with_broken_folder | self._losing_power:
                 continue
             if image is not None and self._is_in_sync(node_id, image):
                 self.recovering.discard(node_id)
@@ -112,7 +120,8 @@ class Faults:
         )
 
     def _up(self) -> list[Member]:
-        return [m for m in self.cluster.members.values() if m.is_up and m.id not in self._stopping]
+        busy = self._stopping | self._losing_power
+        return [m for m in self.cluster.members.values() if m.is_up and m.id not in busy]
 
     def _victim(self, *, loses_disk: bool = False) -> Member | None:
         """Returns a member whose loss is within the promise."""
@@ -165,6 +174,32 @@ class Faults:
             self.recovering.add(member.id)
             member.kill()
             self.start_later(member)
+
+    def _cut_power(self) -> None:
+        """One, two or all machines lose power, each in the middle of what it writes."""
+        self.note_recovered()
+        up = self._up()
+        if self._without_disk or not up:
+            return
+        victims = self.chance.sample(up, min(self.chance.choice((1, 2, len(up))), len(up)))
+        self.report.cuts_of_one += len(victims) == 1
+        self.report.cuts_of_two += len(victims) == 2
+        self.report.cuts_of_three += len(victims) > 2
+        for victim in victims:
+            self.recovering.add(victim.id)
+            self._losing_power.add(victim.id)
+            victim.cut_power_before(self.chance.randint(1, MOST_CHANGES))
+            self.world.at(POWER_IS_OUT_AFTER_MS, partial(self._power_is_out, victim, victim.life))
+
+    def _power_is_out(self, victim: Member, life: int) -> None:
+        is_due = victim.id in self._losing_power
+        self._losing_power.discard(victim.id)
+        if victim.life != life or (victim.is_up and not is_due):
+            return
+        if victim.is_up:
+            victim.kill()
+        self.report.crashes += 1
+        self.start_later(victim)
 
     def _stop(self) -> None:
         up = self._up()

@@ -32,6 +32,9 @@ class ClusterReport:
     crashes: int = 0  # of machines
     crashes_with_unflushed_bytes: int = 0
     power_cuts: int = 0  # all machines at once
+    cuts_of_one: int = 0  # machines that lose power in the middle of their writes
+    cuts_of_two: int = 0
+    cuts_of_three: int = 0  # or more
     kills: int = 0  # of processes
     stops: int = 0
     pauses: int = 0
