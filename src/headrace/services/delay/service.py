@@ -469,7 +469,7 @@ class DelayService:
             counters.delivered += len(plan.deliveries)
             counters.cancelled += len(plan.outcomes)
             for delivery in plan.deliveries:
-                counters.late(max(now_ms - delivery[6], 0))
+                counters.late(max(now_ms - delivery.from_ms, 0))
             if owned.timeline.wants_more():
                 self._reader.resume(owned.place)
 

@@ -46,8 +46,8 @@ def write(
         calls.send(topic, at, outcome.key, outcome.id.encode(), said, now_ms)
     for rejection in plan.rejections:
         offset, _, key, value, given = rejection.record
-        reject(calls, pair, partition, (key, value, list(given or ()), partition, 0, offset, 0),
-               rejection.reason, now_ms)  # fmt: skip
+        refused = Delivery(key, value, list(given or ()), partition, 0, offset, 0)
+        reject(calls, pair, partition, refused, rejection.reason, now_ms)
     if plan.far:
         at = crc32(f"{pair.companion}/{partition}".encode()) % pair.far_partitions
         for far in plan.far:

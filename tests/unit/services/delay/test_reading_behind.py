@@ -74,7 +74,7 @@ def test_a_full_partition_makes_room_without_delivering_ahead_of_what_is_unread(
     timeline.take([record(2, appended_ms, NOW_MS - 6)], NOW_MS)  # unread until now, and due first
     plan = timeline.plan(owned.due_until(NOW_MS))
     assert plan is not None
-    assert [delivery[4] for delivery in plan.deliveries] == [
+    assert [delivery.due_ms for delivery in plan.deliveries] == [
         NOW_MS - 6, NOW_MS - 5, NOW_MS - 4,
     ]  # fmt: skip
 
