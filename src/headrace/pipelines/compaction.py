@@ -83,7 +83,7 @@ def for_sink(
     """Returns None if the sink is not a Delta or Iceberg table, or compaction is off. `every`
     overrides the table's own setting."""
     sink = pipeline.sink
-    if not isinstance(sink, Table) or sink.written_by_spark or lock is None:
+    if not isinstance(sink, Table) or sink.format == "parquet" or lock is None:
         return None
     declared = EVERY_BATCHES if sink.compact is None else sink.compact
     batches = declared if every is None else every

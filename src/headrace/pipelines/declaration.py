@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, ClassVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from headrace.pipelines.expectation import STOP, Expectation
+from headrace.pipelines.expectation import Expectation
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.rows.ahead import DEFAULT as AHEAD
 from headrace.pipelines.rows.ahead import is_interval
@@ -82,7 +82,7 @@ class Topic:
     upserts: ClassVar[bool] = False
     newest: ClassVar[None] = None
     knows_batches: ClassVar[bool] = False
-    written_by_spark: ClassVar[bool] = False
+    knows_streams: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.pattern:
@@ -246,8 +246,8 @@ class Table:
         return "update" if self.upserts else "append"
 
     @property
-    def written_by_spark(self) -> bool:
-        return self.format == "parquet"
+    def knows_streams(self) -> bool:
+        return self.format != "parquet"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -266,7 +266,7 @@ class Jdbc:
     options: dict[str, str] = field(default_factory=dict, repr=False)
     # See `Sink`:
     knows_batches: ClassVar[bool] = True
-    written_by_spark: ClassVar[bool] = False
+    knows_streams: ClassVar[bool] = True
     topics_to_make: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
@@ -316,7 +316,7 @@ class Console:
     upserts: ClassVar[bool] = False
     newest: ClassVar[None] = None
     knows_batches: ClassVar[bool] = False
-    written_by_spark: ClassVar[bool] = False
+    knows_streams: ClassVar[bool] = False
     topics_to_make: ClassVar[tuple[str, ...]] = ()
 
     @property
@@ -331,7 +331,8 @@ Source = Topic | Table
 #   or follows the old one;
 # - upserts, newest: whether rows replace others by key, and the column that tells the newer one;
 # - knows_batches: whether it leaves out a batch that it has already;
-# - written_by_spark: whether Spark's own sink writes the stream, not `sinks/writer.py` by batches;
+# - knows_streams: whether it tells the batches of one stream from those of another. A folder of
+#   Parquet files has one list of numbers for whichever stream writes it;
 # - topics_to_make: the topics that are made where they are missing.
 Sink = Table | Jdbc | Topic | Console
 
@@ -415,12 +416,6 @@ def _check(pipeline: Pipeline) -> None:
             raise PipelineError(
                 f"The pattern {source.name} matches {pipeline.dead_topic}, where the bad records "
                 "of the pipeline go: they would come back to it."
-            )
-        if sink.written_by_spark and any(one.then == STOP for one in source.expect):
-            raise PipelineError(
-                f'{pipeline.name}: then="stop" ends a stream before a batch is written, and Spark '
-                "writes Parquet by itself: write a Delta or Iceberg table, or let rows that break "
-                "the rule be dead letters."
             )
     if isinstance(sink, Topic):
         if sink.pattern:

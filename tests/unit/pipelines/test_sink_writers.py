@@ -61,10 +61,10 @@ def test_checkpoints_and_people_name_sinks_alike() -> None:
     assert Jdbc("a", url=URL, key="id").kind == "jdbc upsert"
 
 
-def test_only_a_topic_is_made_and_only_parquet_is_written_by_spark() -> None:
+def test_only_a_topic_is_made_and_parquet_does_not_tell_streams_apart() -> None:
     assert [sink.topics_to_make for sink in SINKS] == [(), (), ("out",), ()]
-    assert not any(sink.written_by_spark for sink in SINKS)
-    assert Table("a", format="parquet").written_by_spark
+    assert [sink.knows_streams for sink in SINKS] == [True, True, False, False]
+    assert not Table("a", format="parquet").knows_streams
 
 
 def test_rows_go_elsewhere_under_another_name_but_for_a_console(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from headrace.pipelines.rows import (
 )
 from headrace.pipelines.rows.model_rules import rules_of
 from headrace.pipelines.rows.schema import VARIANT, enveloped, from_seen
+from headrace.pipelines.rows.watermark import watermarked
 from headrace.pipelines.spark.spark_errors import innermost
 from headrace.wire.contract import headers as names
 
@@ -332,7 +333,7 @@ def good(
         chosen = found.select(WHY, is_late.alias(LATE), *columns).observe(counted, *counts)
         rows = chosen.where(F.col(WHY).isNull() & ~F.col(LATE)).drop(WHY, LATE)
     if watermark and topic.event_time is not None and topic.late is not None:
-        rows = rows.withWatermark(topic.event_time, topic.late)
+        rows = watermarked(rows, topic.event_time, topic.late)
     return rows
 
 

@@ -3,8 +3,8 @@
 A batch may be written twice, when a process was killed after writing and before its checkpoint.
 Delta remembers the last batch of each stream (txnAppId, txnVersion) and leaves a second append out;
 Iceberg keeps what we write into the summary of its snapshots, which is looked at first; a second
-MERGE of the same rows changes nothing. Parquet's file sink is Spark's own and keeps its own list of
-batches, `_spark_metadata`, which only Spark's readers respect.
+MERGE of the same rows changes nothing. Into Parquet Spark's own file sink writes each batch, and
+keeps a list of batches and their files, `_spark_metadata`, which only Spark's readers respect.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from headrace.pipelines.sinks.touched import Touched, touched, touched_by
 if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import DataStreamWriter
     from pyspark.sql.types import StructType
 
 VIEW = "headrace_batch"
@@ -95,7 +94,7 @@ class TableWriter:
 
     def write(self, rows: DataFrame, once: Once | None, latest: Latest | None = None) -> None:
         if self.table.format == "parquet":
-            self._to_parquet(rows)
+            self._to_parquet(rows, once)
             return
         if self.table.format == "iceberg":
             self._append_to_iceberg(self.fit(rows), once)
@@ -212,16 +211,37 @@ class TableWriter:
             writer = writer.option("txnAppId", once[0]).option("txnVersion", once[1])
         writer.save(self.location)
 
-    def _to_parquet(self, rows: DataFrame) -> None:
-        writer = (
-            partition_texts.checked(rows, self.table)
-            .write.format("parquet")
-            .mode("append")
-            .options(**self.table.options)
-        )
+    def _to_parquet(self, rows: DataFrame, once: Once | None) -> None:
+        rows = partition_texts.checked(rows, self.table)
+        if once is not None:
+            if self.fitted != rows.schema:
+                self.must_fit_parquet(rows)
+                self.fitted = rows.schema
+            self._batch_to_parquet(rows, once[1])
+            return
+        writer = rows.write.format("parquet").mode("append").options(**self.table.options)
         if self.table.partition_by:
             writer = writer.partitionBy(*self.table.partition_by)
         writer.save(self.location)
+
+    def _batch_to_parquet(self, rows: DataFrame, number: int) -> None:
+        """Gives a batch to the sink that Spark itself uses for streams of files. That sink leaves a
+        number out that is in its list, without computing the rows."""
+        jvm: Any = rows.sparkSession._jvm
+        scala = jvm.org.apache.spark.api.python.PythonUtils
+        nothing = jvm.scala.Option.apply(None)
+        source = jvm.org.apache.spark.sql.execution.datasources.DataSource(
+            rows.sparkSession._jsparkSession,
+            "parquet",
+            scala.toSeq([]),
+            nothing,
+            scala.toSeq(list(self.table.partition_by)),
+            nothing,
+            scala.toScalaMap({**self.table.options, "path": self.location}),
+            nothing,
+        )
+        append = jvm.org.apache.spark.sql.streaming.OutputMode.Append()
+        source.createSink(append).addBatch(number, rows._jdf)
 
     def must_fit_parquet(self, rows: DataFrame) -> None:
         """A folder of Parquet files has no columns of its own: each reader would take those of some
@@ -241,14 +261,6 @@ class TableWriter:
                 f"A Parquet table keeps its columns, and the rows for {self.table.name} have "
                 f"others ({', '.join(other)}): {self.begin_anew}"
             )
-
-    def stream_of_parquet(self, rows: DataFrame) -> DataStreamWriter:
-        """Returns Spark's own sink, which writes the stream without calling us for each batch."""
-        self.must_fit_parquet(rows)
-        writer = partition_texts.checked(rows, self.table).writeStream
-        if self.table.partition_by:
-            writer = writer.partitionBy(*self.table.partition_by)
-        return writer.format("parquet").outputMode("append").option("path", self.location)
 
     def _append_to_iceberg(self, rows: DataFrame, once: Once | None) -> None:
         spark = rows.sparkSession

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from headrace.pipelines.declaration import Table
 from headrace.pipelines.failure import PipelineError
+from headrace.pipelines.rows.watermark import watermarked
 from headrace.pipelines.stream.span import Span
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def streamed(spark: SparkSession, table: Table, location: str) -> DataFrame:
         rows = reader.format(table.format).load(location)
     if table.event_time is not None and table.late is not None:
         _must_have(rows, table)
-        rows = rows.withWatermark(table.event_time, table.late)
+        rows = watermarked(rows, table.event_time, table.late)
     return rows
 
 

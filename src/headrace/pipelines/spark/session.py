@@ -72,9 +72,6 @@ ALWAYS = {
     ),
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.streaming.stopTimeout": "30s",
-    # A batch that its table has already is not computed again: its state was committed before the
-    # table was. Spark 4.1 counts commits of state within one run, and would refuse to go on.
-    "spark.sql.streaming.stateStore.commitValidation.enabled": "false",
     # Java never compiles a method of more bytes than this, and Spark makes one of a whole stage: of
     # a page view's checks it had 10,179 and ran five times as long as its parts.
     "spark.sql.codegen.hugeMethodLimit": "8000",

@@ -47,7 +47,7 @@ def way_of(pipeline: Pipeline, stateful_operator: str | None) -> str:
             "and stream would be there twice."
         )
     if stateful_operator is None:
-        return STREAM if sink.written_by_spark else BATCH
+        return BATCH if sink.knows_streams else STREAM
     if sink.upserts:
         return STREAM
     raise PipelineError(

@@ -49,7 +49,7 @@ class Continuation:
         if before is not None and self.folder.has_written():
             self._must_carry_on(before, now)
         streaming.plan = now
-        if streaming.writes_itself:
+        if streaming.real_time:
             streaming.keep_plan()
 
     def check_values(self, values: str) -> None:

@@ -3,8 +3,7 @@
 Spark counts bad records on the way (`DataFrame.observe`). When a batch has been written and before
 it is committed, its count is asked for: none, and there is nothing to do; else, or if Spark does
 not say, the batch's records are read again by their offsets and the bad ones become letters. So no
-batch is kept in memory. A run that is killed in between does the batch again, and its letters too:
-a sink that has the batch already does not compute it, so it is computed here without a sink.
+batch is kept in memory. A run that is killed in between does the batch again, and its letters too.
 """
 
 from __future__ import annotations
@@ -49,7 +48,6 @@ class CountedBadRecords:
         self.bury = bury
         self._query: StreamingQuery | None = None
         self._started = threading.Event()
-        self._may_repeat = True  # only the first batch of a run can be one that the sink has
 
     def runs_in(self, query: StreamingQuery) -> None:
         self._query = query
@@ -60,13 +58,6 @@ class CountedBadRecords:
         first, last = batch_offsets.taken(self.folder.checkpoint, number)
         clock = ahead.clock_at(ahead.planned_at(self.folder.checkpoint, number))
         return self._parsed_between(first, last, clock)
-
-    def compute_repeated(self, batch: DataFrame) -> None:
-        """Called when a batch has been written: computes it if its sink had it already. Else its
-        bad records would not be counted, and its state not be committed, in this run."""
-        if self._may_repeat and not self._counts()[1]:
-            batch.write.format("noop").mode("overwrite").save()
-        self._may_repeat = False
 
     def bury_those_of(self, number: int, *, sure: bool = True) -> None:
         """Called when a batch has been written; `sure` if that took each of its records."""

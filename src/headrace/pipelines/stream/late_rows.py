@@ -46,8 +46,8 @@ def refuse(pipeline: Pipeline, made: shape.Node, *, counts: bool) -> None:
         )
     if not counts:
         raise PipelineError(
-            f"{said} needs a function that takes every record and a sink that is written batch by "
-            "batch: no limit, no join, no Python over whole partitions, no Parquet."
+            f"{said} needs a function that takes every record: no limit, no join, no Python over "
+            "whole partitions."
         )
     if shape.count_of(made, shape.WATERMARK) > 1:
         raise PipelineError(

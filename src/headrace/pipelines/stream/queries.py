@@ -3,10 +3,10 @@
 A batch is read and parsed once, and not kept. Spark counts the bad records on the way, and only a
 batch that has some is read again for its dead letters, before it is committed (`counted`). If each
 row goes its own way, the function is called with each batch; a function that keeps state must see
-the stream itself. If such a function need not take every record, the count could be short; and
-Parquet's sink is Spark's own. In these two cases the dead letters are a query of their own over the
-same topic, with its own checkpoint, which looks only every ten seconds. Dead letters are written at
-least once; `headrace-message-id` names the record, so that repeats can be recognized.
+the stream itself. If such a function need not take every record, the count could be short: then the
+dead letters are a query of their own over the same topic, with its own checkpoint, which looks only
+every ten seconds. Dead letters are written at least once; `headrace-message-id` names the record,
+so that repeats can be recognized.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from headrace.pipelines.stream.late_rows import LateRows
 from headrace.pipelines.stream.plan_identity import PlanIdentity
 from headrace.pipelines.stream.sink_identity import SinkIdentity
 from headrace.pipelines.stream.topic_ids import TopicIds
+from headrace.pipelines.stream.whole_batch import WholeBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -161,15 +162,17 @@ class Streaming:
         assert isinstance(source, Topic)
         counted = self._counted(source)
         counted.catch_up()
+        whole = self._whole_batch(result)
         shows_all = not isinstance(self.pipeline.sink, Console)
         sure = shows_all and shape.takes_every_record(shape.plan_of(result))
         rows = record_rows.good(found, source, self._beside, counted=BAD_RECORDS, watermark=False)
 
         def write(batch: DataFrame, number: int) -> None:
             self._stop_at_rules(counted, number)
-            if self._write_rows(batch, counted, number):
-                counted.compute_repeated(batch)
-                counted.bury_those_of(number, sure=sure)
+            with whole.computed(batch, number):
+                if not self._write_rows(batch, counted, number):
+                    return
+            counted.bury_those_of(number, sure=sure)
 
         writer = rows.writeStream.outputMode("append").foreachBatch(self._guarded(write))
         query = self._begin(writer, self.folder.checkpoint, once=once)
@@ -200,7 +203,7 @@ class Streaming:
 
     def counts_bad_records(self, result: DataFrame) -> bool:
         """Whether a batch is known to have looked at each of its records when it is written."""
-        return not self.writes_itself and shape.takes_every_record(shape.plan_of(result))
+        return not self.real_time and shape.takes_every_record(shape.plan_of(result))
 
     def _start_counted(
         self, found: DataFrame, latest: Latest | None, *, once: bool
@@ -215,17 +218,18 @@ class Streaming:
         is_late = None if late is None else late.is_late()
         rows = record_rows.good(found, source, counted=BAD_RECORDS, late=is_late)
         result = self._streamed(rows)
+        whole = self._whole_batch(result)
 
         def write(batch: DataFrame, number: int) -> None:
             self._stop_at_rules(counted, number)
             try:
-                self.writer.write(batch, (self.writer.stream, number), latest)
+                with whole.computed(batch, number):
+                    self.writer.write(batch, (self.writer.stream, number), latest)
             except AnalysisException:
                 raise
             except (PySparkException, Py4JJavaError) as failure:
                 self._name_the_record(counted.parsed_of(number), source, failure)
                 raise
-            counted.compute_repeated(batch)
             counted.bury_those_of(number)
             if late is not None:
                 self._write_late(late, counted, number)
@@ -247,6 +251,11 @@ class Streaming:
         if counted.may_have_late_rows() and (found := counted.parsed_of(number)) is not None:
             late.write(found, number)
         late.batch_done(number)
+
+    def _whole_batch(self, result: DataFrame) -> WholeBatch:
+        keeps_state = shape.stateful_operator(shape.plan_of(result)) is not None
+        shows_part = keeps_state and isinstance(self.pipeline.sink, Console)
+        return WholeBatch(self.spark, self.writer, self.folder.last_planned(), shows_part)
 
     def _counted(self, source: Topic) -> CountedBadRecords:
         return CountedBadRecords(self.spark, self.folder, source, self.options, self.letters.write)
@@ -310,11 +319,6 @@ class Streaming:
             )
         return made
 
-    @property
-    def writes_itself(self) -> bool:
-        """Whether Spark writes the sink without asking us batch by batch."""
-        return self.real_time or self.pipeline.sink.written_by_spark
-
     def _streamed(self, rows: DataFrame) -> DataFrame:
         made = self.result(rows)
         shape.must_stream(self.pipeline, made, self.pipeline.sink.output_mode)
@@ -340,7 +344,7 @@ class Streaming:
         )
 
     def takes_one_pass(self, result: DataFrame) -> bool:
-        if self.writes_itself:
+        if self.real_time:
             return False
         return shape.stateful_operator(shape.plan_of(result)) is None
 
@@ -377,15 +381,14 @@ class Streaming:
         return query
 
     def _into_sink(self, rows: DataFrame, latest: Latest | None) -> Any:
-        if self.writes_itself:
-            return self.writer.table.stream_of_parquet(rows)
-
         source = self.pipeline.source
         counted = self._counted(source) if isinstance(source, Topic) else None
+        whole = self._whole_batch(rows)
 
         def write(batch: DataFrame, number: int) -> None:
             self._stop_at_rules(counted, number)
-            self.writer.write(batch, (self.writer.stream, number), latest)
+            with whole.computed(batch, number):
+                self.writer.write(batch, (self.writer.stream, number), latest)
 
         writer = rows.writeStream.outputMode(self.pipeline.sink.output_mode)
         return writer.foreachBatch(self._guarded(write))

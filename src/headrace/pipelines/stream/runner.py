@@ -241,7 +241,7 @@ class Runner:
                 done.behind = self._behind(report, done.behind)
                 self.note(done.line())
                 self._keep(streaming, done)
-                if streaming.writes_itself:
+                if streaming.real_time:
                     streaming.topic_ids.check()
                     streaming.sink.after_batch()
         return told
@@ -351,7 +351,7 @@ class Runner:
             spark = self._session()
             writer = self._writer(stream_id(self.pipeline, HISTORY)).elsewhere(into)
             # A table that it makes tells the stream that would add the same rows.
-            marks = self.pipeline.sink.knows_batches and not self.pipeline.sink.written_by_spark
+            marks = self.pipeline.sink.knows_streams
             begun_ms = _wall_ms()
             once = (writer.stream, begun_ms) if marks else None
             try:
@@ -372,7 +372,7 @@ class Runner:
         sink = self.pipeline.sink
         if not isinstance(sink, Table):
             return nullcontext()
-        alone = sink.upserts or sink.written_by_spark
+        alone = sink.upserts or not sink.knows_streams
         return table_held(table_location(self.data, into or sink.name), alone=alone)
 
     def _made(self, rows: DataFrame) -> DataFrame:

@@ -128,7 +128,7 @@ def ways_back(pipeline: Pipeline, folder: Folder, writer: Writer) -> str:
         f"Put {folder.state} back from a copy; or begin with an empty table "
         f"({_begin_empty(pipeline, writer)}); or write to another table under another name"
     )
-    if pipeline.sink.written_by_spark:
+    if not pipeline.sink.knows_streams:
         return f"{ways}."
     return (
         f"{ways}; or, if they are other records, let it add to what is there (`headrace pipeline "
