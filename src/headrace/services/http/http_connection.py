@@ -64,6 +64,12 @@ class Turn(enum.Enum):
 
 
 class HttpConnection(asyncio.Protocol):
+    __slots__ = (
+        *("_aiohttp", "_answered", "_head", "_held", "_idle_until_s", "_idling", "_is_answered"),
+        *("_is_feeding", "_is_full", "_is_handled", "_is_paused", "_left", "_looking", "_loop"),
+        *("_owed", "_settings", "_transport", "_turn", "peer"),
+    )
+
     def __init__(self, settings: ConnectionSettings) -> None:
         self._settings = settings
         self._loop = asyncio.get_running_loop()
