@@ -558,6 +558,19 @@ def test_one_controller_moves_and_those_that_come_later_follow_it(tmp_path: Path
     assert grown.plan.controller_addresses() == addresses
 
 
+def test_a_node_alone_opens_its_controller_with_one_restart(tmp_path: Path) -> None:
+    identity = one(tmp_path)
+    first = row_of_ports()
+    told = f"127.0.0.1:{first}"
+    cluster = opened(tmp_path, brokers=None, controller_listen=told, insecure=True)
+    cluster.close()
+    assert cluster.plan.cluster_id == identity.cluster_id
+    assert cluster.plan.controller_addresses() == [told] and len(cluster.plan.nodes) == 1
+    (listener,) = settings_of(cluster, 1).controllers
+    assert (listener.port, listener.protocol) == (first, "PLAINTEXT")
+    assert lives_in(str(tmp_path / "data")), "later starts need not name it"
+
+
 @pytest.mark.parametrize("listen", ["0.0.0.0:9093", "localhost:0", "localhost:65534", "nowhere"])
 def test_controllers_need_an_address_that_others_reach(tmp_path: Path, listen: str) -> None:
     with pytest.raises(CannotStart, match="--controller-listen"):

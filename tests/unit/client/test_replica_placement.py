@@ -8,6 +8,7 @@ import pytest
 
 from headrace.client.admin.cluster import Quorum, QuorumReplica
 from headrace.client.admin.cluster_status import judge
+from headrace.client.admin.placement.broker_removal import removal_of
 from headrace.client.admin.placement.replica_placement import more_replicas
 from headrace.client.admin.placement.replicas import PartitionReplicas
 from headrace.client.errors import ClientError
@@ -120,3 +121,10 @@ def test_an_observer_that_has_ended_is_silent_and_not_missed() -> None:
         (3, [], True),
     ]
     assert status.is_well, "it was unregistered, and no controller is missing"
+
+
+def test_the_removal_of_a_voter_names_no_cluster() -> None:
+    """Controllers refuse the empty id, the default of the message, as that of another cluster."""
+    request = removal_of(QuorumReplica(3, "AAAAAAAAAAAAAAAAAAAAAw", 5, None))
+    assert request.cluster_id is None
+    assert (request.voter_id, request.voter_directory_id) == (3, bytes(15) + b"\x03")

@@ -73,8 +73,8 @@ def start(
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="With --brokers: where the first controller listens, the others on the next "
-            "ports. With --insecure, nodes of other machines can join there.",
+            help="Where the first controller listens, those of --brokers on the next ports. With "
+            "--insecure, nodes of other machines can join there.",
         ),
     ] = None,
     set_: Annotated[
@@ -154,7 +154,8 @@ def start(
     overrides = key_values(set_, option="--set")
     named = _named_folders(data, overrides)
     folder = named[0]
-    if (brokers or 1) > 1 or (config is None and lives_in(folder)):
+    opens = controller_listen is not None  # a node alone becomes a cluster of one that others join
+    if (brokers or 1) > 1 or opens or (config is None and lives_in(folder)):
         from headrace.cli.node.cluster_start import start_cluster
         from headrace.node.process.local_cluster.cluster import Wanted
 
@@ -179,12 +180,6 @@ def start(
             raise Failure(str(refusal)) from refusal
         _say_stopped(folder, as_json=as_json)
         return
-
-    if controller_listen is not None:
-        raise Failure(
-            "--controller-listen is for --brokers; a node alone has controller.listener.names and "
-            "listeners (--set, --config)."
-        )
 
     def show(server: Server) -> None:
         folder = str(Path(server.settings.log_dir).absolute())

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from headrace.client.admin.cluster import Cluster
+from headrace.client.admin.cluster import Cluster, QuorumReplica
 from headrace.client.admin.placement.replicas import PartitionReplicas
 from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
@@ -80,12 +80,18 @@ def take_out(connection: ClientSettings, broker: int) -> None:
     with cluster.anybody() as wire:
         for voter in voters:
             if voter.id == broker:
-                request = remove_raft_voter.RemoveRaftVoterRequest(
-                    voter_id=voter.id, voter_directory_id=uuids.from_text(voter.directory_id)
-                )
-                answer = wire.ask(remove_raft_voter, request)
+                answer = wire.ask(remove_raft_voter, removal_of(voter))
                 require_no_error(answer.error_code, answer.error_message)
         removed = wire.ask(
             unregister_broker, unregister_broker.UnregisterBrokerRequest(broker_id=broker)
         )
         require_no_error(removed.error_code, removed.error_message)
+
+
+def removal_of(voter: QuorumReplica) -> remove_raft_voter.RemoveRaftVoterRequest:
+    """The cluster id is null, for "whichever this is": an empty one is refused as another's."""
+    return remove_raft_voter.RemoveRaftVoterRequest(
+        cluster_id=None,
+        voter_id=voter.id,
+        voter_directory_id=uuids.from_text(voter.directory_id),
+    )
