@@ -88,7 +88,9 @@ class BrokerProbes:
             heartbeat(self._controller, request, self._now)
         except KafkaError:
             return  # another start of it is registered by now
-        log.warning("broker %d has ended: nobody listens at its address; it is fenced", broker.id)
+        log.warning(
+            "broker %d has ended: no process listens at its address; it is fenced", broker.id
+        )
 
     def _address_of(self, broker: BrokerImage) -> Address | None:
         for endpoint in broker.endpoints:

@@ -58,4 +58,6 @@ class FolderWatch:
                 self._tell(self._untold[0])
                 del self._untold[0]
         except KafkaError as refusal:
-            log.warning("that a data folder has failed is told later: %s", refusal)
+            log.warning(
+                "a failed data folder could not be reported to the controller yet: %s", refusal
+            )

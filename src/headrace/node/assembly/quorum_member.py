@@ -110,9 +110,9 @@ class QuorumMember:
         if self._alone:
             raise UnusableFolder(
                 f"{self._settings.folder} has lost its metadata: {where} has no log and no "
-                f"snapshot, but there are partitions such as {partition}. Nothing is begun anew. "
-                "Bring that folder back from a copy; for a new cluster name another folder with "
-                "--data."
+                f"snapshot, but there are partitions such as {partition}. The node does not start "
+                "with empty metadata. Bring that folder back from a copy; for a new cluster name "
+                "another folder with --data."
             )
         log.error(
             "%s has no log and no snapshot, but there are partitions such as %s: this node has "

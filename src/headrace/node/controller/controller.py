@@ -280,7 +280,7 @@ class Controller:
     def append_prepared(self, change: PreparedChange, now: Now) -> None:
         """Like `append`, for records that are already encoded, and replayed onto the present
         image."""
-        assert change.base is self.image, "somebody has decided something else meanwhile"
+        assert change.base is self.image, "another change came between decision and append"
         self.require_active()
         with self._or_not_controller():
             self.log.append_prepared(change.batch)

@@ -245,7 +245,7 @@ class Shard:
         if self.damage is not None:
             self.load(now)
         elif self.applied_to > self.journal.end_offset:
-            log.warning("the log of a coordinator was cut back: its state is loaded anew")
+            log.warning("the log of a coordinator was cut back: its state is loaded again")
             self.machine.abandon()
             self.load(now)
         else:

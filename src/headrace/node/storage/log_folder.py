@@ -169,7 +169,9 @@ class LogFolder:
         try:
             return checkpoints.offsets_from_bytes(disk.read_file(path))
         except MalformedCheckpoint as problem:
-            log.error("%s cannot be read (%s): what it said is found in the logs", path, problem)
+            log.error(
+                "%s cannot be read (%s): its contents are found again in the logs", path, problem
+            )
             return None
 
     def _read_topic_id(self, partition: Partition, folder: str) -> None:
@@ -181,7 +183,7 @@ class LogFolder:
             try:
                 self.topic_ids[partition] = checkpoints.topic_id_from_bytes(disk.read_file(path))
             except MalformedCheckpoint as problem:
-                log.warning("%s cannot be read (%s): it is made anew", path, problem)
+                log.warning("%s cannot be read (%s): it is written again", path, problem)
                 disk.remove(path)
 
     # --- partitions come and go

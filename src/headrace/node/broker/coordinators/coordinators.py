@@ -288,7 +288,7 @@ class Coordinator:
         except KafkaError:  # the disk refused the record
             self._again_ms[index] = now.monotonic_ms + AGAIN_AFTER_REFUSAL_MS
         except Exception:  # one group's bug must not end the node
-            log.exception("what was due in %s failed: its state is loaded anew", self.topic)
+            log.exception("a deadline of %s failed: its state is loaded again", self.topic)
             shard.machine.abandon()
             with suppress(KafkaError):
                 shard.load(now)

@@ -67,7 +67,7 @@ def _look_at(
     try:
         if METADATA_FOLDER in disk.list(path):
             raise UnusableFolder(
-                f"{path}/{METADATA_FOLDER} is a metadata log, and that of this node lies in "
+                f"{path}/{METADATA_FOLDER} is a metadata log, and that of this node is in "
                 f"{metadata_folder}: name that folder first in log.dirs, or by metadata.log.dir."
             )
         if not disk.exists(properties):

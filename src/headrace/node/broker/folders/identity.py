@@ -110,7 +110,7 @@ def _require_new(disk: Disk, folder: str, path: str) -> None:
     ):
         raise UnusableFolder(
             f"{path} is missing, but {metadata} holds the metadata of a cluster: nothing is "
-            f"formatted anew. Bring the file back from a copy. {_what_to_type(folder)}"
+            f"formatted again. Bring the file back from a copy. {_what_to_type(folder)}"
         )
 
 

@@ -214,7 +214,7 @@ class LogCleaner:
             self._runner.stop()
             return
         if removed is None:
-            self.failed("the log has changed meanwhile", damaged=False)
+            self.failed("the log has changed during the compaction", damaged=False)
             self._runner.stop()
             return
         self._partitions.remove_later(removed, leader.log.settings.file_delete_delay_ms)

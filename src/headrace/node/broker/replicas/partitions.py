@@ -167,8 +167,8 @@ class Partitions:
         self.has_lost_folders = bool(lost)
         if lost and not self.folders.offline:
             log.warning(
-                "replicas of this node lay in data folders that log.dirs does not name any more, "
-                "directory.id %s: they begin anew in others", ", ".join(map(uuids.to_text, lost)),
+                "replicas of this node were in data folders that log.dirs no longer names, "
+                "directory.id %s: they start empty in others", ", ".join(map(uuids.to_text, lost)),
             )  # fmt: skip
 
     def _unless_it_fails(self, folder: LogFolder, work: Callable[[], None]) -> None:
@@ -204,7 +204,7 @@ class Partitions:
             found_id = folder.topic_ids.get((topic, index))
             if known is not None and found_id is not None and is_damaged_copy(found_id, known.id):
                 log.warning(
-                    "%s-%d: partition.metadata is damaged, its topic id is %s: it is made anew",
+                    "%s-%d: partition.metadata is damaged, its topic id is %s: it is written again",
                     topic, index, uuids.to_text(known.id),
                 )  # fmt: skip
                 folder.assign_topic_id(topic, index, known.id)
@@ -234,7 +234,7 @@ class Partitions:
     def _put_aside_double(self, folder: LogFolder, key: Partition, used: str) -> None:
         renamed = folder.put_aside_stray(*key, self._randomness(16).hex())
         log.error(
-            "%s-%d lies in %s and in %s: the first is used, the second is now %s",
+            "%s-%d is in %s and in %s: the first is used, the second is now %s",
             *key, used, folder.path, renamed,
         )  # fmt: skip
 

@@ -128,7 +128,7 @@ class Parent:
             ours.close()
         failed = self._finished.failed
         if failed is not None:
-            why = self._refusals.get(failed, "it said nothing.")
+            why = self._refusals.get(failed, "it gave no reason.")
             raise ClusterFailed(f"Broker {failed} cannot start: {why}")
 
     def _signalled(self, *_: object) -> None:

@@ -60,7 +60,7 @@ def damage_families(
     yield Family(
         "headrace_log_damaged_bytes",
         "gauge",
-        "Of partitions with damaged records.",
+        "Damaged bytes, by partition with damaged records.",
         [(labels, sum(each.size for each in found)) for labels, found in damaged if found],
     )
 
@@ -81,7 +81,7 @@ def cleaner_families(cleaner: LogCleaner | None) -> Iterator[Family]:
             "Batches kept whole, in each round, because their records cannot be read.",
             cleaner.unreadable_batches,
         ),
-        ("max_dirty_ratio", "gauge", "Of the dirtiest log.", cleaner.dirtiest_ratio),
+        ("max_dirty_ratio", "gauge", "Dirty ratio of the dirtiest log.", cleaner.dirtiest_ratio),
         ("uncleanable_partitions", "gauge", "Left alone as damaged.", len(cleaner.uncleanable)),
     ):
         yield Family(f"headrace_log_cleaner_{name}", kind, explanation, [({}, value)])

@@ -47,7 +47,7 @@ def node_families(
     yield Family(
         "headrace_coordinator_damaged_partitions",
         "gauge",
-        "Of a coordinator's topic, not loaded: a batch fails its checksum.",
+        "Partitions of a coordinator's topic that are not loaded: a batch fails its checksum.",
         [({"topic": each.topic}, each.damaged) for each in broker.coordinators.values()],
     )
     yield from damage_families(node.partitions.open_files.findings, labelled)
@@ -115,7 +115,7 @@ def quorum_families(node: Node) -> Iterator[Family]:
         (
             "unclean_leader_elections_total",
             "counter",
-            "Of these, with a leader that was not in sync: records may be lost.",
+            "Elections of a leader that was not in sync: records may be lost.",
             counts.unclean,
         ),
     ):

@@ -19,7 +19,7 @@ def replica_families(broker: Broker) -> Iterator[Family]:
     lags = [lag for replica in leaders for lag in lags_of(replica)]
     fetching, this = broker.replica_fetching, broker.this
     for name, kind, explanation, value in (
-        ("replicas", "gauge", "Of partitions, on this broker.", len(here)),
+        ("replicas", "gauge", "Replicas on this broker.", len(here)),
         ("leaders", "gauge", "Partitions that this broker leads.", len(leaders)),
         (
             "under_replicated_partitions",
@@ -48,7 +48,7 @@ def replica_families(broker: Broker) -> Iterator[Family]:
         (
             "replica_max_lag_records",
             "gauge",
-            "Of all followers.",
+            "The largest lag of any follower.",
             max((n for _, n in lags), default=0),
         ),
         ("replica_fetches_total", "counter", "Sent to leaders.", fetching.fetches),

@@ -301,11 +301,11 @@ def _require_loopback(listeners: tuple[Listener, ...], given: Mapping[str, str])
         if is_loopback(listener.host) or listener.protocol == "SASL_SSL":
             continue
         own = f"listener.name.{listener.name.lower()}.ssl.client.auth"
-        lacking = "nothing is encrypted and nobody is asked for a password"
+        lacking = "nothing is encrypted and clients need no password"
         if listener.protocol == "SSL":
             if given.get(own, given.get("ssl.client.auth", "none")).strip() == "required":
                 continue
-            lacking = "nobody has to show a certificate (ssl.client.auth=required)"
+            lacking = "clients need no certificate (ssl.client.auth=required)"
         elif listener.protocol == "SASL_PLAINTEXT":
             lacking = "nothing is encrypted"
         raise CannotStart(

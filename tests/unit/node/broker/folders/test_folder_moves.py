@@ -157,7 +157,7 @@ def test_a_kill_between_the_two_renames_loses_nothing(rig, tmp_path, caplog):
     shutil.copytree(rig.one / "orders-0", rig.two / "orders-0")
     again = Moving(tmp_path)
     assert again.values() == RECORDS and again.partitions_in(again.one) == ["orders-0"]
-    assert "orders-0 lies in" in caplog.text
+    assert "orders-0 is in" in caplog.text
 
 
 def test_the_folder_fails_to_which_a_replica_moves(rig):
