@@ -10,6 +10,7 @@ import typer
 
 from headrace.cli import output
 from headrace.cli.cluster.replica_moves import carry_out
+from headrace.cli.cluster.voters import add_voter, remove_voter
 from headrace.cli.failure import Failure
 from headrace.cli.options.cluster_options import At, Json, cluster_options
 from headrace.cli.options.completion import topic_names
@@ -465,3 +466,7 @@ def _empty(
         f"Broker {broker} still has {output.count(len(moves), 'partition')}, {place} among them: "
         "they are new, or their moves were cancelled. Run the command again."
     )
+
+
+app.command("add-voter")(add_voter)
+app.command("remove-voter")(remove_voter)

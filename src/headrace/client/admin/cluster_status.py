@@ -228,11 +228,11 @@ def _nodes(
             nodes[voter.id].roles.append("controller")
         for member in (*quorum.observers, *quorum.voters):
             node = nodes[member.id]
-            node.silent = node.address is None and _is_silent(member, quorum)
+            node.silent = node.address is None and is_silent(member, quorum)
     return [nodes[number] for number in sorted(nodes)]
 
 
-def _is_silent(member: QuorumReplica, quorum: Quorum) -> bool:
+def is_silent(member: QuorumReplica, quorum: Quorum) -> bool:
     """Whether a member is silent, by the leader's times, which include its own (Apache Kafka since
     3.3)."""
     now_ms = next((each.fetched_at_ms for each in quorum.voters if each.id == quorum.leader), None)

@@ -180,8 +180,8 @@ class QuorumMember:
         if self._joins_by_itself and self.log.host.quorum.noted.was_removed:
             log.warning(
                 "node %d was removed from the voters of the quorum, so it does not join again by "
-                "itself. To have it back: kafka-metadata-quorum add-controller",
-                self.log.host.quorum.me.id,
+                "itself. To have it back: headrace cluster add-voter %d --at HOST:PORT --execute",
+                *(self.log.host.quorum.me.id, self.log.host.quorum.me.id),
             )
         key = self.log.host.quorum.me
         for voter in self.log.voters.latest:
