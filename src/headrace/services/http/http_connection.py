@@ -142,8 +142,11 @@ class HttpConnection(asyncio.Protocol):
             self._is_full = True
             self._transport.pause_reading()
         elif self._is_full:
-            self._is_full = False
-            self._transport.resume_reading()
+            self._read_on()
+
+    def _read_on(self) -> None:
+        self._is_full = False
+        self._transport.resume_reading()
 
     def _step(self) -> bool:
         """Returns whether anything was done."""
@@ -221,6 +224,9 @@ class HttpConnection(asyncio.Protocol):
             self._aiohttp.connection_made(self._transport)
             if self._is_paused:
                 self._aiohttp.pause_writing()
+        if self._is_full:
+            # Before aiohttp has the bytes: it may pause reading too, and that must hold.
+            self._read_on()
         self._aiohttp.data_received(data)
 
     def handling_began(self) -> None:

@@ -1,0 +1,142 @@
+"""Which of a connection's parts may read on, and when its end comes. No sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from headrace.services.http.http_connection import (
+    MOST_HELD,
+    ConnectionSettings,
+    HttpConnection,
+    connection_of,
+)
+
+SLOW = b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n"
+# Its head is not framed by us, so aiohttp gets it and all that comes behind it.
+UNUSUAL = b"GET /slow HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, x\r\n\r\n"
+
+
+class Wire(asyncio.Transport):
+    """A transport that takes everything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = bytearray()
+        self.unread = 0
+        self.ended = ""
+        self._reads = True
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += data
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread
+
+    def pause_reading(self) -> None:
+        self._reads = False
+
+    def resume_reading(self) -> None:
+        self._reads = True
+
+    def is_reading(self) -> bool:
+        return self._reads
+
+    def is_closing(self) -> bool:
+        return bool(self.ended)
+
+    def close(self) -> None:
+        self.ended = self.ended or "closed"
+
+    def abort(self) -> None:
+        self.ended = "aborted"
+
+
+class Bench:
+    """One connection whose requests are answered when the test says so."""
+
+    def __init__(self) -> None:
+        self.waiting: list[asyncio.Future[None]] = []
+        self.settings = ConnectionSettings(
+            server=web.Server(self._handle, handler_cancellation=True),
+            offer=lambda connection, head, body: False,
+            made=lambda connection: None,
+            misunderstood=lambda peer: web.Response(status=400),
+            owe=lambda change: None,
+            stalled=lambda: None,
+            stall_s=3600,
+            idle_s=3600,
+            linger_s=1,
+        )
+        self.wire = Wire()
+        self.connection = HttpConnection(self.settings)
+        self.connection.connection_made(self.wire)
+
+    def _handle(self, request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
+        connection_of(request).handling_began()
+        return self._answer()
+
+    async def _answer(self) -> web.StreamResponse:
+        waited = asyncio.get_running_loop().create_future()
+        self.waiting.append(waited)
+        await waited
+        return web.Response(text="ok")
+
+    async def began(self, count: int) -> None:
+        while len(self.waiting) < count:
+            await asyncio.sleep(0)
+
+
+def run(story: Callable[[Bench], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        bench = Bench()
+        await story(bench)
+        bench.connection.connection_lost(None)
+        await asyncio.sleep(0)
+
+    asyncio.run(whole())
+
+
+def test_reading_stays_paused_for_requests_that_wait_in_aiohttp() -> None:
+    """The end of our own pause must not end the one that aiohttp began meanwhile."""
+
+    async def story(bench: Bench) -> None:
+        bench.connection.data_received(SLOW)
+        await bench.began(1)
+        bench.connection.data_received(UNUSUAL * (MOST_HELD // len(UNUSUAL) + 1))
+        assert not bench.wire.is_reading()
+        bench.waiting[0].set_result(None)
+        await bench.began(2)
+        assert not bench.wire.is_reading()
+
+    run(story)
+
+
+def test_reading_stays_paused_for_a_body_that_is_not_read() -> None:
+    async def story(bench: Bench) -> None:
+        bench.connection.data_received(SLOW)
+        await bench.began(1)
+        head = b"POST /slow HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n"
+        bench.connection.data_received(head + bytes(1_000_000))
+        assert not bench.wire.is_reading()
+        bench.waiting[0].set_result(None)
+        await bench.began(2)
+        assert not bench.wire.is_reading()
+
+    run(story)
+
+
+def test_reading_goes_on_after_what_was_held() -> None:
+    async def story(bench: Bench) -> None:
+        bench.connection.data_received(SLOW)
+        await bench.began(1)
+        post = b"POST /slow HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % MOST_HELD
+        bench.connection.data_received(post + bytes(MOST_HELD))
+        assert not bench.wire.is_reading()
+        bench.waiting[0].set_result(None)
+        await bench.began(2)
+        assert bench.wire.is_reading()
+
+    run(story)
