@@ -233,6 +233,17 @@ def client_apis() -> set[str]:
     return names
 
 
+def test_dispatching_knows_no_worker_and_a_shadow_no_app() -> None:
+    """Not for types either: 27 modules of apps were one knot, in which none stood for itself."""
+    apps = PACKAGE / "app"
+    for path in (*(apps / "dispatch").glob("*.py"), apps / "shadow.py"):
+        named = IMPORTS.findall(path.read_text("utf-8"))
+        outside = [
+            each for each in named if each.startswith(("headrace.app.worker", "headrace.app.app"))
+        ]
+        assert not outside, path
+
+
 def test_every_api_is_compared_with_apache_kafka_or_said_to_differ() -> None:
     """What is served has a conformance test; the rest has a line in docs/not-supported.md."""
     said = (PROJECT / "docs" / "not-supported.md").read_text("utf-8")

@@ -7,21 +7,10 @@ handlers that are declared `replay_safe=True` run: a shadow cannot know their ot
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from headrace.client.admin.topics import Topics
 from headrace.client.connection import ClientSettings
-
-if TYPE_CHECKING:
-    from headrace.app.app import App
-
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
-
-
-class ShadowRefused(ValueError):
-    """A sentence with the reason why the app cannot run as a shadow."""
 
 
 @dataclass(slots=True)
@@ -45,31 +34,3 @@ class Shadow:
             topics.ensure(name, partitions=partitions, settings={})
             self.topics[of] = name
         return self.topics[of]
-
-
-def cast_shadow(app: App, name: str) -> list[str]:
-    """Turn an app that does not run yet into its shadow; returns the handlers that are left out.
-
-    This changes the app itself, because handlers refer to it when they send.
-    """
-    if not _NAME.fullmatch(name):
-        raise ShadowRefused(
-            f"{name!r} is not a name for a shadow: use up to 40 letters, digits, - and _, such as "
-            "monday."
-        )
-    left_out = [each.name for each in app.subscriptions if not each.replay_safe]
-    safe = [each for each in app.subscriptions if each.replay_safe]
-    if not safe:
-        raise ShadowRefused(
-            f"No handler is declared safe to replay, so {', '.join(left_out)} will not run: say "
-            "@app.on(..., replay_safe=True) where running again does no harm."
-        )
-    shadow = Shadow(name, app.group, app.connection)
-    for subscription in safe:
-        subscription.shadow = shadow
-        subscription.confirm = False
-    app.subscriptions = safe
-    app.group = shadow.group
-    app.delay = "off"
-    app.shadow = shadow
-    return left_out

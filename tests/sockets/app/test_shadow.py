@@ -8,7 +8,7 @@ from sqlalchemy.pool import StaticPool
 
 from headrace import App, Sql
 from headrace.app import Message
-from headrace.app.shadow import ShadowRefused, cast_shadow
+from headrace.app.shadow_casting import ShadowRefused, cast_shadow
 from headrace.client.admin.groups import Groups
 from headrace.client.admin.topics import Topics
 from headrace.client.producer.producer import Producer

@@ -16,10 +16,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from headrace.app.dispatch.owned_partition import OwnedPartition
 from headrace.app.dispatch.record_in_hand import FetchedRecord
+
+Owned = TypeVar("Owned", bound=OwnedPartition)
 
 # How long to poll for records while some wait here.
 POLL_S = 0.0005
@@ -35,12 +37,12 @@ class AskedTopicIds(Protocol):
         ...
 
 
-class Arrivals:
+class Arrivals(Generic[Owned]):
     def __init__(self, ids: AskedTopicIds) -> None:
         self._ids = ids
         # For each partition, in order: the number of the question that must be answered first, and
         # the records.
-        self._waiting: dict[OwnedPartition, deque[tuple[int, Sequence[FetchedRecord]]]] = {}
+        self._waiting: dict[Owned, deque[tuple[int, Sequence[FetchedRecord]]]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -49,11 +51,11 @@ class Arrivals:
     def topics(self) -> set[str]:
         return {owned.topic for owned in self._waiting}
 
-    def add(self, owned: OwnedPartition, read: Sequence[FetchedRecord]) -> None:
+    def add(self, owned: Owned, read: Sequence[FetchedRecord]) -> None:
         self._waiting.setdefault(owned, deque()).append((self._ids.next_question, read))
         owned.arriving += len(read)
 
-    def certain(self) -> Iterator[tuple[OwnedPartition, Sequence[FetchedRecord]]]:
+    def certain(self) -> Iterator[tuple[Owned, Sequence[FetchedRecord]]]:
         """The records that may be handled, in the order in which they were read."""
         for owned, waiting in list(self._waiting.items()):
             answered = self._ids.answered(owned.topic)
@@ -64,6 +66,6 @@ class Arrivals:
             if not waiting:
                 del self._waiting[owned]
 
-    def forget(self, owned: OwnedPartition) -> None:
+    def forget(self, owned: Owned) -> None:
         self._waiting.pop(owned, None)
         owned.arriving = 0

@@ -16,7 +16,6 @@ from headrace.client.records import HeaderList, TopicPartition
 if TYPE_CHECKING:
     from headrace.app.dispatch.effects import Move
     from headrace.app.dispatch.record_in_hand import FetchedRecord, RecordInHand
-    from headrace.app.worker.subscription_runner import SubscriptionRunner
 
 
 class Acknowledgement(Enum):
@@ -83,10 +82,9 @@ class OwnedPartition:
 
     __slots__ = (
         "arriving", "blocked", "closing", "gone", "headers_of", "loading_to", "moves", "moving",
-        "partition", "paused", "retry", "runner", "running", "acknowledgements", "source", "topic",
+        "partition", "paused", "retry", "running", "acknowledgements", "source", "topic",
         "topic_id",
     )  # fmt: skip
-    runner: SubscriptionRunner  # the polling thread's: performs the dispatcher's decisions
 
     def __init__(
         self,

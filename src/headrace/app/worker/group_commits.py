@@ -23,7 +23,8 @@ from typing import Any
 
 from headrace.app.attempts.sender import LARGEST_MESSAGE
 from headrace.app.dispatch.effects import Move
-from headrace.app.dispatch.owned_partition import Offsets, OwnedPartition
+from headrace.app.dispatch.owned_partition import Offsets
+from headrace.app.worker.subscription_runner import HandledPartition
 from headrace.client.connection import ClientSettings, program_settings
 from headrace.client.errors import ClientError, Misuse
 from headrace.client.faults import NOT_OURS, Fault, NotSendable, codes
@@ -59,7 +60,7 @@ class GroupCommits:
 
     # ---- offsets
 
-    def commit(self, owned: Iterable[OwnedPartition], *, wait: bool) -> None:
+    def commit(self, owned: Iterable[HandledPartition], *, wait: bool) -> None:
         """Commit what has changed, unless the commit before is unanswered. With `wait` commit
         anyway, and include what was sent and not answered. Raises NotOurs if the group refuses this
         member, which only happens with `wait`.
@@ -87,7 +88,7 @@ class GroupCommits:
         for refusal in refused.values():
             _refused(refusal)
 
-    def still_ours(self, owned: Iterable[OwnedPartition]) -> bool | None:
+    def still_ours(self, owned: Iterable[HandledPartition]) -> bool | None:
         """Ask the group, by a commit that repeats committed offsets or has new ones. None: the
         answer is open during a rebalance; ask again.
         """
@@ -97,7 +98,7 @@ class GroupCommits:
 
     # ---- transactions
 
-    def transact(self, owned: list[OwnedPartition]) -> Outcome | None:
+    def transact(self, owned: list[HandledPartition]) -> Outcome | None:
         """Write the moves of these partitions and commit their offsets, all or nothing. Returns
         None, and does nothing yet, while a commit is unanswered: it could set the offsets back.
 
@@ -107,8 +108,8 @@ class GroupCommits:
         if self.unanswered:
             return None
         records: list[Outgoing[Any, Any]] = []
-        moves: list[tuple[OwnedPartition, Move]] = []  # by the number of the record
-        copies: list[tuple[OwnedPartition, Move, int]] = []  # with the number of the record
+        moves: list[tuple[HandledPartition, Move]] = []  # by the number of the record
+        copies: list[tuple[HandledPartition, Move, int]] = []  # with the number of the record
         for one in owned:
             for move in one.runner.begin_transaction(one):
                 if move.results is None:
@@ -130,7 +131,7 @@ class GroupCommits:
         return outcome
 
     def _blame(
-        self, moves: list[tuple[OwnedPartition, Move]], refused: dict[int, ClientError]
+        self, moves: list[tuple[HandledPartition, Move]], refused: dict[int, ClientError]
     ) -> None:
         """A broker refuses a whole batch for one of its records: single batches then show which."""
         if len(refused) > 1 and not self._one_by_one:
@@ -144,7 +145,7 @@ class GroupCommits:
     def _write(
         self,
         records: list[Outgoing[Any, Any]],
-        owned: list[OwnedPartition],
+        owned: list[HandledPartition],
         offsets: dict[int, int],
         refused: dict[int, ClientError],
     ) -> Outcome:

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Iterator
 
 from headrace.app.dispatch import arrivals
 from headrace.app.dispatch.arrivals import Arrivals
-from headrace.app.dispatch.owned_partition import OwnedPartition, Stream
+from headrace.app.dispatch.owned_partition import Stream
 from headrace.app.worker.group_commits import GroupCommits, NotOurs
 from headrace.app.worker.membership import Membership
 from headrace.app.worker.places import ResumeOffsets
-from headrace.app.worker.subscription_runner import SubscriptionRunner
+from headrace.app.worker.subscription_runner import HandledPartition, SubscriptionRunner
 from headrace.app.worker.topic_ids import TopicIds
 from headrace.client.admin.requests import Requests
 from headrace.client.connection import ClientSettings
@@ -84,10 +84,10 @@ class WorkerIntake:
             stopping=lambda: self.stopping,
         )
         self._ids = TopicIds(self._requests)
-        self._arrivals = Arrivals(self._ids)
-        self.owned: dict[Place, OwnedPartition] = {}
-        self._by_retry: dict[Place, OwnedPartition] = {}
-        self._in_doubt: list[OwnedPartition] = []  # the outcome of their transaction is unknown
+        self._arrivals: Arrivals[HandledPartition] = Arrivals(self._ids)
+        self.owned: dict[Place, HandledPartition] = {}
+        self._by_retry: dict[Place, HandledPartition] = {}
+        self._in_doubt: list[HandledPartition] = []  # the outcome of their transaction is unknown
         self.assigned_once = False
         self.stopping = False
         self.failure: BaseException | None = None
@@ -252,7 +252,7 @@ class WorkerIntake:
             if must_pause != owned.paused:
                 self._set_paused(owned, must_pause)
 
-    def _set_paused(self, owned: OwnedPartition, paused: bool) -> None:
+    def _set_paused(self, owned: HandledPartition, paused: bool) -> None:
         try:
             (self.member.pause if paused else self.member.resume)([owned.source.place])
         except Fault as fault:  # it is being revoked at this moment
@@ -351,7 +351,7 @@ class WorkerIntake:
         self._loop_work()
         self._commit_now_and_then()
 
-    def _read_retries_of(self, new: list[OwnedPartition]) -> None:
+    def _read_retries_of(self, new: list[HandledPartition]) -> None:
         if not new:
             return
         if self._retries is None:
@@ -380,10 +380,10 @@ class WorkerIntake:
         self._drop(going)
         member.drop(taken)
 
-    def _owned_of(self, places: Iterable[Place]) -> list[OwnedPartition]:
+    def _owned_of(self, places: Iterable[Place]) -> list[HandledPartition]:
         return [self.owned[place] for place in places if place in self.owned]
 
-    def _wait_for(self, going: list[OwnedPartition]) -> None:
+    def _wait_for(self, going: list[HandledPartition]) -> None:
         """Wait until running records of these partitions have ended, within the limit. With
         exactly-once their transaction must have ended.
         """
@@ -407,7 +407,7 @@ class WorkerIntake:
         self._drop(going)
         member.drop(taken)
 
-    def _drop(self, going: list[OwnedPartition]) -> None:
+    def _drop(self, going: list[HandledPartition]) -> None:
         for owned in going:
             owned.runner.forget(owned)
             self._arrivals.forget(owned)

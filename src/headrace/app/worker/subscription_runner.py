@@ -67,6 +67,13 @@ class Outlet(Protocol):
         ...
 
 
+class HandledPartition(OwnedPartition):
+    """A partition with the runner that performs the dispatcher's decisions on it."""
+
+    __slots__ = ("runner",)
+    runner: SubscriptionRunner  # the polling thread's
+
+
 class SubscriptionRunner:
     def __init__(
         self,
@@ -100,8 +107,8 @@ class SubscriptionRunner:
 
     # ---- the polling thread: partitions
 
-    def own(self, topic: str, partition: int, topic_id: str | None) -> OwnedPartition:
-        owned = OwnedPartition(
+    def own(self, topic: str, partition: int, topic_id: str | None) -> HandledPartition:
+        owned = HandledPartition(
             topic,
             partition,
             retry_topic=retry_topic(topic, self.group),
@@ -116,9 +123,9 @@ class SubscriptionRunner:
 
     def own_queue(
         self, topic: str, partition: int, topic_id: str | None, headers_of: HeadersOf
-    ) -> OwnedPartition:
+    ) -> HandledPartition:
         """Take a partition of a queue, which other workers read too."""
-        owned = OwnedPartition(
+        owned = HandledPartition(
             topic,
             partition,
             retry_topic=retry_topic(topic, self.group),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from headrace.app import App
-from headrace.app.shadow import ShadowRefused, cast_shadow
+from headrace.app.shadow_casting import ShadowRefused, cast_shadow
 from headrace.cli import output
 from headrace.cli.failure import Failure
 from headrace.cli.records import reset_targets
