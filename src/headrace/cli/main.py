@@ -271,6 +271,6 @@ def _tell_misuse(misuse: TyperException) -> int:
 
 
 def _stop_writing() -> int:
-    """The reader has gone; what is still buffered goes nowhere, or the exit would fail on it."""
+    """The reader has gone; discard what is still buffered, or the exit would fail on it."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0

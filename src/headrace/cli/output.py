@@ -1,4 +1,4 @@
-"""How commands speak: tables and JSON on standard output, plain text when nobody watches.
+"""How commands speak: tables and JSON on standard output, plain text without a terminal.
 
 On a terminal tables are drawn by rich; elsewhere columns are padded with spaces, one row per line,
 so that grep, awk and people read them alike.
@@ -37,7 +37,7 @@ DIM, PLAIN = "\x1b[2m", "\x1b[0m"
 
 
 def say(text: str, *, mark: str = "", colour: str | None = None) -> None:
-    """One line of the answer. `mark` stands before it, in a colour on a terminal."""
+    """One line of the answer. `mark` is written before it, in a colour on a terminal."""
     typer.echo((typer.style(mark, fg=colour) if mark else "") + escaped(text))
 
 
@@ -63,8 +63,8 @@ def passing(text: str) -> None:
 
 
 def write_line(text: str, *, dim: str = "") -> None:
-    """As `say`, for a great many lines: it is not flushed each time. `dim` stands before it, and
-    steps back on a terminal. Tabs stay."""
+    """As `say`, for a great many lines: it is not flushed each time. `dim` is written before it,
+    and steps back on a terminal. Tabs stay."""
     if dim:
         dim = escaped(dim)
         dim = f"{DIM}{dim}{PLAIN}" if sys.stdout.isatty() else dim

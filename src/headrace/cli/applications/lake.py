@@ -325,7 +325,7 @@ def _explained() -> Iterator[None]:
 def _table(
     name: str, data: Path, master: str, given: list[str]
 ) -> Iterator[tuple[SparkSession, str]]:
-    """A Spark, and where the table is; what goes wrong is said in one sentence."""
+    """Gives a Spark and the table's place; a failure becomes one sentence."""
     from headrace.pipelines.shipped import lake_tables
     from headrace.pipelines.spark import bar, session
 

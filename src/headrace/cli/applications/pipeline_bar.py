@@ -37,7 +37,7 @@ class Lines:
 
 
 class _Tasks(ProgressColumn):
-    """`3 of 8 tasks`; nothing while nobody knows."""
+    """Shows `3 of 8 tasks`; empty while the number is unknown."""
 
     def render(self, task: Task) -> Text:
         if task.total is None:
@@ -46,7 +46,7 @@ class _Tasks(ProgressColumn):
 
 
 class Bar:
-    """Draws on standard error; what is written through `above` meanwhile stands above it."""
+    """Draws on standard error; lines that are written through `above` appear above it."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)

@@ -183,7 +183,7 @@ def _write(
 
 
 def _say_what_is_too_old(cluster: ClientSettings, past_ms: int) -> None:
-    """Of topics that were there before: a broker deletes what is older than their retention."""
+    """Warns about older topics: a broker deletes what is older than their retention."""
     from headrace.client.admin.topics import Topics
     from headrace.wire.contract.tracking import KINDS
 

@@ -80,7 +80,7 @@ def list_brokers(
 
 
 def _active_controller(about: Cluster, found: ClusterDescription) -> int | None:
-    """Of a KRaft cluster its leader: DescribeCluster names any broker, as in Apache Kafka."""
+    """The quorum's leader under KRaft: DescribeCluster names any broker, as in Apache Kafka."""
     try:
         return about.quorum().leader
     except ClientError:
@@ -88,7 +88,7 @@ def _active_controller(about: Cluster, found: ClusterDescription) -> int | None:
 
 
 def _space(about: Cluster) -> tuple[dict[int, int], dict[int, int]]:
-    """Bytes of partitions and bytes that are free, by broker; nothing where nobody may ask."""
+    """Bytes of partitions and bytes that are free, by broker; empty if this user may not ask."""
     used: dict[int, int] = {}
     free: dict[int, int] = {}
     try:

@@ -1,8 +1,9 @@
 """A file by which one user's clients get in: what `headrace users add --client-file` writes.
 
-It is the file of whoever adds the user, with another name and password: the same address, the
-same certificate. By Java's names if its own name ends in `.properties`, by librdkafka's otherwise;
-the commands of Headrace take both. Only its owner can read it; no file is overwritten.
+It copies the settings of the user who runs the command, with the new name and password: the same
+address, the same certificate. By Java's names if its own name ends in `.properties`, by
+librdkafka's otherwise; the commands of Headrace take both. Only its owner can read it; no file is
+overwritten.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def client_file(
 
 
 def _one_line(value: str) -> str:
-    """Neither form of file can hold these, and a password that comes out changed lets nobody in."""
+    """Neither form of file can hold these, and a password that comes out changed cannot log in."""
     if not value.isprintable() or value != value.strip() or "\\" in value:
         raise Failure(
             "A client file cannot hold a name or password with a backslash, a control character "

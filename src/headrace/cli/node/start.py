@@ -269,7 +269,7 @@ def of_several(lines: list[str], server: Server) -> list[str]:
 
 
 def _log(line: str) -> None:
-    """Of a node of a cluster; it is escaped already."""
+    """Writes a log line of a cluster's node; it is escaped already."""
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
 

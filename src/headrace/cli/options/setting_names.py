@@ -1,4 +1,4 @@
-"""Names of settings as people type them: one that nobody knows is refused before it is sent.
+"""Names of settings as people type them: an unknown one is refused before it is sent.
 
 A cluster stores a broker's setting under any name, and Apache Kafka takes unknown names in a file
 with a warning: `min.insync.replica=2` would then protect nothing. The names are those that the

@@ -166,7 +166,7 @@ def add_partitions(
 
 
 def _groups_behind(cluster: ClientSettings, topic: str) -> dict[str, int]:
-    """Of the first groups, with their lag in this topic."""
+    """The first groups, with their lag in this topic."""
     groups = Groups(cluster)
     looked = look_at(cluster, groups, groups.all(), most=MOST_GROUPS, topic=topic)
     unknown = sum(each.lag is None for each in looked.groups)

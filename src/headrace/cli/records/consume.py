@@ -109,7 +109,7 @@ def consume(
 
 
 def _say_if_past_the_end(reader: RecordReader, begin: Start) -> None:
-    """Nothing is read, and without a word nobody knows why."""
+    """Says why nothing is read; the command would otherwise end without a word."""
     if not isinstance(begin, AtOffset) or begin.offset <= 0 or not reader.ends_before(begin.offset):
         return
     then = "waiting for new records" if reader.follow else "nothing to read"

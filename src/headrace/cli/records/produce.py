@@ -260,7 +260,7 @@ def _progress(source: BinaryIO, *, quiet: bool) -> Iterator[Advance]:
 
 
 def _length(source: BinaryIO) -> int:
-    """How much is to come, 0 if nobody knows (a pipe, a terminal)."""
+    """How much is to come; 0 if that is unknown (a pipe, a terminal)."""
     try:
         about = os.fstat(source.fileno())
     except (OSError, ValueError):

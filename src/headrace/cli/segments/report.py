@@ -1,4 +1,4 @@
-"""How a check of a data folder is told: progress while it runs, then a table or JSON."""
+"""Reports a check of a data folder: progress while it runs, then a table or JSON."""
 
 from __future__ import annotations
 
