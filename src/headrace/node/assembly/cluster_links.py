@@ -32,7 +32,11 @@ from headrace.node.broker.cluster.lifecycle import (
     Lifecycle,
     LifecycleSettings,
 )
-from headrace.node.broker.cluster.refused_levels import RefusedLevels, refused_levels
+from headrace.node.broker.cluster.refused_levels import (
+    RefusedLevels,
+    knows_enough,
+    refused_levels,
+)
 from headrace.node.broker.replicas.partitions import Partitions
 from headrace.node.broker.replicas.replica_fetching import inter_broker_listener
 from headrace.node.metadata.features import SERVED_FEATURES
@@ -158,7 +162,7 @@ class ClusterLinks:
     def _refused_levels(self) -> RefusedLevels | None:
         """None: this node has not fetched the metadata yet, so it cannot tell."""
         image = self._member.controller.committed_image
-        if not image.metadata_version:
+        if not knows_enough(image, self._member.log.leader_high_watermark):
             return None
         return refused_levels(image, self._settings.node_id) or OTHER_REFUSAL
 

@@ -28,6 +28,13 @@ class RefusedLevels:
     instead: dict[str, LevelRange] | None = None
 
 
+def knows_enough(image: MetadataImage, committed_up_to: int) -> bool:
+    """Returns whether the image can tell why this broker was refused. `committed_up_to` is where
+    the leader's committed records end, as far as this node has heard: an old snapshot has levels
+    and may lack this broker."""
+    return image.metadata_version > 0 and image.offset + 1 >= committed_up_to
+
+
 def refused_levels(image: MetadataImage, broker_id: int) -> RefusedLevels | None:
     """Returns None if nothing is above what this node serves, as far as `image` shows."""
     above = {

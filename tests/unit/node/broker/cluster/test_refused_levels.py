@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.node.broker.cluster.refused_levels import refused_levels
+from headrace.node.broker.cluster.refused_levels import knows_enough, refused_levels
 from headrace.node.controller.members import brokers
 from headrace.node.metadata.features import SERVED_FEATURES, SUPPORTED_FEATURES, LevelRange
 from headrace.node.metadata.image import MetadataImage
@@ -68,3 +68,10 @@ def test_a_folder_that_has_the_level_starts_alone() -> None:
     me = brokers.Membership(1, bytes(16), (), (), (b"d" * 16,))
     [broker] = brokers.register_broker(image_with(("streams.version", 1)), me, 0)
     assert {feature.name for feature in broker.features} == SUPPORTED_FEATURES.keys()
+
+
+def test_an_old_snapshot_does_not_tell_who_was_a_member() -> None:
+    image = image_with(("metadata.version", 30), ("streams.version", 1))
+    assert knows_enough(image, -1) and knows_enough(image, image.offset + 1)
+    assert not knows_enough(image, image.offset + 2)
+    assert not knows_enough(MetadataImage(cluster_id="test"), 0)
