@@ -57,6 +57,19 @@ def test_a_broker_that_is_down_or_whose_folder_failed() -> None:
     assert found.why == "its data folder is offline"
 
 
+def test_only_the_folder_that_has_the_replica_counts() -> None:
+    other = LogFolder(3, "/other", 1 << 40, 0)
+    [found] = explain_missing([partition()], nodes(), [folder(7), other])
+    assert found.why == "it is 7 records behind"
+
+
+def test_a_full_folder_alone_is_a_trouble() -> None:
+    status = ClusterStatus("c", nodes(), 1, 1, 1, [1, 2, 3], [], 2)
+    assert status.is_well
+    status.full_folders = [folder(usable=0)]
+    assert not status.is_well
+
+
 def test_the_command_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
     status = ClusterStatus("c", nodes(), 1, 1, 1, [1, 2, 3], [], 2)
     status.under_replicated = [PLACE, OTHER]

@@ -81,7 +81,20 @@ def test_a_log_that_begins_within_a_batch_contradicts_nothing(tmp_path, caplog):
     assert caplog.text == ""
 
 
-def test_a_flipped_bit_in_the_epoch_of_one_batch_does_not_count(tmp_path, caplog):
+@pytest.mark.parametrize(
+    ("number", "flipped"),
+    [
+        (3, 1),  # 4 becomes 5, between two of 4
+        (2, 1),  # the first of epoch 4 becomes one of 5
+        (2, 64),
+        (4, 2),  # 4 becomes 6
+        (6, 16),  # the first of epoch 5
+        (5, 4),  # the last of epoch 4 becomes one of 0
+        (0, 32),
+        (8, 4),  # the last of all becomes one of 1
+    ],
+)
+def test_a_flipped_bit_in_the_epoch_of_one_batch_does_not_count(tmp_path, caplog, number, flipped):
     """It is not under the checksum; its neighbours and the file agree."""
     log = a_log(tmp_path)
     log.end_turn()
@@ -89,8 +102,32 @@ def test_a_flipped_bit_in_the_epoch_of_one_batch_does_not_count(tmp_path, caplog
     path = f"{log.folder}/{0:020d}.log"
     data = bytearray(RealDisk().read_file(path))
     size = len(data) // 9
-    data[3 * size + 15] ^= 1  # the epoch of the batch at offset 3: 4 becomes 5
+    data[number * size + 15] ^= flipped
     RealDisk().write_file(path, [bytes(data)])
     log.open(clean=True)
     assert log.log.epochs.entries == RIGHT
     assert caplog.text == ""
+
+
+def test_batches_before_the_start_of_the_log_contradict_nothing(tmp_path, caplog):
+    log = a_log(tmp_path)
+    log.log.delete_records_before(2)
+    log.end_turn()
+    log.log.close().run(RealDisk())
+    log.open(clean=True, start_offset=2, recovery_point=9)
+    assert log.log.epochs.entries == RIGHT[1:]
+    assert caplog.text == ""
+
+
+def test_a_batch_that_does_not_count_contradicts_no_other(tmp_path):
+    """The file is wrong, and the first batch of epoch 4 seems to be of 5."""
+    log = a_log(tmp_path)
+    log.end_turn()
+    log.log.close().run(RealDisk())
+    path = f"{log.folder}/{0:020d}.log"
+    data = bytearray(RealDisk().read_file(path))
+    data[2 * (len(data) // 9) + 15] ^= 1
+    RealDisk().write_file(path, [bytes(data)])
+    write(log, [(7, 0)])
+    log.open(clean=True, recovery_point=9)
+    assert log.log.epochs.entries == [(1, 0), (4, 3), (5, 6)]

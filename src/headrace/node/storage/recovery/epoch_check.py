@@ -3,8 +3,8 @@
 A wrong file makes a follower name an epoch that its leader contradicts, again and again, and keeps
 it out of the ISR. Every start looks at the batches around each entry and at the last one: a few
 headers. Only if one of them contradicts the file, all headers are read. A batch's epoch is not
-under its checksum, so a single batch between two of another epoch does not count. Epochs without a
-batch (nothing was written, or compaction removed it) contradict nothing.
+under its checksum, so a single batch that contradicts its neighbours does not count. Epochs without
+a batch (nothing was written, or compaction removed it) contradict nothing.
 """
 
 from __future__ import annotations
@@ -83,19 +83,23 @@ def _headers_from(segment: Segment, offset: int) -> Iterator[BatchHeader]:
 
 
 def _believable(segments: list[Segment]) -> Iterator[BatchHeader]:
-    """All batches but those whose epoch differs from one that both neighbours share."""
-    before: BatchHeader | None = None
+    """All batches but those whose epoch contradicts their neighbours."""
+    before: BatchHeader | None = None  # the last one that is believed
     batch: BatchHeader | None = None
     for segment in segments:
         for after in segment.headers():
             if batch is not None and not _is_alone(before, batch, after):
                 yield batch
-            before, batch = batch, after
+                before = batch
+            batch = after
     if batch is not None and (before is None or batch.leader_epoch >= before.leader_epoch):
         yield batch
 
 
 def _is_alone(before: BatchHeader | None, batch: BatchHeader, after: BatchHeader) -> bool:
+    """Epochs never decrease in a log, and without this batch they do not."""
     if before is None:
         return batch.leader_epoch > after.leader_epoch
-    return before.leader_epoch == after.leader_epoch != batch.leader_epoch
+    if batch.leader_epoch < before.leader_epoch:
+        return True
+    return before.leader_epoch <= after.leader_epoch < batch.leader_epoch

@@ -64,7 +64,7 @@ def test_a_follower_that_cannot_append_leaves_the_isr_at_once(cluster, room):
     assert follower.values() == ["before", "meanwhile"]
 
 
-def test_a_leader_without_another_in_sync_replica_stays(cluster, room):
+def test_a_leader_without_another_in_sync_replica_stays(cluster, room, caplog):
     leader, others = cluster.leader(), cluster.followers()
     for other in others:
         cluster.cut(other.id)
@@ -73,6 +73,7 @@ def test_a_leader_without_another_in_sync_replica_stays(cluster, room):
     assert cluster.produce("refused", acks=1).error_code == NO_ROOM
     cluster.run(20_000)
     assert cluster.partition().leader == leader.id
+    assert "gives its leadership" not in caplog.text
     assert leader.fetch("orders", 0).error_code == NONE
 
 
