@@ -42,6 +42,7 @@ FOLDERS = {
     "node/coordination": "STATE KEPT IN A LOG: decide, append, replay, answer when committed",
     "node/coordination/group": "consumer groups",
     "node/coordination/group/assignors": "how the server shares partitions out (KIP-848)",
+    "node/coordination/group/streams": "streams groups (KIP-1071): topology, tasks, decisions",
     "node/coordination/share": "share groups (KIP-932): one partition, and its state",
     "node/coordination/transaction": "transactions",
     "node/serving": "WHAT EVERY REQUEST PASSES: routes, replies in order, purgatory",

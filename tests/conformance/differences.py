@@ -58,15 +58,6 @@ DIFFERENCES: tuple[Difference, ...] = (
         our_value=r(r"^'absent'$"),
     ),
     Difference(
-        "Levels of features that are not served",
-        "`streams.version` is 1 in a new cluster",
-        "0; it can be lowered and not raised",
-        "a level tells clients that such groups are served",
-        r(r"^api_versions: "),
-        r(r"^finalized_features\.streams\.version$"),
-        our_value=r(r"^'absent'$"),
-    ),
-    Difference(
         "Topics created by asking for them",
         "Metadata answers UNKNOWN_TOPIC_OR_PARTITION, the topic is there a moment later",
         "answers with the new topic at once",

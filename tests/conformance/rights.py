@@ -81,6 +81,8 @@ from headrace.wire.protocol.messages import (
     share_fetch,
     share_group_describe,
     share_group_heartbeat,
+    streams_group_describe,
+    streams_group_heartbeat,
     sync_group,
     txn_offset_commit,
     update_features,
@@ -99,6 +101,7 @@ REFUSALS = {
 Need = tuple[ResourceType, str, Operation]
 NEW_TOPIC, GROUP, TRANSACTIONAL_ID = "not-there-yet", "readers", "payer"
 SHARE_GROUP = "sharers"
+STREAMS_GROUP = "application"
 TOPIC_TYPE, BROKER_TYPE, GROUP_TYPE = 2, 4, 32  # of what has settings
 
 
@@ -336,6 +339,15 @@ def _alter_share_offsets(scene: Scene, version: int) -> Message:
     return alter_share_group_offsets.AlterShareGroupOffsetsRequest(SHARE_GROUP, [topic])
 
 
+def _streams_heartbeat(scene: Scene, version: int) -> Message:
+    reads = streams_group_heartbeat.Subtopology("0", [scene.topic])
+    return streams_group_heartbeat.StreamsGroupHeartbeatRequest(
+        STREAMS_GROUP, "member", 0, 0, rebalance_timeout_ms=1_000, process_id="process",
+        topology=streams_group_heartbeat.Topology(0, [reads]),
+        active_tasks=[], standby_tasks=[], warmup_tasks=[],
+    )  # fmt: skip
+
+
 def _share_state(api: ModuleType, request: type[Message], topic: type[Message]) -> Any:
     """A request for the state of one share partition."""
 
@@ -557,6 +569,11 @@ CASES: tuple[Case, ...] = (
              SHARE_GROUP, "member-0123456789abcdef", 0, None, [scene.topic])),
     Case("describe share groups", share_group_describe, (on_group(DESCRIBE, SHARE_GROUP),),
          lambda scene, version: share_group_describe.ShareGroupDescribeRequest([SHARE_GROUP])),
+    Case("a member of a streams group", streams_group_heartbeat,
+         (on_group(READ, STREAMS_GROUP), on_topic(DESCRIBE)), _streams_heartbeat),
+    Case("describe streams groups", streams_group_describe, (on_group(DESCRIBE, STREAMS_GROUP),),
+         lambda scene, version: streams_group_describe.StreamsGroupDescribeRequest(
+             [STREAMS_GROUP])),
     Case("describe offsets of share groups", describe_share_group_offsets,
          (on_group(DESCRIBE, SHARE_GROUP), on_topic(DESCRIBE)), _describe_share_offsets),
     # The group comes last: it has a member by now, which is said before a topic is looked at.

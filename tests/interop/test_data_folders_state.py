@@ -12,19 +12,15 @@ import contextlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import confluent_kafka
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.client import Admin
 from headrace.client.admin.transactional_ids import TransactionDescription
-from headrace.operations.files.dump.internal_topics import OTHER_GROUPS
-from headrace.wire.protocol import record_batch
 from tests.interop.brokers import Node
-from tests.interop.ecosystem import EcosystemSession, properties
+from tests.interop.ecosystem import EcosystemSession
 from tests.interop.java_session import JavaSession
 from tests.interop.rows import (
     WITHIN_S,
@@ -35,7 +31,8 @@ from tests.interop.rows import (
     found_places,
     until,
 )
-from tests.interop.test_groups import members, poll_until
+from tests.interop.test_ecosystem_streams import LINES, counts_of, put_lines, words
+from tests.interop.test_groups import members
 from tests.interop.test_quotas import configs
 from tests.interop.test_transactions import producer_of, read, transaction
 from tests.interop.topics import create_topic
@@ -126,23 +123,7 @@ def perform(java: JavaSession, node: Node, topic: str, transactional_id: str) ->
     )
 
 
-# ---- kinds of groups that Headrace does not serve
-
-
-def foreign_records(data: Path) -> dict[bytes, bytes | None]:
-    """The last value of each key in the log of groups that is of a streams group."""
-    found: dict[bytes, bytes | None] = {}
-    for path in sorted(data.glob("__consumer_offsets-*/*.log")):
-        log = path.read_bytes()
-        for position, header in record_batch.headers_in(log):
-            if header.is_control:
-                continue
-            for record in record_batch.walk(log[position : position + header.size], 1 << 20):
-                assert record.key is not None
-                known = OTHER_GROUPS.decode(record.key, None)
-                if known is not None and type(known.key).__name__.startswith("Streams"):
-                    found[record.key] = record.value
-    return found
+# ---- share and streams groups
 
 
 @pytest.fixture(scope="module")
@@ -151,35 +132,27 @@ def streams() -> Iterator[EcosystemSession]:
         yield session
 
 
-def test_streams_groups_wait_for_apache_to_come_back(
-    tmp_path: Path, streams: EcosystemSession
+@and_back
+def test_a_streams_group_goes_on_where_it_was(
+    row: tuple[str, ...], tmp_path: Path, streams: EcosystemSession
 ) -> None:
-    settings = {"offsets.topic.num.partitions": "1"}
-    with Row(("apache", "headrace", "apache"), tmp_path, settings) as nodes:
+    """WordCount counts on at each node: its offsets, its topology and its changelog are there."""
+    with Row(row, tmp_path, {}) as nodes:
         node = nodes.node
-        topic = create_topic(node.bootstrap, "shared")
-        put(node, topic, range(20))
-        run_a_streams_application(streams, node, tmp_path)
-        [listed] = [one for one in groups_of(streams, node) if one[1] == "Streams"]
-        node.stop()  # and writes no more
-        before = foreign_records(node.data)
-        assert len(before) > 2
-
-        node = nodes.hand_on()
-        with members(node, "ours", 1) as [consumer]:
-            consumer.subscribe([topic])
-            poll_until([consumer], lambda read: len(read[0]) == 20)
-            consumer.commit(asynchronous=False)
-        assert "ours" in {name for name, _ in groups_of(streams, node)}
-        for protocol in ("classic", "consumer"):  # else Apache could not load this partition
-            with members(node, listed[0], 1, group_protocol=protocol) as [intruder]:
-                intruder.subscribe([topic])
-                until(lambda one=intruder: is_refused(one), "the name of the group is free")  # type: ignore[misc]
-
-        node.stop()
-        assert foreign_records(node.data) == before
-        nodes.hand_on()
-        until(lambda: listed in groups_of(streams, nodes.node), "the group is missing")
+        source = create_topic(node.bootstrap, "lines", partitions=2)
+        sink = create_topic(node.bootstrap, "counts")
+        for until_line in (20, 40, 60):
+            put_lines(node, source, LINES[until_line - 20 : until_line])
+            wanted = words(LINES[:until_line])
+            printed = streams.run(
+                "WordCount",
+                *(node.bootstrap, source, sink, "app", "at_least_once", str(tmp_path)),
+                *(str(wanted.total()), "-", "streams"),
+            )
+            assert counts_of(printed) == {word: list(range(1, n + 1)) for word, n in wanted.items()}
+            assert ("app", "Streams") in groups_of(streams, node)
+            if until_line < 60:
+                node = nodes.hand_on()
 
 
 @and_back
@@ -207,11 +180,6 @@ def serve_share_groups(java: JavaSession, node: Node) -> None:
     levels = java.run(f"{TOOLS}.FeatureCommand", *where, "describe")
     if not re.search(r"share\.version\s.*FinalizedVersionLevel: 1", levels):
         java.run(f"{TOOLS}.FeatureCommand", *where, "upgrade", "--feature", "share.version=1")
-
-
-def is_refused(consumer: Any) -> bool:
-    message = consumer.poll(0.2)
-    return message is not None and message.error() is not None
 
 
 def put(node: Node, topic: str, numbers: range) -> None:
@@ -242,22 +210,6 @@ def groups_of(java: JavaSession, node: Node) -> list[tuple[str, str]]:
     """Name and type of every group, as Apache's tool lists them."""
     printed = java.run(f"{TOOLS}.GroupsCommand", "--bootstrap-server", node.bootstrap, "--list")
     return re.findall(r"^(\S+)\s+(Classic|Consumer|Share|Streams)\b", printed, re.MULTILINE)
-
-
-def run_a_streams_application(java: JavaSession, node: Node, folder: Path) -> None:
-    """Apache's own test program, as a group of the streams protocol (KIP-1071)."""
-    admin = AdminClient({"bootstrap.servers": node.bootstrap})
-    names = ("brokerCompatibilitySourceTopic", "brokerCompatibilitySinkTopic")
-    for created in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
-        created.result(60)
-    settings = {
-        "bootstrap.servers": node.bootstrap,
-        "state.dir": str(folder),
-        "group.protocol": "streams",
-    }
-    path = properties(folder / "streams.properties", settings)
-    program = "org.apache.kafka.streams.tests.BrokerCompatibilityTest"
-    assert "close Kafka Streams" in java.run(program, path, "at_least_once")
 
 
 # ---- users and limits

@@ -40,19 +40,26 @@ def words(lines: list[str]) -> Counter[str]:
     return Counter(word for line in lines for word in line.split())
 
 
-@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+@pytest.mark.parametrize(
+    ("guarantee", "protocol"),
+    [
+        ("at_least_once", "classic"),
+        ("exactly_once_v2", "classic"),
+        ("at_least_once", "streams"),
+    ],
+)
 def test_word_count_and_its_state_after_a_restart(
-    broker: Node, streams: EcosystemSession, tmp_path: Path, guarantee: str
+    broker: Node, streams: EcosystemSession, tmp_path: Path, guarantee: str, protocol: str
 ) -> None:
-    source = create_topic(broker.bootstrap, f"lines-{guarantee}", partitions=2)
-    sink = create_topic(broker.bootstrap, f"counts-{guarantee}")
+    source = create_topic(broker.bootstrap, f"lines-{guarantee}-{protocol}", partitions=2)
+    sink = create_topic(broker.bootstrap, f"counts-{guarantee}-{protocol}")
     # A crash may repeat output with the weaker guarantee, so only the stronger one gets one.
     crash = "w3" if guarantee == "exactly_once_v2" else "-"
     for lines in (LINES[:30], LINES):
         put_lines(broker, source, lines[-30:])
         wanted = words(lines)
         where = [broker.bootstrap, source, sink, f"app-{source}", guarantee, str(tmp_path)]
-        printed = streams.run("WordCount", *where, str(wanted.total()), crash)
+        printed = streams.run("WordCount", *where, str(wanted.total()), crash, protocol)
         assert counts_of(printed) == {word: list(range(1, n + 1)) for word, n in wanted.items()}
 
 

@@ -12,7 +12,11 @@ from confluent_kafka import Consumer, Producer
 
 from headrace.client.connection import ClientSettings
 from headrace.client.wire import Wire
-from headrace.wire.protocol.messages import consumer_group_heartbeat
+from headrace.wire.protocol.messages import (
+    consumer_group_heartbeat,
+    find_coordinator,
+    streams_group_heartbeat,
+)
 from tests.patience import until
 from tests.sockets.cli.conftest import CommandLine
 from tests.sockets.cli.groups_behind import commit
@@ -79,7 +83,39 @@ def test_groups_are_listed_by_state_and_type(headrace: CommandLine) -> None:
         assert listed("--state", "stable", "--type", "classic") == {"reading"}
     assert listed("--state", "dead") == set()
     assert headrace.exit_code("groups", "list", "--state", "tired") == 2
-    assert headrace.exit_code("groups", "list", "--type", "streams") == 2
+    assert headrace.exit_code("groups", "list", "--type", "other") == 2
+
+
+def test_a_streams_group_is_shown_and_deleted(headrace: CommandLine) -> None:
+    topic_with(headrace, "lines", 3)
+    host, port = headrace.bootstrap.rsplit(":", 1)
+    with Wire(ClientSettings({"bootstrap.servers": headrace.bootstrap}), (host, int(port))) as wire:
+        key = find_coordinator.FindCoordinatorRequest("", 0, ["app"])
+        until(lambda: wire.ask(find_coordinator, key).coordinators[0].error_code == 0)
+        reads = streams_group_heartbeat.Subtopology("0", ["lines"])
+        joins = streams_group_heartbeat.StreamsGroupHeartbeatRequest(
+            *("app", "first", 0, 0),
+            rebalance_timeout_ms=1_000,
+            topology=streams_group_heartbeat.Topology(0, [reads]),
+            process_id="process",
+        )
+        assert wire.ask(streams_group_heartbeat, joins).error_code == 0
+        assert "app" in {
+            one["group"] for one in headrace.json("groups", "list", "--type", "streams")
+        }
+        shown = headrace("groups", "describe", "app")
+        assert "1 member" in shown and "streams, sticky" in shown
+        assert "active members" in headrace.failure(
+            *("groups", "reset", "app", "--topic", "lines", "--to-end", "--execute")
+        )
+        refused = headrace.failure("brokers", "features", "streams.version=0")
+        assert "there are 1 streams groups, such as app" in refused
+        leaves = streams_group_heartbeat.StreamsGroupHeartbeatRequest("app", "first", -1)
+        assert wire.ask(streams_group_heartbeat, leaves).error_code == 0
+    headrace("groups", "reset", "app", "--topic", "lines", "--to-end", "--execute")
+    assert places(headrace, "app") == [3]
+    headrace("groups", "delete", "app", "--yes")
+    assert headrace.failure("groups", "describe", "app") == "There is no group app."
 
 
 @pytest.mark.integration

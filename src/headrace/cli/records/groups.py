@@ -32,7 +32,7 @@ from headrace.operations.groups import known_lag
 from headrace.operations.partition_runs import run_in_digits, runs_of
 
 app = typer.Typer(
-    help="List, describe, reset and delete groups: consumer groups and share groups.",
+    help="List, describe, reset and delete groups: consumer, share and streams groups.",
     no_args_is_help=True,
     add_completion=False,
     **output.LOOK,
@@ -60,7 +60,7 @@ STATES = (
     "Stable",
     "Dead",
 )
-TYPES = ("classic", "consumer", "share")
+TYPES = ("classic", "consumer", "share", "streams")
 
 # How many offsets that were moved to an edge are told one by one.
 TOLD_ONE_BY_ONE = 3
@@ -78,7 +78,9 @@ def list_groups(
     ] = [],
     kind: Annotated[
         str | None,
-        typer.Option("--type", metavar="TYPE", help="Only of this type: classic, consumer, share."),
+        typer.Option(
+            "--type", metavar="TYPE", help="Only of this type: classic, consumer, share, streams."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -9,23 +9,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace.client.admin.share_groups import ShareGroups
+from headrace.client.admin.group_coordinators import GroupCoordinators
+from headrace.client.admin.share_groups import SHARE
+from headrace.client.admin.streams_groups import STREAMS
 from headrace.client.connection import ClientSettings, reach
 from headrace.client.errors import ClientError
 from headrace.client.wire import require_no_error, wire_to_any
 from headrace.wire.protocol.messages import (
     api_versions,
     share_fetch,
+    share_group_describe,
+    streams_group_describe,
     streams_group_heartbeat,
     update_features,
 )
 
 UPGRADE, SAFE_DOWNGRADE = 1, 2
 # A finalized feature promises clients some APIs; these are the APIs of each feature.
-SHARE_VERSION = "share.version"
+SHARE_VERSION, STREAMS_VERSION = "share.version", "streams.version"
 SERVED_BY = {
     SHARE_VERSION: share_fetch.API_KEY,
-    "streams.version": streams_group_heartbeat.API_KEY,
+    STREAMS_VERSION: streams_group_heartbeat.API_KEY,
+}
+# The kind of group that a level announces, and an API of these groups.
+GROUPS_OF = {
+    SHARE_VERSION: (SHARE, share_group_describe),
+    STREAMS_VERSION: (STREAMS, streams_group_describe),
 }
 
 
@@ -62,13 +71,14 @@ class Features:
             for one in sorted(answer.supported_features, key=lambda one: str(one.name))
         ]
 
-    def _require_no_share_groups(self) -> None:
-        """Raise if share groups exist. Their members would be refused; the controller does not know
-        of groups."""
-        found = sorted(ShareGroups(self.connection, self._addresses).states())
+    def _require_no_groups(self, feature: str) -> None:
+        """Raise if groups of the feature's kind exist. Their members would be refused; the
+        controller does not know of groups."""
+        kind, api = GROUPS_OF[feature]
+        found = sorted(GroupCoordinators(self.connection, self._addresses).states(kind, api))
         if found:
             raise ClientError(
-                f"{SHARE_VERSION} stays: there are {len(found)} share groups, such as "
+                f"{feature} stays: there are {len(found)} {kind} groups, such as "
                 f"{found[0]}. Delete them first (headrace groups delete)."
             )
 
@@ -78,8 +88,9 @@ class Features:
         for name in levels:
             if name not in now:
                 raise ClientError(f"There is no feature {name}; there are {', '.join(now)}.")
-        if levels.get(SHARE_VERSION, 1) < now.get(SHARE_VERSION, 0):
-            self._require_no_share_groups()
+        for feature in GROUPS_OF:
+            if levels.get(feature, 1) < now.get(feature, 0):
+                self._require_no_groups(feature)
         updates = [
             update_features.FeatureUpdateKey(
                 name,

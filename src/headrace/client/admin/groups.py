@@ -25,10 +25,17 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import OffsetSpec
 
+from headrace.client.admin.group_coordinators import GroupCoordinators
 from headrace.client.admin.share_groups import (
     SHARE,
     ShareGroupDescription,
     ShareGroups,
+)
+from headrace.client.admin.streams_groups import (
+    ASSIGNOR,
+    STREAMS,
+    StreamsGroupDescription,
+    StreamsGroups,
 )
 from headrace.client.admin.unread import Unread, unread
 from headrace.client.connection import ClientSettings, reach
@@ -111,7 +118,7 @@ class GroupProgress:
 class GroupDescription:
     group: str
     state: str
-    type: str  # classic, consumer or share: which protocol its members speak
+    type: str  # classic, consumer, share or streams: which protocol its members speak
     protocol: str  # the assignor
     coordinator: int | None
     members: list[Member] = field(default_factory=list)
@@ -149,6 +156,7 @@ class Groups:
         self.cluster = reach(self._admin, connection)
         brokers = [(str(each.host), each.port) for each in self.cluster.brokers.values()]
         self._share = ShareGroups(connection, brokers)
+        self._streams = StreamsGroups(GroupCoordinators(connection, brokers))
 
     def all(self) -> list[GroupSummary]:
         """The groups of all brokers. Raises if one broker fails: a list without its groups would
@@ -174,9 +182,9 @@ class Groups:
             states = self._states()
             for group in groups:
                 group.state = states.get(group.group, group.state)
-        shared = self._share.states()
-        groups = [group for group in groups if group.group not in shared]
-        groups += [GroupSummary(name, state, SHARE) for name, state in shared.items()]
+        for kind, found_here in ((SHARE, self._share.states()), (STREAMS, self._streams.states())):
+            groups = [group for group in groups if group.group not in found_here]
+            groups += [GroupSummary(name, state, kind) for name, state in found_here.items()]
         return sorted(groups, key=lambda group: group.group), failure
 
     def _states(self) -> dict[str, str]:
@@ -197,6 +205,17 @@ class Groups:
 
     def _describe(self, name: str) -> GroupDescription:
         found, state = self._look_at(name)
+        if state == DEAD and (streams := self._streams.describe(name)) is not None:
+            members = _members_of_kind(streams)
+            return GroupDescription(
+                name,
+                streams.state,
+                STREAMS,
+                ASSIGNOR,
+                streams.coordinator,
+                members,
+                self._progress(name, members),
+            )
         if state == DEAD:
             return self._describe_share_group(name)
         members = _members(found)
@@ -226,7 +245,7 @@ class Groups:
             progress.append(
                 GroupProgress(*place, starts[place], unread.ends.get(place), None, left)
             )
-        members = _share_members(found)
+        members = _members_of_kind(found)
         return GroupDescription(
             name, found.state, SHARE, found.assignor, found.coordinator, members, progress
         )
@@ -236,10 +255,10 @@ class Groups:
         found, state = self._look_at(name)
         if state != DEAD:
             return _members(found)
-        share = self._share.describe(name)
-        if share is None:
+        other = self._other_kind(name)
+        if other is None:
             raise no_such_group(name)
-        return _share_members(share)
+        return _members_of_kind(other)
 
     def members_of(self, names: Iterable[str]) -> dict[str, list[Member]]:
         """The members of many groups, asked in parallel; groups that do not answer are left out."""
@@ -274,7 +293,11 @@ class Groups:
         return found, self._states().get(name, state) if state == UNKNOWN else state
 
     def is_there(self, name: str) -> bool:
-        return self._look_at(name)[1] != DEAD or self._share.describe(name) is not None
+        return self._look_at(name)[1] != DEAD or self._other_kind(name) is not None
+
+    def _other_kind(self, name: str) -> ShareGroupDescription | StreamsGroupDescription | None:
+        """The group, if it is of a kind that librdkafka does not describe."""
+        return self._streams.describe(name) or self._share.describe(name)
 
     def _progress(self, name: str, members: list[Member]) -> list[GroupProgress]:
         """The group's progress in every partition of every topic that it has committed in or reads
@@ -405,8 +428,8 @@ class Groups:
 
     def require_inactive(self, name: str) -> None:
         found, state = self._look_at(name)
-        if state == DEAD and (share := self._share.describe(name)) and share.members:
-            raise _is_active(f"{name} has active members ({share.state})")
+        if state == DEAD and (other := self._other_kind(name)) and other.members:
+            raise _is_active(f"{name} has active members ({other.state})")
         if state not in IDLE and (state != UNKNOWN or found.members):
             raise _is_active(f"{name} has active members ({state})")
 
@@ -474,7 +497,7 @@ def _members(found: Any) -> list[Member]:
     ]
 
 
-def _share_members(found: ShareGroupDescription) -> list[Member]:
+def _members_of_kind(found: ShareGroupDescription | StreamsGroupDescription) -> list[Member]:
     return [
         Member(each.id, each.client_id, each.host, None, each.assigned) for each in found.members
     ]

@@ -8,33 +8,28 @@ leaves out. The protocol does not say which records are locked, nor how often th
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from headrace.client.admin.group_coordinators import (
+    NOT_SAID,
+    Address,
+    GroupCoordinators,
+    Place,
+)
 from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
-from headrace.client.wire import Wire, require_no_error, wire_to_any
+from headrace.client.wire import require_no_error
 from headrace.wire.protocol.errors import ErrorCode
 from headrace.wire.protocol.messages import (
     alter_share_group_offsets,
     describe_share_group_offsets,
-    find_coordinator,
-    list_groups,
     share_group_describe,
 )
 
-Address = tuple[str, int]
-Place = tuple[str, int]  # topic, partition
-
 SHARE = "share"
-GROUP_KEY = 0  # FindCoordinator's type
-FIRST_WITH_TYPES = 5  # ListGroups
 FIRST_WITH_LAG = 1  # DescribeShareGroupOffsets
-PAUSE_S = 0.05
-NOT_SAID = -1
 
 
 @dataclass(slots=True)
@@ -66,31 +61,15 @@ class ShareGroups:
     """Lists and describes share groups. `brokers` are the addresses of the cluster's brokers."""
 
     def __init__(self, connection: ClientSettings, brokers: Sequence[Address]) -> None:
-        self._connection = connection
-        self._brokers = brokers
+        self._coordinators = GroupCoordinators(connection, brokers)
 
     def states(self) -> dict[str, str]:
         """The state of each share group, by name; without those of brokers that do not answer."""
-        found: dict[str, str] = {}
-        for address in self._brokers:
-            try:
-                with Wire(self._connection, address) as wire:
-                    if not _knows_them(wire):
-                        return found
-                    request = list_groups.ListGroupsRequest(types_filter=[SHARE])
-                    answer = wire.ask(list_groups, request)
-                require_no_error(answer.error_code)
-            except ClientError:  # the list of all groups reports the broker's refusal
-                continue
-            # A broker may ignore the filter.
-            found.update(
-                {g.group_id: g.group_state for g in answer.groups if g.group_type == SHARE}
-            )
-        return found
+        return self._coordinators.states(SHARE, share_group_describe)
 
     def describe(self, name: str) -> ShareGroupDescription | None:
         """None if there is no share group of this name."""
-        with self._at_coordinator(name) as (wire, node):
+        with self._coordinators.of_group(name, share_group_describe) as (wire, node):
             if wire is None:
                 return None
             request = share_group_describe.ShareGroupDescribeRequest([name])
@@ -105,7 +84,7 @@ class ShareGroups:
     def offsets(self, name: str) -> dict[Place, SharedPartition]:
         """Start offset and lag of every partition that the group knows; empty if there is no such
         share group."""
-        with self._at_coordinator(name) as (wire, _):
+        with self._coordinators.of_group(name, share_group_describe) as (wire, _):
             if wire is None:
                 return {}
             says_lag = wire.version_of(describe_share_group_offsets) >= FIRST_WITH_LAG
@@ -141,7 +120,7 @@ class ShareGroups:
                 for topic, partitions in topics.items()
             ],
         )
-        with self._at_coordinator(name) as (wire, _):
+        with self._coordinators.of_group(name, share_group_describe) as (wire, _):
             if wire is None:
                 raise ClientError("This cluster has no share groups.")
             answer = wire.ask(alter_share_group_offsets, request)
@@ -149,41 +128,6 @@ class ShareGroups:
         for topic in answer.responses:
             for each in topic.partitions:
                 require_no_error(each.error_code, each.error_message)
-
-    @contextmanager
-    def _at_coordinator(self, name: str) -> Iterator[tuple[Wire | None, int]]:
-        """A connection to the group's coordinator, and its node id; None without share groups."""
-        address, node = self._coordinator(name)
-        if address is None:
-            yield None, node
-            return
-        with Wire(self._connection, address) as wire:
-            yield wire, node
-
-    def _coordinator(self, name: str) -> tuple[Address | None, int]:
-        """The coordinator; waits for one that was just made or has just moved."""
-        deadline = time.monotonic() + self._connection.timeout_s
-        with wire_to_any(self._connection, self._brokers) as wire:
-            if not _knows_them(wire):
-                return None, NOT_SAID
-            while True:
-                request = find_coordinator.FindCoordinatorRequest(name, GROUP_KEY, [name])
-                [found] = wire.ask(find_coordinator, request).coordinators
-                if found.error_code == ErrorCode.NONE:
-                    return (found.host, found.port), found.node_id
-                if found.error_code != ErrorCode.COORDINATOR_NOT_AVAILABLE or (
-                    time.monotonic() > deadline
-                ):
-                    require_no_error(found.error_code, found.error_message)
-                time.sleep(PAUSE_S)
-
-
-def _knows_them(wire: Wire) -> bool:
-    try:
-        wire.version_of(share_group_describe)
-        return wire.version_of(list_groups) >= FIRST_WITH_TYPES
-    except ClientError:
-        return False
 
 
 def _members(found: Iterable[share_group_describe.Member]) -> list[ShareGroupMember]:

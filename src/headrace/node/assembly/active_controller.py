@@ -23,6 +23,7 @@ from headrace.wire.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
 )
+from headrace.wire.protocol.messages.create_topics import CreatableTopic
 
 
 class ActiveController:
@@ -59,6 +60,11 @@ class ActiveController:
     ) -> Any:
         port = self._now
         return port.create_internal_topic(name, partitions, replicas, settings, answer, now)
+
+    def create_described_topics(
+        self, topics: list[CreatableTopic], answer: Callable[[Mapping[str, str]], Any], now: Now
+    ) -> Any:
+        return self._now.create_described_topics(topics, answer, now)
 
     def allocate_producer_ids(self, answer: Callable[[int, int], Any], now: Now) -> Any:
         return self._now.allocate_producer_ids(answer, now)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headrace.environment import Now
+from headrace.node.broker.cluster.controller_port import refused_topics
 from headrace.node.controller.controller import Controller
 from headrace.node.controller.handlers.broker_heartbeat import heartbeat
 from headrace.node.controller.handlers.broker_registration import register_broker
@@ -77,6 +78,18 @@ class ControllerAtHand:
         topic = CreatableTopic(name, partitions, replicas, configs=configs)
         self._controller.create_topics(CreateTopicsRequest(topics=[topic]), now)
         return self._when_committed(answer, now, refused=lambda _: answer(), with_files=True)
+
+    def create_described_topics(
+        self, topics: list[CreatableTopic], answer: Callable[[Mapping[str, str]], Any], now: Now
+    ) -> Any:
+        response = self._controller.create_topics(CreateTopicsRequest(topics=topics), now)
+        reasons = refused_topics(response)
+
+        def late(refusal: KafkaError) -> Any:
+            why = refusal.message or refusal.code.description
+            return answer({topic.name: why for topic in topics})
+
+        return self._when_committed(lambda: answer(reasons), now, refused=late, with_files=True)
 
     def allocate_producer_ids(self, answer: Callable[[int, int], Any], now: Now) -> Any:
         controller = self._controller

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from headrace.environment import Address, Now, Peers
 from headrace.node.broker.cluster.controller_channel import ControllerChannel
+from headrace.node.broker.cluster.controller_port import refused_topics
 from headrace.node.metadata.image import MetadataImage
 from headrace.node.replication.this_broker import ThisBroker
 from headrace.node.serving.api import WaitingRequest
@@ -53,6 +54,7 @@ from headrace.wire.protocol.messages.create_topics import (
 # How long a client waits for a topic or an id before it gets a retriable error; clients give up a
 # request after 30 s themselves.
 PATIENCE_MS = 15_000
+NOT_IN_TIME = "the controller has not answered in time"
 # A leader proposes its in-sync replicas again by itself.
 ALTER_PARTITION_TIMEOUT_MS = 5_000
 # Several heartbeats are tried within one session.
@@ -140,6 +142,21 @@ class ControllerElsewhere:
             [CreatableTopic(name, partitions, replicas, configs=configs)], answer, now
         )
 
+    def create_described_topics(
+        self, topics: list[CreatableTopic], answer: Callable[[Mapping[str, str]], Any], now: Now
+    ) -> Any:
+        names = {topic.name for topic in topics}
+
+        def answer_with_reasons(outcomes: list[Outcome]) -> Any:
+            reasons = {name: NOT_IN_TIME for each in outcomes if not each.is_over for name in names}
+            for outcome in outcomes:
+                if outcome.answer is not None:
+                    reasons |= refused_topics(outcome.answer)
+            there = self.broker.image.topics
+            return answer({name: reasons[name] for name in names & reasons.keys() - there.keys()})
+
+        return self._create_and(topics, answer_with_reasons, now)
+
     def allocate_producer_ids(self, answer: Callable[[int, int], Any], now: Now) -> Any:
         outcome = Outcome()
 
@@ -199,6 +216,11 @@ class ControllerElsewhere:
     def _create(
         self, topics: list[CreatableTopic], answer: Callable[[], Any], now: Now
     ) -> WaitingRequest:
+        return self._create_and(topics, lambda outcomes: answer(), now)
+
+    def _create_and(
+        self, topics: list[CreatableTopic], answer: Callable[[list[Outcome]], Any], now: Now
+    ) -> WaitingRequest:
         """Returns a request that waits until each topic is created. Sends one creation request per
         topic, also if several clients wait for the same topic."""
         new = [topic for topic in topics if topic.name not in self._making]
@@ -207,7 +229,8 @@ class ControllerElsewhere:
         outcomes = list(dict.fromkeys(self._making[topic.name] for topic in topics))
 
         def attempt(expired: bool) -> Any | None:
-            return answer() if expired or all(each.is_over for each in outcomes) else None
+            is_over = expired or all(each.is_over for each in outcomes)
+            return answer(outcomes) if is_over else None
 
         deadline_ms = now.monotonic_ms + PATIENCE_MS
         return WaitingRequest(attempt, deadline_ms=deadline_ms, hangs_on=[*outcomes])
@@ -221,6 +244,7 @@ class ControllerElsewhere:
         def answered(response: CreateTopicsResponse | None) -> None:
             for name in names:
                 del self._making[name]
+            outcome.answer = response
             made = set() if response is None else _names_that_exist(response)
             if self._has(made):
                 self._end(outcome)

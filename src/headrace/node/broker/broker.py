@@ -209,6 +209,10 @@ class Broker:
     def share_groups_served(self) -> bool:
         return self.image.serves_share_groups
 
+    @property
+    def streams_groups_served(self) -> bool:
+        return self.image.serves_streams_groups and "streams" in self.groups.settings().protocols
+
     def partition_changed(self, leader: PartitionLeader) -> None:
         """Call after a change that a fetch or a produce may wait for."""
         if leader.waiting:

@@ -27,7 +27,6 @@ from headrace.node.metadata.config_definitions import (
 )
 from headrace.node.metadata.config_definitions.definition import BadValue, ConfigType, Definition
 from headrace.node.metadata.config_validation import (
-    refuse_groups_that_are_not_served,
     validate_broker_configs,
     validate_client_metrics_configs,
     validate_group_configs,
@@ -436,8 +435,6 @@ def _require_group(
     if not resource.name:
         raise _bad_request("There are no settings of all groups; set those of the broker.")
     validate_group_configs(wanted, broker_values(given, image.configs))
-    now = image.config(ResourceType.GROUP, resource.name)
-    refuse_groups_that_are_not_served(n for n, value in wanted.items() if now.get(n) != value)
 
 
 def _require_client_metrics(

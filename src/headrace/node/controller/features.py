@@ -14,7 +14,6 @@ from headrace.node.metadata.features import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
     KRAFT_VERSION,
     METADATA_VERSION,
-    NOT_SERVED,
     SUPPORTED_FEATURES,
 )
 from headrace.node.metadata.image import BROKER_RESOURCE, MetadataImage
@@ -129,8 +128,6 @@ def _general_fault_of(
         return "it would go down, which has to be asked for as a downgrade, safe or unsafe."
     if level > current and upgrade_type != UPGRADE:
         return "that is up, and a downgrade was asked for."
-    if level > current and name in NOT_SERVED:
-        return f"{NOT_SERVED[name]} are not served yet."
     return None
 
 

@@ -10,7 +10,7 @@ ignored, unless its documentation says that it has no effect.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -146,8 +146,6 @@ def _not_supported(definition: Definition) -> str:
 
 # ---- groups and client metrics -------------------------------------------------------------------
 
-# Kinds of groups whose settings are known, and whose APIs are not served.
-KINDS_NOT_SERVED = ("streams",)
 # A group's setting, and the broker's settings that are its lower and upper bound.
 _GROUP_BOUNDS: dict[str, tuple[str | None, str | None]] = {
     **{
@@ -192,18 +190,6 @@ def validate_group_configs(settings: Mapping[str, str], broker: Mapping[str, Any
     )
     if first > most:
         raise _invalid(f"{SHARE_BACKOFF} ({first}) must not be above {SHARE_BACKOFF_MAX} ({most}).")
-
-
-def refuse_groups_that_are_not_served(changed: Iterable[str]) -> None:
-    """Refuses settings of streams groups: they would be kept, and nothing would follow.
-    `changed` are the names that are set now; those of a folder from Apache Kafka may stay."""
-    for name in changed:
-        kind = name.partition(".")[0]
-        if kind in KINDS_NOT_SERVED and name in GROUP_SETTINGS:
-            raise _invalid(
-                f"{name} cannot be set: Headrace does not serve {kind} groups yet, so it would "
-                "have no effect."
-            )
 
 
 def _require_bounds(name: str, value: int, broker: Mapping[str, Any]) -> None:

@@ -32,13 +32,12 @@ SUPPORTED_FEATURES: dict[str, LevelRange] = {
     ELIGIBLE_LEADER_REPLICAS_VERSION: LevelRange(0, 1),
 }
 
-# Level 1 announces to clients that share groups are served.
+# Level 1 announces to clients that groups of the kind are served.
 SHARE_VERSION = "share.version"
+STREAMS_VERSION = "streams.version"
 
-# Level 1 of these announces to clients that groups of the kind are served, which they are not yet.
-# The level is known, so a folder of Apache Kafka's or of our first releases that has it starts and
-# may lower it; it is not raised here.
-NOT_SERVED: dict[str, str] = {"streams.version": "streams groups"}
+# Features of which only level 0 is served, and what a higher level announces: none now.
+NOT_SERVED: dict[str, str] = {}
 
 # What a node names when it registers: what it serves. As in Apache Kafka a feature of which only
 # level 0 is served is left out, so a controller neither lets the node join a cluster with a higher
@@ -54,5 +53,6 @@ NEW_CLUSTER_LEVELS: tuple[tuple[str, int], ...] = (
     (ELIGIBLE_LEADER_REPLICAS_VERSION, 1),
     ("group.version", 1),
     (SHARE_VERSION, 1),
+    (STREAMS_VERSION, 1),
     ("transaction.version", 2),
 )

@@ -19,6 +19,7 @@ from headrace.node.metadata.features import (
     KRAFT_VERSION,
     METADATA_VERSION,
     SHARE_VERSION,
+    STREAMS_VERSION,
     LevelRange,
 )
 
@@ -146,6 +147,10 @@ class MetadataImage:
     @property
     def serves_share_groups(self) -> bool:
         return self.features.get(SHARE_VERSION, 0) > 0
+
+    @property
+    def serves_streams_groups(self) -> bool:
+        return self.features.get(STREAMS_VERSION, 0) > 0
 
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:
         return self.configs.get((resource_type, name), _EMPTY)

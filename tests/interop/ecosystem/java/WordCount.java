@@ -26,7 +26,8 @@ import org.apache.kafka.streams.kstream.Produced;
 /**
  * Counts words until the output holds `wanted` records, then prints each word with every count seen, in order.
  *
- * Arguments: bootstrap, input topic, output topic, application id, guarantee, state folder, wanted, crash word.
+ * Arguments: bootstrap, input topic, output topic, application id, guarantee, state folder, wanted, crash word, and
+ * the protocol of the group: classic or streams.
  * The thread that meets the crash word for the first time fails and is replaced: what it had written in the
  * open transaction must be neither lost nor seen twice. Caches are off, so that each word has one output record.
  */
@@ -47,11 +48,12 @@ public final class WordCount {
         }
     }
 
-    private static KafkaStreams streams(String[] given) {
+    static KafkaStreams streams(String[] given) {
         Properties settings = new Properties();
         settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, given[0]);
         settings.put(StreamsConfig.APPLICATION_ID_CONFIG, given[3]);
         settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, given[4]);
+        settings.put(StreamsConfig.GROUP_PROTOCOL_CONFIG, given[8]);
         settings.put(StreamsConfig.STATE_DIR_CONFIG, Path.of(given[5]).toString());
         settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 200);
         settings.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, 2);

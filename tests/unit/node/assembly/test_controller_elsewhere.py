@@ -213,4 +213,4 @@ def test_the_controller_at_hand_is_asked_while_it_is_the_active_one() -> None:
         *(f"elsewhere: {name}" for name in methods),
         *(f"at hand: {name}" for name in methods),
     ]
-    assert len(methods) == 7
+    assert len(methods) == 8

@@ -69,7 +69,7 @@ def test_a_formatted_folder_has_the_first_levels_and_the_first_voter(tmp_path: P
         disk, str(tmp_path), voter=VOTER, records=new_cluster_records(), wall_ms=1_000
     )
     assert read_bootstrap(disk, str(tmp_path)) == new_cluster_records()
-    assert len((tmp_path / "bootstrap.checkpoint").read_bytes()) == 382, "as long as Apache's"
+    assert len((tmp_path / "bootstrap.checkpoint").read_bytes()) == 411, "as long as Apache's"
     metadata = f"{tmp_path}/__cluster_metadata-0"
     assert list_snapshots(disk, metadata) == [SnapshotId(0, 0)]
 

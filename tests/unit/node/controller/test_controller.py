@@ -27,7 +27,7 @@ def test_a_new_cluster_has_its_levels_and_its_broker_alive(tmp_path: Path) -> No
     assert image.config(4, "") == {"min.insync.replicas": "1"}
     broker = image.brokers[1]
     assert broker.alive and broker.endpoints[0].port == 9092
-    assert broker.epoch == 12, "the offset of its registration"
+    assert broker.epoch == 13, "the offset of its registration"
     assert QuorumOfOne(tmp_path).controller.broker_epoch > broker.epoch
     assert image.controllers[1].endpoints[0].name == "CONTROLLER"
 

@@ -8,8 +8,7 @@ import pytest
 
 from headrace.node.controller import features
 from headrace.node.controller.features import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE
-from headrace.node.controller.members import brokers
-from headrace.node.metadata.features import NEW_CLUSTER_LEVELS, NOT_SERVED, SUPPORTED_FEATURES
+from headrace.node.metadata.features import NEW_CLUSTER_LEVELS, SUPPORTED_FEATURES
 from headrace.node.metadata.image import MetadataImage
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
 from headrace.wire.protocol.messages.config_record import ConfigRecord
@@ -49,21 +48,6 @@ def change_level(
 def test_a_new_cluster_begins_within_what_is_supported() -> None:
     for name, level in NEW_CLUSTER_LEVELS:
         assert SUPPORTED_FEATURES[name].lowest <= level <= SUPPORTED_FEATURES[name].highest
-
-
-def test_a_new_cluster_promises_nothing_that_is_not_served() -> None:
-    assert not NOT_SERVED.keys() & dict(NEW_CLUSTER_LEVELS).keys()
-    for name in NOT_SERVED:
-        with pytest.raises(KafkaError, match="not served yet"):
-            change_level(cluster(), name, 1, UPGRADE)
-
-
-def test_a_folder_that_promises_it_starts_and_can_take_it_back() -> None:
-    for name in NOT_SERVED:
-        image = cluster((name, 1))
-        brokers.require_features(image)
-        assert change_level(image, name, 1, UPGRADE) == [], "it is there already"
-        assert change_level(image, name, 0, SAFE_DOWNGRADE) == [FeatureLevelRecord(name, 0)]
 
 
 def test_a_level_rises_and_falls() -> None:

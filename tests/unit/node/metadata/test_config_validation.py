@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from headrace.node.metadata.config_definitions import BROKER_SETTINGS, GROUP_SETTINGS
+from headrace.node.metadata.config_definitions import BROKER_SETTINGS
 from headrace.node.metadata.config_definitions.definition import BadValue, Change, Standing
 from headrace.node.metadata.config_validation import (
     connections_by_address,
     fault_between_settings,
     not_supported_by_name,
-    refuse_groups_that_are_not_served,
     validate_broker_configs,
     validate_client_metrics_configs,
     validate_group_configs,
@@ -192,13 +191,6 @@ def test_settings_of_a_group(settings: dict[str, str], good: bool) -> None:
         with pytest.raises(KafkaError) as refusal:
             validate_group_configs(settings, CURRENT)
         assert refusal.value.code == ErrorCode.INVALID_CONFIG
-
-
-@pytest.mark.parametrize("name", [n for n in GROUP_SETTINGS if n.startswith("streams.")])
-def test_settings_of_groups_that_are_not_served_are_refused(name: str) -> None:
-    refuse_groups_that_are_not_served(["consumer.session.timeout.ms", "share.isolation.level"])
-    with pytest.raises(KafkaError, match=f"{name} cannot be set: .*not serve streams"):
-        refuse_groups_that_are_not_served(["consumer.session.timeout.ms", name])
 
 
 def test_a_group_must_live_longer_than_its_heartbeat() -> None:

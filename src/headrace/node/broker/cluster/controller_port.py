@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from headrace.environment import Now
 from headrace.node.steps import Steps
+from headrace.wire.protocol.errors import ErrorCode
 from headrace.wire.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -23,6 +24,7 @@ from headrace.wire.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
 )
+from headrace.wire.protocol.messages.create_topics import CreatableTopic, CreateTopicsResponse
 
 
 class ControllerPort(Protocol):
@@ -50,6 +52,13 @@ class ControllerPort(Protocol):
         now: Now,
     ) -> Any:
         """Create a coordinator's topic; an existing one is not changed."""
+        ...
+
+    def create_described_topics(
+        self, topics: list[CreatableTopic], answer: Callable[[Mapping[str, str]], Any], now: Now
+    ) -> Any:
+        """Create topics with partitions and settings of their own. `answer` gets the reasons by the
+        names of those that could not be created; a topic that exists is not changed."""
         ...
 
     def allocate_producer_ids(self, answer: Callable[[int, int], Any], now: Now) -> Any:
@@ -84,3 +93,13 @@ class ControllerPort(Protocol):
     ) -> None:
         """Send a heartbeat of this broker; `answered` as above."""
         ...
+
+
+def refused_topics(response: CreateTopicsResponse) -> dict[str, str]:
+    """Returns why topics were not created, by name; those that existed are left out."""
+    there = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+    return {
+        topic.name: topic.error_message or ErrorCode(topic.error_code).description
+        for topic in response.topics
+        if topic.error_code not in there
+    }

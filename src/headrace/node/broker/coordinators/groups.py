@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.environment import Now
 from headrace.node.broker.coordinators.coordinators import Coordinator, replicas_of_topic
@@ -15,7 +15,11 @@ from headrace.node.coordination.group.classic_answers import Client
 from headrace.node.coordination.group.consumer_group import ConsumerGroup
 from headrace.node.coordination.group.machine import GroupMachine
 from headrace.node.coordination.group.offsets import OffsetCopies
-from headrace.node.coordination.group.settings import GroupSettings, ShareGroupSettings
+from headrace.node.coordination.group.settings import (
+    GroupSettings,
+    ShareGroupSettings,
+    StreamsGroupSettings,
+)
 from headrace.node.coordination.group.subscriptions import EVERYTHING, Sight, long_trials
 from headrace.node.coordination.shard import UNKNOWN, Decision, Later, Shard
 from headrace.node.metadata import configs
@@ -30,8 +34,9 @@ if TYPE_CHECKING:
 
 OFFSETS_TOPIC = "__consumer_offsets"
 NOTHING_OF_ITS_OWN: Mapping[str, Any] = {}
-MOST_SETTINGS_REMEMBERED = 1_000  # of share groups
+MOST_SETTINGS_REMEMBERED = 1_000  # of share and streams groups
 OFFSETS_PER_STEP = 200  # offsets of deleted topics; one takes 4 us
+OneGroup = TypeVar("OneGroup", ShareGroupSettings, StreamsGroupSettings)
 GROUP_KEY = 0  # FindCoordinator's key type of a group id
 
 
@@ -43,8 +48,8 @@ class GroupCoordinator(Coordinator):
         "_new_id",
         "_settings",
         "_settings_of",
-        "_share_settings",
-        "_share_settings_of",
+        "_kept_settings",
+        "_kept_settings_of",
         "_gone_meanwhile",
     )
 
@@ -53,8 +58,8 @@ class GroupCoordinator(Coordinator):
         self._new_id = new_id
         self._settings: GroupSettings | None = None
         self._settings_of: Any = None  # the values from which the settings were built
-        self._share_settings: dict[str, ShareGroupSettings] = {}
-        self._share_settings_of: tuple[Any, Any] = (None, None)  # built from these values and image
+        self._kept_settings: dict[tuple[Any, str], Any] = {}
+        self._kept_settings_of: tuple[Any, Any] = (None, None)  # built from these values and image
         self._gone_meanwhile: set[str] = set()  # topics that were deleted while shards are loading
         super().__init__(
             OFFSETS_TOPIC,
@@ -74,25 +79,31 @@ class GroupCoordinator(Coordinator):
         if self._settings is None or self._settings_of is not broker.values:
             self._settings_of = broker.values
             self._settings = GroupSettings.from_values(
-                broker.values, self._of_group, self.share_settings
+                broker.values, self._of_group, self.share_settings, self.streams_settings
             )
         return self._settings
 
     def share_settings(self, group_id: str) -> ShareGroupSettings:
-        """Returns the settings of a share group, which any broker knows; cached until settings
-        change."""
+        """Returns the settings of a share group, which any broker knows."""
+        return self._settings_of_one(ShareGroupSettings, group_id)
+
+    def streams_settings(self, group_id: str) -> StreamsGroupSettings:
+        return self._settings_of_one(StreamsGroupSettings, group_id)
+
+    def _settings_of_one(self, kind: type[OneGroup], group_id: str) -> OneGroup:
+        """Returns the settings of one group; cached until settings change."""
         broker = self._broker
-        values, kept = self._share_settings_of
+        values, kept = self._kept_settings_of
         if values is not broker.values or kept is not broker.image.configs:
-            self._share_settings_of = broker.values, broker.image.configs
-            self._share_settings.clear()
-        found = self._share_settings.get(group_id)
+            self._kept_settings_of = broker.values, broker.image.configs
+            self._kept_settings.clear()
+        found: OneGroup | None = self._kept_settings.get((kind, group_id))
         if found is None:
-            if len(self._share_settings) >= MOST_SETTINGS_REMEMBERED:
-                self._share_settings.clear()
+            if len(self._kept_settings) >= MOST_SETTINGS_REMEMBERED:
+                self._kept_settings.clear()
             group = configs.group_values(broker.given, broker.image.configs, group_id)
-            found = ShareGroupSettings.from_values(group, broker.values)
-            self._share_settings[group_id] = found
+            found = kind.from_values(group, broker.values)
+            self._kept_settings[kind, group_id] = found
         return found
 
     def _of_group(self, group_id: str) -> Mapping[str, Any]:

@@ -2,7 +2,8 @@
 
 A version of the future is answered in version 0 with UNSUPPORTED_VERSION (KIP-511; `dispatch.py`).
 v1 throttle time. v3 flexible body, client software name, features. v4 features may start at 0.
-The APIs of share groups are listed while share.version says that they are served.
+The APIs of share and streams groups are listed while share.version and streams.version say that
+they are served.
 librdkafka believes the list only if Produce starts at version 0, so it does, as Apache Kafka's.
 """
 
@@ -25,6 +26,8 @@ from headrace.wire.protocol.messages.api_versions import (
 
 # The APIs for members and admins, and those between brokers that keep the state.
 APIS_OF_SHARE_GROUPS = frozenset({76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92})
+APIS_OF_STREAMS_GROUPS = frozenset({88, 89})
+NO_APIS = frozenset[int]()
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -33,7 +36,9 @@ def handle(broker: Broker, request: ApiVersionsRequest | None, call: Call) -> Ap
         return ApiVersionsResponse(ErrorCode.INVALID_REQUEST)
     at_controller = call.session.listener in broker.controllers
     served = broker.served_by_controllers if at_controller else broker.served
-    left_out = frozenset() if broker.share_groups_served else APIS_OF_SHARE_GROUPS
+    left_out = NO_APIS if broker.share_groups_served else APIS_OF_SHARE_GROUPS
+    if not broker.streams_groups_served:
+        left_out |= APIS_OF_STREAMS_GROUPS
     response = ApiVersionsResponse(
         ErrorCode.NONE,
         [ApiVersion(key, low, high) for key, low, high in served if key not in left_out],

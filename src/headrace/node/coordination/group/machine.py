@@ -38,6 +38,9 @@ from headrace.node.coordination.group.offsets import Offsets
 from headrace.node.coordination.group.settings import GroupSettings
 from headrace.node.coordination.group.share import ShareGroups
 from headrace.node.coordination.group.share_group import LEAVES
+from headrace.node.coordination.group.streams import streams, streams_group, streams_records
+from headrace.node.coordination.group.streams.streams import StreamsGroups
+from headrace.node.coordination.group.streams.streams_group import StreamsGroup
 from headrace.node.coordination.records import Record
 from headrace.node.coordination.shard import Decision, Later
 from headrace.node.metadata.image import MetadataImage
@@ -52,7 +55,7 @@ from headrace.wire.protocol.messages.join_group import JoinGroupRequest
 from headrace.wire.protocol.messages.leave_group import LeaveGroupRequest
 from headrace.wire.protocol.messages.offset_commit_key import OffsetCommitKey
 from headrace.wire.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from headrace.wire.protocol.messages.streams_group_metadata_key import StreamsGroupMetadataKey
+from headrace.wire.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from headrace.wire.protocol.messages.sync_group import SyncGroupRequest
 
 Group = ClassicGroup | ConsumerGroup
@@ -72,9 +75,6 @@ class GroupMachine:
         image: Callable[[], MetadataImage],
     ) -> None:
         self.groups: dict[str, Group] = {}
-        # Names of streams groups, which are kept for an Apache Kafka that serves them. A group of
-        # ours with such a name would keep it from loading this partition at all.
-        self.streams_names: set[str] = set()
         self.offsets = Offsets()
         self.deadlines = Deadlines()
         self._to_expire: list[str] = []  # groups whose offsets are to be checked
@@ -83,6 +83,7 @@ class GroupMachine:
         self.consumer = ConsumerGroups(self.groups, self.deadlines, image, settings, new_id)
         self.migration = Migration(self.classic, self.consumer, settings, new_id)
         self.share = ShareGroups(self.deadlines, image, settings)  # it keeps its groups itself
+        self.streams = StreamsGroups(self.deadlines, image, settings)  # and so does it
 
     # --- called by the shard
 
@@ -96,9 +97,10 @@ class GroupMachine:
             self.offsets.replay(key, value)
         elif type(key) is GroupMetadataKey:
             self._replay_classic(key.group, value)
-        elif isinstance(key, StreamsGroupMetadataKey):
-            (self.streams_names.discard if value is None else self.streams_names.add)(key.group_id)
-        elif not share_group.replay(self.share.groups, record):
+        elif not (
+            share_group.replay(self.share.groups, record)
+            or streams_group.replay(self.streams.groups, record)
+        ):
             consumer_group.replay(self.groups, record)
 
     def _replay_classic(self, group_id: str, value: Any) -> None:
@@ -133,6 +135,7 @@ class GroupMachine:
                     self.consumer.keep_session(group.id, reader, now)
                     self.consumer.watch_revocation(group.id, reader, now, moved=True)
         self.share.resume(now)
+        self.streams.resume(now)
 
     def abandon(self) -> None:
         for group in self.groups.values():
@@ -165,6 +168,8 @@ class GroupMachine:
             return self._expire_offsets(now)
         if kind == share.SESSION:
             return self.share.session_is_over(key[1], key[2])
+        if kind in streams.KINDS:
+            return self.streams.due(key, now)
         group = self.groups.get(key[1])
         if isinstance(group, ConsumerGroup):
             return self._member_is_late(group, key, now)
@@ -201,11 +206,13 @@ class GroupMachine:
 
     def group_ids(self) -> list[str]:
         """Returns all groups, also those that have nothing but offsets."""
-        return [*{**self.groups, **self.share.groups, **self.offsets.by_group}]
+        return [
+            *{**self.groups, **self.share.groups, **self.streams.groups, **self.offsets.by_group}
+        ]
 
     def is_taken(self, group_id: str) -> bool:
         """Returns whether a share or streams group has this name."""
-        return group_id in self.share.groups or group_id in self.streams_names
+        return group_id in self.share.groups or group_id in self.streams.groups
 
     # --- membership
 
@@ -275,16 +282,46 @@ class GroupMachine:
         """Refuses the name of a group of another kind, also of one that has nothing but offsets."""
         if group_id in self.share.groups:
             return
-        if group_id in self.streams_names or self.find(group_id) is not None:
+        if group_id in self.streams.groups or self.find(group_id) is not None:
             raise KafkaError(
                 ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group."
             )
+
+    def streams_heartbeat(
+        self, request: StreamsGroupHeartbeatRequest, client: Client, now: Now
+    ) -> Decision:
+        """Joins, stays or leaves, by its epoch. An empty classic group makes room, and its offsets
+        stay: so an application of the classic protocol continues with this one."""
+        streams.require_sensible(request)
+        found = self.groups.get(request.group_id)
+        is_other = found is not None or request.group_id in self.share.groups
+        if request.member_epoch == JOINS and isinstance(found, ClassicGroup):
+            is_other = found.state is not ClassicGroupState.EMPTY
+        if is_other:
+            raise KafkaError(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a streams group."
+            )
+        if request.member_epoch == LEAVES:
+            return self.streams.leave(request)
+        decision = self.streams.heartbeat(request, client, now)
+        if found is None:
+            return decision
+        before = records.forgotten_group(request.group_id)
+        return Decision([before, *decision.records], decision.response, decision.then)
 
     def join(self, request: JoinGroupRequest, client: Client, now: Now) -> Decision:
         settings = self.settings()
         timeout_ms = request.session_timeout_ms
         if not settings.min_session_timeout_ms <= timeout_ms <= settings.max_session_timeout_ms:
             raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
+        empty = self._empty_streams_group(request.group_id)
+        if empty is not None:
+            decision = self.classic.join(None, request, client, now)
+            return Decision(
+                [*streams_records.forgotten_group(empty), *decision.records],
+                decision.response,
+                decision.then,
+            )
         if self.is_taken(request.group_id) and request.group_id not in self.groups:
             code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
             return Decision(response=classic.join_refused(classic.UNKNOWN, code))
@@ -324,9 +361,14 @@ class GroupMachine:
 
     def find(self, group_id: str) -> Group | None:
         group = self.groups.get(group_id)
-        if group is None and group_id in self.offsets.by_group:
+        if group is None and group_id in self.offsets.by_group and not self.is_taken(group_id):
             return ClassicGroup(group_id)  # has nothing but offsets
         return group
+
+    def _empty_streams_group(self, group_id: str) -> StreamsGroup | None:
+        """Returns the group if a classic one may take its name: it has no members."""
+        group = self.streams.groups.get(group_id)
+        return None if group is None or group.members else group
 
     def require(self, group_id: str) -> Group:
         group = self.find(group_id)

@@ -14,6 +14,8 @@ from headrace.node.coordination.group import records
 from headrace.node.coordination.group.classic_group import CONSUMER, ClassicGroup, ClassicGroupState
 from headrace.node.coordination.group.consumer_group import ConsumerGroup, ConsumerMember
 from headrace.node.coordination.group.offsets import Committed, Place, is_expired
+from headrace.node.coordination.group.streams import streams_records
+from headrace.node.coordination.group.streams.streams_group import StreamsGroup, StreamsMember
 from headrace.node.coordination.records import Record
 from headrace.node.coordination.shard import Decision
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
@@ -74,6 +76,10 @@ def require_may_commit(
     """Refuses clients that are not members, or not any longer. Commits of members keep their
     session."""
     _require_no_share_group(machine, group_id)
+    streams = machine.streams.groups.get(group_id)
+    if streams is not None:
+        _require_streams_member(streams, member_id, generation, version, commits)
+        return
     if generation < 0 and group_id not in machine.groups:
         return
     group = machine.find(group_id)
@@ -98,6 +104,34 @@ def require_may_commit(
     if group.state is ClassicGroupState.COMPLETING_REBALANCE:
         raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
     machine.classic.keep_session(group, member, now)
+
+
+def _require_streams_member(
+    group: StreamsGroup, member_id: str, epoch: int, version: int, commits: list[Commit]
+) -> None:
+    if epoch < 0 and not group.members:
+        return
+    member = group.members.get(member_id)
+    if member is None:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+    if version < FIRST_VERSION_WITH_EPOCHS:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    if epoch != member.epoch and not _had_all_tasks(group, member, epoch, commits):
+        raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
+
+
+def _had_all_tasks(
+    group: StreamsGroup, member: StreamsMember, epoch: int, commits: list[Commit]
+) -> bool:
+    """Like `_had_all`: the tasks that read these partitions were the member's then, and still
+    are."""
+    if epoch > member.epoch:
+        return False
+    return all(
+        topic in group.sources
+        and member.since.get((group.sources[topic], partition), epoch + 1) <= epoch
+        for topic, partition, _ in commits
+    )
 
 
 def _require_no_share_group(machine: GroupMachine, group_id: str) -> None:
@@ -132,6 +166,13 @@ def require_may_fetch(
     if member_id is None and epoch < 0:
         return
     _require_no_share_group(machine, group_id)
+    streams = machine.streams.groups.get(group_id)
+    if streams is not None:
+        if member_id not in streams.members:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if epoch != streams.members[member_id].epoch:
+            raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
+        return
     group = machine.groups.get(group_id)
     if not isinstance(group, ConsumerGroup):
         return
@@ -147,7 +188,7 @@ def delete_offsets(
 ) -> tuple[list[Record], dict[Place, ErrorCode]]:
     """Returns the records, and the places that are refused because the group reads them."""
     _require_no_share_group(machine, group_id)
-    group = machine.require(group_id)
+    group = _with_offsets(machine, group_id)
     if isinstance(group, ClassicGroup) and group.members and group.protocol_type != CONSUMER:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
     offsets = machine.offsets
@@ -170,7 +211,7 @@ def forget_places(machine: GroupMachine, found: Iterable[Committed]) -> Decision
 
 
 def delete_group(machine: GroupMachine, group_id: str) -> Decision:
-    group = machine.require(group_id)
+    group = _with_offsets(machine, group_id)
     if group.members or (
         isinstance(group, ClassicGroup) and group.state is not ClassicGroupState.EMPTY
     ):
@@ -178,7 +219,14 @@ def delete_group(machine: GroupMachine, group_id: str) -> Decision:
     return Decision([*machine.offsets.forget_all(group_id), *_forgotten(group)], True)
 
 
-def _forgotten(group: Group) -> list[Record]:
+def _with_offsets(machine: GroupMachine, group_id: str) -> Group | StreamsGroup:
+    """Returns the group, which is of a kind that commits offsets."""
+    return machine.streams.groups.get(group_id) or machine.require(group_id)
+
+
+def _forgotten(group: Group | StreamsGroup) -> list[Record]:
+    if isinstance(group, StreamsGroup):
+        return streams_records.forgotten_group(group)
     if isinstance(group, ConsumerGroup):
         return kept.forgotten_group(group)
     return [records.forgotten_group(group.id)]
@@ -194,13 +242,19 @@ def expire_offsets(machine: GroupMachine, group_ids: list[str], now: Now) -> lis
     looked_at = 0
     while group_ids and looked_at < OFFSETS_AT_ONCE:
         group_id = group_ids.pop()
-        if group_id in machine.groups or group_id in machine.offsets.by_group:
+        if group_id in machine.share.groups:
+            continue
+        if (
+            group_id in machine.groups
+            or group_id in machine.streams.groups
+            or group_id in machine.offsets.by_group
+        ):
             looked_at += 1 + len(machine.offsets.of(group_id))
-            expired += _expire_group(machine, machine.require(group_id), now)
+            expired += _expire_group(machine, _with_offsets(machine, group_id), now)
     return expired
 
 
-def _expire_group(machine: GroupMachine, group: Group, now: Now) -> list[Record]:
+def _expire_group(machine: GroupMachine, group: Group | StreamsGroup, now: Now) -> list[Record]:
     offsets = machine.offsets.of(group.id)
     expired = [place for place in offsets if _is_expired(machine, group, place, now)]
     tombstones = list(machine.offsets.forget(group.id, expired))
@@ -212,7 +266,7 @@ def _expire_group(machine: GroupMachine, group: Group, now: Now) -> list[Record]
     return tombstones
 
 
-def _is_expired(machine: GroupMachine, group: Group, place: Place, now: Now) -> bool:
+def _is_expired(machine: GroupMachine, group: Group | StreamsGroup, place: Place, now: Now) -> bool:
     value = machine.offsets.of(group.id)[place]
     base_ms = value.commit_timestamp
     if group.members and group.reads(place[0]):

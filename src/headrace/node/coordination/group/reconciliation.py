@@ -8,13 +8,16 @@ is KIP-848's member state machine.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from headrace.node.coordination.group.assignors import Assignment
 from headrace.node.coordination.group.consumer_group import ConsumerMember, Epochs, MemberState
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 IsFree = Callable[[tuple[bytes, int]], bool]
+Key = TypeVar("Key", bytes, str)  # a topic's id, or the name of a subtopology
+Parts = Mapping[Key, frozenset[int]]
 
 
 def next_step(
@@ -52,25 +55,32 @@ def _towards(
     owned: Assignment | None,
     is_free: IsFree,
 ) -> ConsumerMember:
-    keeps: dict[bytes, frozenset[int]] = {}
-    gives_up: dict[bytes, frozenset[int]] = {}
-    gets: dict[bytes, frozenset[int]] = {}
-    must_wait = False
-    for topic in {**target, **member.assigned}:
-        wanted = target.get(topic, frozenset())
-        has = member.assigned.get(topic, frozenset())
-        new = wanted - has
-        free = frozenset(index for index in new if is_free((topic, index)))
-        must_wait = must_wait or free != new
-        for parts, found in ((keeps, has & wanted), (gives_up, has - wanted), (gets, free)):
-            if found:
-                parts[topic] = found
+    keeps, gives_up, gets, must_wait = difference(member.assigned, target, is_free)
     if gives_up and _still_has(owned, gives_up):
         return _stepped(member, MemberState.UNREVOKED_PARTITIONS, epoch, keeps, gives_up)
     has_now = {topic: keeps.get(topic, frozenset()) | gets.get(topic, frozenset())
                for topic in {**keeps, **gets}}  # fmt: skip
     state = MemberState.UNRELEASED_PARTITIONS if must_wait else MemberState.STABLE
     return _stepped(member, state, target_epoch, has_now, {})
+
+
+def difference(
+    has: Parts[Key], wanted: Parts[Key], is_free: Callable[[tuple[Key, int]], bool]
+) -> tuple[Parts[Key], Parts[Key], Parts[Key], bool]:
+    """Returns what is kept, given up and gained, and whether something wanted is not free."""
+    keeps: dict[Key, frozenset[int]] = {}
+    gives_up: dict[Key, frozenset[int]] = {}
+    gets: dict[Key, frozenset[int]] = {}
+    must_wait = False
+    for key in {**wanted, **has}:
+        here, there = has.get(key, frozenset[int]()), wanted.get(key, frozenset[int]())
+        new = there - here
+        free = frozenset(index for index in new if is_free((key, index)))
+        must_wait = must_wait or free != new
+        for parts, found in ((keeps, here & there), (gives_up, here - there), (gets, free)):
+            if found:
+                parts[key] = found
+    return keeps, gives_up, gets, must_wait
 
 
 def _give_up_too(member: ConsumerMember, target: Assignment) -> ConsumerMember:

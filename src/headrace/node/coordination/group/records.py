@@ -1,8 +1,7 @@
 """The records of `__consumer_offsets`: their kinds, and how a change becomes a record.
 
 The formats are those that Apache Kafka 4.3 writes, so that its tools read them and its brokers can
-continue with them. Only the names of streams groups count, since they are taken; their other kinds
-of records are skipped, and stay in the log.
+continue with them.
 """
 
 from __future__ import annotations
@@ -43,8 +42,18 @@ from headrace.wire.protocol.messages import (
     share_group_target_assignment_member_value,
     share_group_target_assignment_metadata_key,
     share_group_target_assignment_metadata_value,
+    streams_group_current_member_assignment_key,
+    streams_group_current_member_assignment_value,
+    streams_group_member_metadata_key,
+    streams_group_member_metadata_value,
     streams_group_metadata_key,
     streams_group_metadata_value,
+    streams_group_target_assignment_member_key,
+    streams_group_target_assignment_member_value,
+    streams_group_target_assignment_metadata_key,
+    streams_group_target_assignment_metadata_value,
+    streams_group_topology_key,
+    streams_group_topology_value,
 )
 from headrace.wire.protocol.messages.group_metadata_key import GroupMetadataKey
 from headrace.wire.protocol.messages.group_metadata_value import GroupMetadataValue
@@ -144,6 +153,17 @@ CODEC = RecordCodec(
         (share_group_target_assignment_member_key, share_group_target_assignment_member_value),
         (share_group_target_assignment_metadata_key, share_group_target_assignment_metadata_value),
         (streams_group_metadata_key, streams_group_metadata_value),
+        (streams_group_topology_key, streams_group_topology_value),
+        (streams_group_member_metadata_key, streams_group_member_metadata_value),
+        (
+            streams_group_target_assignment_metadata_key,
+            streams_group_target_assignment_metadata_value,
+        ),
+        (streams_group_target_assignment_member_key, streams_group_target_assignment_member_value),
+        (
+            streams_group_current_member_assignment_key,
+            streams_group_current_member_assignment_value,
+        ),
     ],
     shortcuts={OffsetCommitKey: _encode_offset},
     reading_shortcuts={_OFFSET_KEY: _decode_offset},

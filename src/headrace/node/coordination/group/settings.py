@@ -91,6 +91,37 @@ class ShareGroupSettings:
         )
 
 
+@dataclass(slots=True, frozen=True)
+class StreamsGroupSettings:
+    """The settings of one streams group; the broker's if it has none of its own."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    assignment_interval_ms: int = 1_000
+    initial_delay_ms: int = 3_000  # of a new group's first assignment
+    standbys: int = 0  # copies of each task's state
+
+    @classmethod
+    def from_values(
+        cls, group: Mapping[str, Any], broker: Mapping[str, Any]
+    ) -> StreamsGroupSettings:
+        """A group's value beyond the broker's present bounds is replaced by the bound."""
+
+        def bounded(name: str) -> int:
+            least, most = broker[f"group.streams.min.{name}"], broker[f"group.streams.max.{name}"]
+            return int(min(max(group[f"streams.{name}"], least), most))
+
+        return cls(
+            session_timeout_ms=bounded("session.timeout.ms"),
+            heartbeat_interval_ms=bounded("heartbeat.interval.ms"),
+            assignment_interval_ms=bounded("assignment.interval.ms"),
+            initial_delay_ms=group["streams.initial.rebalance.delay.ms"],
+            standbys=min(
+                group["streams.num.standby.replicas"], broker["group.streams.max.standby.replicas"]
+            ),
+        )
+
+
 def _milliseconds(duration: str) -> int:
     found = _DURATION.fullmatch(duration)
     if found is None:
@@ -105,6 +136,10 @@ def _nothing_of_its_own(_: str) -> Mapping[str, Any]:
 
 def _defaults_of_share_groups(_: str) -> ShareGroupSettings:
     return ShareGroupSettings()
+
+
+def _defaults_of_streams_groups(_: str) -> StreamsGroupSettings:
+    return StreamsGroupSettings()
 
 
 @dataclass(slots=True)
@@ -128,8 +163,10 @@ class GroupSettings:
     consumer_migration_policy: str = "bidirectional"
     share_max_size: int = 200
     share_initialize_retry_ms: int = 30_000
-    protocols: tuple[str, ...] = ("classic", "consumer")
+    streams_max_size: int = 2**31 - 1
+    protocols: tuple[str, ...] = ("classic", "consumer", "streams")
     of_share_group: Callable[[str], ShareGroupSettings] = _defaults_of_share_groups
+    of_streams_group: Callable[[str], StreamsGroupSettings] = _defaults_of_streams_groups
     # The settings of one group, typed: "consumer.session.timeout.ms" and others.
     of_group: Callable[[str], Mapping[str, Any]] = _nothing_of_its_own
 
@@ -139,6 +176,7 @@ class GroupSettings:
         values: Mapping[str, Any],
         of_group: Callable[[str], Mapping[str, Any]],
         of_share_group: Callable[[str], ShareGroupSettings],
+        of_streams_group: Callable[[str], StreamsGroupSettings],
     ) -> GroupSettings:
         return cls(
             initial_rebalance_delay_ms=values["group.initial.rebalance.delay.ms"],
@@ -160,9 +198,11 @@ class GroupSettings:
             consumer_migration_policy=values["group.consumer.migration.policy"].lower(),
             share_max_size=values["group.share.max.size"],
             share_initialize_retry_ms=values["group.share.initialize.retry.interval.ms"],
+            streams_max_size=values["group.streams.max.size"],
             protocols=tuple(values["group.coordinator.rebalance.protocols"]),
             of_group=of_group,
             of_share_group=of_share_group,
+            of_streams_group=of_streams_group,
         )
 
     def of_consumer_group(self, group_id: str, name: str) -> int:

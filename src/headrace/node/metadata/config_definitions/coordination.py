@@ -90,7 +90,7 @@ _CONSUMER_GROUPS = (
         ),
     ),
 )
-_STREAMS_GROUPS = without_effect("streams groups are not served yet",
+_STREAMS_GROUPS = (
     integer("group.streams.session.timeout.ms", 45_000, at_least(1),
         "streams.session.timeout.ms of groups that do not set it."),
     integer("group.streams.min.session.timeout.ms", 45_000, at_least(1),

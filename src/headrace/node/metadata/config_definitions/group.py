@@ -74,7 +74,7 @@ _SHARE = (
     integer(SHARE_BACKOFF_MAX, 60_000, between(1, 86_400_000),
         "Longest wait of such a record."),
 )
-_STREAMS = without_effect("streams groups are not served yet",
+_STREAMS = (
     integer("streams.session.timeout.ms", 45_000, at_least(1),
         "A member of the streams group that is silent for so long has left."),
     integer("streams.heartbeat.interval.ms", 5_000, at_least(1),

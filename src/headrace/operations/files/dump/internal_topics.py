@@ -1,7 +1,6 @@
 """Records of the internal topics in the words of their formats: groups, transactions, share state.
 
-All kinds of Apache Kafka 4.3 are known here, also those of share and streams groups, which our
-broker ignores: a folder may have been Apache's. A kind of a later release comes as None.
+All kinds of Apache Kafka 4.3 are known here. A kind of a later release comes as None.
 """
 
 from __future__ import annotations
@@ -11,63 +10,17 @@ from headrace.node.coordination.records import RecordCodec
 from headrace.node.coordination.transaction.transaction import CODEC as TRANSACTIONS
 from headrace.wire.protocol.errors import MalformedMessage
 from headrace.wire.protocol.messages import (
-    share_group_current_member_assignment_key,
-    share_group_current_member_assignment_value,
-    share_group_member_metadata_key,
-    share_group_member_metadata_value,
-    share_group_metadata_key,
-    share_group_metadata_value,
-    share_group_state_partition_metadata_key,
-    share_group_state_partition_metadata_value,
-    share_group_target_assignment_member_key,
-    share_group_target_assignment_member_value,
-    share_group_target_assignment_metadata_key,
-    share_group_target_assignment_metadata_value,
     share_snapshot_key,
     share_snapshot_value,
     share_update_key,
     share_update_value,
-    streams_group_current_member_assignment_key,
-    streams_group_current_member_assignment_value,
-    streams_group_member_metadata_key,
-    streams_group_member_metadata_value,
-    streams_group_metadata_key,
-    streams_group_metadata_value,
-    streams_group_target_assignment_member_key,
-    streams_group_target_assignment_member_value,
-    streams_group_target_assignment_metadata_key,
-    streams_group_target_assignment_metadata_value,
-    streams_group_topology_key,
-    streams_group_topology_value,
 )
 
-OTHER_GROUPS = RecordCodec(
-    [
-        (share_group_metadata_key, share_group_metadata_value),
-        (share_group_member_metadata_key, share_group_member_metadata_value),
-        (share_group_target_assignment_metadata_key, share_group_target_assignment_metadata_value),
-        (share_group_target_assignment_member_key, share_group_target_assignment_member_value),
-        (share_group_current_member_assignment_key, share_group_current_member_assignment_value),
-        (share_group_state_partition_metadata_key, share_group_state_partition_metadata_value),
-        (streams_group_metadata_key, streams_group_metadata_value),
-        (streams_group_member_metadata_key, streams_group_member_metadata_value),
-        (
-            streams_group_target_assignment_metadata_key,
-            streams_group_target_assignment_metadata_value,
-        ),
-        (streams_group_target_assignment_member_key, streams_group_target_assignment_member_value),
-        (
-            streams_group_current_member_assignment_key,
-            streams_group_current_member_assignment_value,
-        ),
-        (streams_group_topology_key, streams_group_topology_value),
-    ]
-)
 SHARE_STATE = RecordCodec(
     [(share_snapshot_key, share_snapshot_value), (share_update_key, share_update_value)]
 )
 BY_TOPIC = {
-    "__consumer_offsets": (GROUPS, OTHER_GROUPS),
+    "__consumer_offsets": (GROUPS,),
     "__transaction_state": (TRANSACTIONS,),
     "__share_group_state": (SHARE_STATE,),
 }

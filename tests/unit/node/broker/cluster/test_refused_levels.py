@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from headrace.node.broker.cluster import refused_levels as module
 from headrace.node.broker.cluster.refused_levels import knows_enough, refused_levels
 from headrace.node.controller.members import brokers
 from headrace.node.metadata.features import SERVED_FEATURES, SUPPORTED_FEATURES, LevelRange
@@ -23,10 +26,20 @@ def image_with(*levels: tuple[str, int], member: bool = False) -> MetadataImage:
     return MetadataImage(cluster_id="test").apply(records, offset=0, epoch=1, wall_ms=0)
 
 
+@pytest.fixture
+def without_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if streams groups were not served."""
+    served = {name: levels for name, levels in SERVED_FEATURES.items() if name != "streams.version"}
+    monkeypatch.setattr(module, "NOT_SERVED", {"streams.version": "streams groups"})
+    monkeypatch.setattr(module, "SERVED_FEATURES", served)
+    monkeypatch.setattr(brokers, "SERVED_FEATURES", served)
+
+
 def test_nothing_is_above_what_is_served() -> None:
     assert refused_levels(image_with(("metadata.version", 30), ("share.version", 1)), 4) is None
 
 
+@pytest.mark.usefixtures("without_streams")
 def test_a_level_that_is_not_served_names_the_command_that_lowers_it() -> None:
     found = refused_levels(image_with(("streams.version", 1)), 4)
     assert found is not None and found.instead is None
@@ -47,6 +60,7 @@ def test_metadata_version_never_goes_down() -> None:
     assert found is not None and found.sentence.endswith("30: it needs a newer version of Headrace")
 
 
+@pytest.mark.usefixtures("without_streams")
 def test_a_former_member_goes_on_with_a_level_that_it_understands() -> None:
     found = refused_levels(image_with(("streams.version", 1), member=True), 4)
     assert found is not None and found.instead == SUPPORTED_FEATURES
@@ -55,7 +69,7 @@ def test_a_former_member_goes_on_with_a_level_that_it_understands() -> None:
 
 
 def test_a_node_registers_exactly_what_it_serves() -> None:
-    assert "streams.version" not in SERVED_FEATURES
+    assert SERVED_FEATURES == SUPPORTED_FEATURES
     assert SERVED_FEATURES["share.version"] == LevelRange(0, 1)
     me = brokers.Membership(1, bytes(16), (), (), (b"d" * 16,))
     [controller] = brokers.register_controller(me)
@@ -64,6 +78,7 @@ def test_a_node_registers_exactly_what_it_serves() -> None:
     assert {feature.name for feature in broker.features} == SERVED_FEATURES.keys()
 
 
+@pytest.mark.usefixtures("without_streams")
 def test_a_folder_that_has_the_level_starts_alone() -> None:
     me = brokers.Membership(1, bytes(16), (), (), (b"d" * 16,))
     [broker] = brokers.register_broker(image_with(("streams.version", 1)), me, 0)
