@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import socket
 import sys
@@ -360,7 +361,13 @@ def welcome(
 
 def _command() -> str:
     """How the person can call this command: by its name if that is on the PATH."""
-    return "headrace" if shutil.which("headrace") else ".venv/bin/headrace"
+    if shutil.which("headrace"):
+        return "headrace"
+    called = Path(sys.argv[0]).absolute()
+    if called.name != "headrace":
+        return f"{shlex.quote(sys.executable)} -m headrace"
+    below = called.is_relative_to(Path.cwd())
+    return shlex.quote(str(called.relative_to(Path.cwd()) if below else called))
 
 
 def _at(address: str) -> str:
