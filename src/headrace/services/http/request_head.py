@@ -22,6 +22,9 @@ _HEAD = re.compile(
     r"([A-Z]{1,20}) (/[!-~]*) HTTP/1\.1((?:\r\n[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t -~\x80-\xff]*)*)"
 )
 
+# They change how a request or its connection ends, or aiohttp refuses them.
+_UNUSUAL = frozenset({"transfer-encoding", "upgrade", "proxy-connection", "sec-websocket-key1"})
+
 
 class Headers(Mapping[str, str]):
     """Names in lower case, found in any case."""
@@ -70,7 +73,7 @@ def read_head(data: bytes) -> RequestHead | None:
         name, _, value = line.partition(":")
         headers[name.lower()] = value.strip(" \t")
     has_twice = len(headers) != len(lines) - 1
-    if "transfer-encoding" in headers or "upgrade" in headers:
+    if not _UNUSUAL.isdisjoint(headers):
         return None
     if headers.get("connection", "keep-alive").lower() != "keep-alive":
         return None

@@ -52,6 +52,8 @@ def test_without_a_length_there_is_no_body() -> None:
         [b"Host"],
         [b"Upgrade: websocket"],
         [b"Connection: close"],
+        [b"Proxy-Connection: close"],
+        [b"Sec-WebSocket-Key1: a"],
         [b"Connection: keep-alive, Upgrade"],
         [b"X: 1"] * (MOST_HEADERS + 1),
         [b"X: " + b"x" * LONGEST_HEAD],
