@@ -283,6 +283,17 @@ class HttpConnection(asyncio.Protocol):
             self._idling = self._loop.call_at(self._idle_until_s, self._end_if_idle)
         else:
             self._transport.close()
+            self._end_if_unread(None)
+
+    def _end_if_unread(self, before: int | None) -> None:
+        """Disconnects a client that does not read the rest of its answers: a closed transport
+        waits for that without an end. `before`: what was left at the last look."""
+        left = self._transport.get_write_buffer_size()
+        if before is not None and left >= before and not self._is_paused:
+            self._settings.stalled()
+            self._transport.abort()
+            return
+        self._idling = self._loop.call_later(self._settings.stall_s, self._end_if_unread, left)
 
     def drain(self) -> asyncio.Future[None] | None:
         """Ends the connection, at once or after its request. Returns a future if that is a direct

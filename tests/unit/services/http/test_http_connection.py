@@ -27,6 +27,7 @@ class Wire(asyncio.Transport):
         self.written = bytearray()
         self.unread = 0
         self.ended = ""
+        self.aborted = asyncio.Event()
         self._reads = True
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -52,12 +53,13 @@ class Wire(asyncio.Transport):
 
     def abort(self) -> None:
         self.ended = "aborted"
+        self.aborted.set()
 
 
 class Bench:
     """One connection whose requests are answered when the test says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, idle_s: float = 3600, stall_s: float = 3600) -> None:
         self.waiting: list[asyncio.Future[None]] = []
         self.settings = ConnectionSettings(
             server=web.Server(self._handle, handler_cancellation=True),
@@ -66,8 +68,8 @@ class Bench:
             misunderstood=lambda peer: web.Response(status=400),
             owe=lambda change: None,
             stalled=lambda: None,
-            stall_s=3600,
-            idle_s=3600,
+            stall_s=stall_s,
+            idle_s=idle_s,
             linger_s=1,
         )
         self.wire = Wire()
@@ -89,9 +91,9 @@ class Bench:
             await asyncio.sleep(0)
 
 
-def run(story: Callable[[Bench], Awaitable[None]]) -> None:
+def run(story: Callable[[Bench], Awaitable[None]], **limits: float) -> None:
     async def whole() -> None:
-        bench = Bench()
+        bench = Bench(**limits)
         await story(bench)
         bench.connection.connection_lost(None)
         await asyncio.sleep(0)
@@ -140,3 +142,11 @@ def test_reading_goes_on_after_what_was_held() -> None:
         assert bench.wire.is_reading()
 
     run(story)
+
+
+def test_a_closed_connection_ends_although_its_client_does_not_read() -> None:
+    async def story(bench: Bench) -> None:
+        bench.wire.unread = 10  # not enough to make the transport pause writing
+        await bench.wire.aborted.wait()
+
+    run(story, idle_s=0, stall_s=0)
