@@ -1,7 +1,7 @@
 """File systems of their own for the folder of one node: a small one, and one that dies.
 
-Mounting needs root, as the networks of `tests/soak/private_network.py` do. Both are taken away when
-the block ends; nothing of them is left on the machine.
+Mounting needs root, as the networks of `tests/soak/private_network.py` do: without it the test is
+skipped. Both are taken away when the block ends; nothing of them is left on the machine.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 SMALL_MB = 24
 EXT4_SHUTDOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN of linux/fs/ext4/ext4.h
 WITHOUT_LOG = 2  # what is not in the journal is lost, as with a disk that is pulled out
@@ -24,6 +26,7 @@ WITHOUT_LOG = 2  # what is not in the journal is lost, as with a disk that is pu
 @contextmanager
 def small_disk(folder: Path) -> Iterator[None]:
     """`folder` is a file system of `SMALL_MB`."""
+    require_root()
     folder.mkdir()
     run("mount", "-t", "tmpfs", "-o", f"size={SMALL_MB}m", "headrace-test", str(folder))
     try:
@@ -73,6 +76,7 @@ class DyingDisk:
         run("mount", "-o", "loop", str(self._image), str(self._folder))
 
     def __enter__(self) -> DyingDisk:
+        require_root()
         with self._image.open("wb") as image:
             image.truncate(self._size_mb << 20)
         run("mkfs.ext4", "-q", "-F", str(self._image))
@@ -83,6 +87,11 @@ class DyingDisk:
 
     def __exit__(self, *_: object) -> None:
         run("umount", "--lazy", str(self._folder))
+
+
+def require_root() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("a file system can be mounted by root only")
 
 
 def run(*words: str) -> None:
