@@ -144,6 +144,11 @@ class HttpConnection(asyncio.Protocol):
         elif self._is_full:
             self._read_on()
 
+    def pause_if_full(self) -> None:
+        """aiohttp has resumed reading, and knows nothing of what is held here."""
+        if self._is_full:
+            self._transport.pause_reading()
+
     def _read_on(self) -> None:
         self._is_full = False
         self._transport.resume_reading()
@@ -368,6 +373,11 @@ class _AiohttpConnection(web.RequestHandler):
         )
         self.ours = ours
         self._misunderstood = settings.misunderstood
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """Called after every body, also if reading was not paused."""
+        super().resume_reading(resume_parser)
+        self.ours.pause_if_full()
 
     def handle_error(
         self,

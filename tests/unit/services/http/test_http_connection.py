@@ -61,6 +61,7 @@ class Bench:
 
     def __init__(self, *, idle_s: float = 3600, stall_s: float = 3600) -> None:
         self.waiting: list[asyncio.Future[None]] = []
+        self.read_on: list[bool] = []  # after each body
         self.settings = ConnectionSettings(
             server=web.Server(self._handle, handler_cancellation=True),
             offer=lambda connection, head, body: False,
@@ -78,12 +79,14 @@ class Bench:
 
     def _handle(self, request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
         connection_of(request).handling_began()
-        return self._answer()
+        return self._answer(request)
 
-    async def _answer(self) -> web.StreamResponse:
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         waited = asyncio.get_running_loop().create_future()
         self.waiting.append(waited)
         await waited
+        await request.read()
+        self.read_on.append(self.wire.is_reading())
         return web.Response(text="ok")
 
     async def began(self, count: int) -> None:
@@ -126,6 +129,22 @@ def test_reading_stays_paused_for_a_body_that_is_not_read() -> None:
         bench.waiting[0].set_result(None)
         await bench.began(2)
         assert not bench.wire.is_reading()
+
+    run(story)
+
+
+def test_reading_stays_paused_when_aiohttp_has_read_a_body() -> None:
+    """aiohttp resumes reading after each body, whether it had paused it or not."""
+
+    async def story(bench: Bench) -> None:
+        post = b"POST /slow HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n"
+        bench.connection.data_received(post)
+        await bench.began(1)
+        bench.connection.data_received(b"abc" + (post + b"abc") * MOST_HELD)
+        for number in range(1, 5):
+            bench.waiting[-1].set_result(None)
+            await bench.began(number + 1)
+        assert bench.read_on == [False] * 4
 
     run(story)
 
