@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -306,3 +307,20 @@ def test_a_topic_that_was_written_and_is_gone_is_not_created_again_in_silence(
     run(made, accept_change=True).stream(once=True)
     assert len(read(connection.bootstrap, "written", 2)) == 2
     run(made).stream(once=True)
+
+
+def test_a_parquet_table_keeps_its_partitions(
+    spark: SparkSession, connection: ClientSettings, run: Run, tmp_path: Path
+) -> None:
+    """Spark would write others beside them, and read only a part of the rows."""
+    topic = new_topic(connection, "parquet-partitions")
+    made = rows_into(Table("parts", format="parquet", partition_by=("amount",)), topic)
+    for first in (0, 3):
+        orders(connection.bootstrap, topic, range(first, first + 3))
+        run(made).stream(once=True)
+    orders(connection.bootstrap, topic, range(6, 8))
+    whole = replace(made, sink=Table("parts", format="parquet"))
+    with pytest.raises(PipelineError, match="parts is partitioned by amount, not by no column"):
+        run(whole, accept_change=True).stream(once=True)
+    run(made).stream(once=True)
+    assert table(spark, tmp_path / "tables" / "parts", "parquet") == expected(range(8))

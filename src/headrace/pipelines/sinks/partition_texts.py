@@ -6,7 +6,9 @@ As a part of a key it would become one row with null, which is another key. Iceb
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from headrace.pipelines.declaration import Table
 from headrace.pipelines.failure import PipelineError
@@ -16,6 +18,33 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 READ_AS_NULL = ("", "__HIVE_DEFAULT_PARTITION__")
+
+
+def of_folder(location: str) -> tuple[str, ...] | None:
+    """Returns the columns by which a folder of Parquet files on this machine is partitioned; None
+    if it has no files."""
+    first = next(Path(location).glob("**/*.parquet"), None)
+    if first is None:
+        return None
+    folders = first.relative_to(location).parent.parts
+    return tuple(unquote(one.partition("=")[0]) for one in folders)
+
+
+def refuse_others(location: str, table: Table, begin_anew: str) -> None:
+    """Refuses to write a folder of Parquet files by other partitions than it has: Spark's reader
+    takes the columns of the folders, or the rows beside them, for one table."""
+    kept = of_folder(location)
+    now = [one.lower() for one in table.partition_by]
+    if kept is not None and [one.lower() for one in kept] != now:
+        raise PipelineError(
+            f"The Parquet table {table.name} is partitioned by {_listed(kept)}, not by "
+            f"{_listed(table.partition_by)}, and a reader could not take both as one table: put "
+            f"partition_by= back; or {begin_anew}"
+        )
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names) or "no column"
 
 
 def refuse_nulls(rows: DataFrame, table: Table) -> None:

@@ -250,12 +250,16 @@ class TableWriter:
 
         if "://" in self.location or not is_there(self.location):
             return
+        partition_texts.refuse_others(self.location, self.table, self.begin_anew)
+        # A reader guesses the types of partitions from the names of folders: 7 is an INT.
+        parts = self.table.partition_by
+        now = rows.drop(*parts).schema
         try:
-            known = rows.sparkSession.read.parquet(self.location).schema
+            known = rows.sparkSession.read.parquet(self.location).drop(*parts).schema
         except AnalysisException:  # no file yet
             return
-        other = table_columns.conflicts(known, rows.schema) + table_columns.new(known, rows.schema)
-        other += [f"no {one.name}" for one in table_columns.gone(known, rows.schema).fields]
+        other = table_columns.conflicts(known, now) + table_columns.new(known, now)
+        other += [f"no {one.name}" for one in table_columns.gone(known, now).fields]
         if other:
             raise PipelineError(
                 f"A Parquet table keeps its columns, and the rows for {self.table.name} have "
