@@ -47,6 +47,7 @@ from headrace.node.steps import at_once
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
 from headrace.wire.protocol.messages.config_record import ConfigRecord
 
+CORDON = "cordoned.log.dirs"
 MIN_IN_SYNC_REPLICAS = "min.insync.replicas"
 ROOT_LOGGER = "root"
 MOST_DIGITS = 10  # of a broker's id
@@ -228,7 +229,10 @@ def _alter_resource(
         # The start settings of another broker are not known here: that broker has checked the
         # changes before it forwarded the request (`refused_by_this_broker`).
         try:
-            judge.require_usable(_of_this_broker(image, given, stored_as, wanted))
+            own = _of_this_broker(image, given, stored_as, wanted)
+            if CORDON in {alteration.name for alteration in resource.alterations}:
+                _require_own_folders(own)
+            judge.require_usable(own)
         except BadValue as fault:
             raise _bad_request(str(fault)) from None
     names = dict.fromkeys((*now, *(alteration.name for alteration in resource.alterations)))
@@ -255,6 +259,22 @@ def _of_this_broker(
     kept[ResourceType.BROKER, changed] = wanted
     weakest_first = reversed(layers(given, kept))
     return {name: text for each in weakest_first for name, text in each.settings.items()}
+
+
+def _require_own_folders(settings: Settings) -> None:
+    """A misspelled folder would go on getting new partitions."""
+    cordoned, folders, folder = (
+        {path.rstrip("/") for path in BROKER_SETTINGS[name].parse(settings[name]) or ()}
+        if name in settings
+        else set()
+        for name in (CORDON, "log.dirs", "log.dir")
+    )
+    strange = sorted(cordoned - (folders or folder) - {"*"})
+    if strange:
+        raise BadValue(
+            f"{CORDON} names {', '.join(strange)}, which is not in log.dirs "
+            f"({', '.join(sorted(folders or folder))}); * names all."
+        )
 
 
 def _require_clear_request(resource: Resource) -> None:

@@ -368,6 +368,20 @@ def test_the_controller_changes_settings_of_any_broker_that_is_registered() -> N
     assert asked_to_judge == ["1"], "what another was started with is not known here"
 
 
+@pytest.mark.parametrize(
+    ("cordoned", "code"),
+    [("*", NONE), ("/one", NONE), ("/one,/two/", NONE), ("", NONE), ("/one,/tow", INVALID_REQUEST)],
+)
+def test_only_data_folders_of_the_broker_can_be_cordoned(cordoned: str, code: int) -> None:
+    given = {**GIVEN, "log.dirs": "/one/,/two"}
+    cordon = Resource(BROKER, "1", [Alteration("cordoned.log.dirs", SET, cordoned)])
+    image = of_three_brokers()
+    [outcome] = alter_incrementally(image, given, [cordon], validate_only=True).outcomes
+    assert outcome.code == code
+    if code:
+        assert "/tow, which is not in log.dirs (/one, /two)" in (outcome.message or "")
+
+
 def test_the_broker_that_is_asked_judges_its_own_settings_before_they_are_handed_on() -> None:
     def refuse_all_of_them(settings: Mapping[str, str]) -> None:
         raise BadValue("the certificate cannot be read")
