@@ -316,8 +316,9 @@ class AsyncProducer(Generic[SentKey, SentValue]):
         told: Callable[[list[Sent | ClientError]], None],
     ) -> None:
         """As `send_all`, without waiting for anything. `told` is called on the event loop with the
-        result of each record, maybe before this returns; it must not raise. A full buffer is such a
-        result. Only for producers with librdkafka's own partitioner, which asks the cluster nothing
+        result of each record, maybe before this returns; it must not raise, nor send: it may be
+        called inside librdkafka's poll, which must not be nested. A full buffer is such a result.
+        Only for producers with librdkafka's own partitioner, which asks the cluster nothing
         first."""
         group = _Group(len(records), told)
         inbox = self._inbox_here()

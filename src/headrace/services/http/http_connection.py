@@ -269,7 +269,10 @@ class HttpConnection(asyncio.Protocol):
         self._renew_idle_time()
         self._turn = Turn.FREE
         self._tell_answered()
-        self._feed()
+        if self._held and not self._is_feeding:
+            # Not from here: this may be a callback of librdkafka's poll, and a request that writes
+            # polls too. confluent_kafka ends the process if polls are nested.
+            self._loop.call_soon(self._feed)
 
     @property
     def is_gone(self) -> bool:

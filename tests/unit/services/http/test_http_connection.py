@@ -13,6 +13,7 @@ from headrace.services.http.http_connection import (
     HttpConnection,
     connection_of,
 )
+from headrace.services.http.request_head import RequestHead
 
 SLOW = b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n"
 # Its head is not framed by us, so aiohttp gets it and all that comes behind it.
@@ -62,9 +63,10 @@ class Bench:
     def __init__(self, *, idle_s: float = 3600, stall_s: float = 3600) -> None:
         self.waiting: list[asyncio.Future[None]] = []
         self.read_on: list[bool] = []  # after each body
+        self.direct: list[str] = []  # the targets of direct requests
         self.settings = ConnectionSettings(
             server=web.Server(self._handle, handler_cancellation=True),
-            offer=lambda connection, head, body: False,
+            offer=self._offer,
             made=lambda connection: None,
             misunderstood=lambda peer: web.Response(status=400),
             owe=lambda change: None,
@@ -76,6 +78,13 @@ class Bench:
         self.wire = Wire()
         self.connection = HttpConnection(self.settings)
         self.connection.connection_made(self.wire)
+
+    def _offer(self, connection: HttpConnection, head: RequestHead, body: bytes) -> bool:
+        if not head.target.startswith("/direct"):
+            return False
+        self.direct.append(head.target)
+        connection.begin()
+        return True
 
     def _handle(self, request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
         connection_of(request).handling_began()
@@ -169,3 +178,20 @@ def test_a_closed_connection_ends_although_its_client_does_not_read() -> None:
         await bench.wire.aborted.wait()
 
     run(story, idle_s=0, stall_s=0)
+
+
+def test_the_next_direct_request_does_not_begin_inside_the_answer() -> None:
+    """The producer answers from a callback of librdkafka's poll. A request that began there would
+    poll again, which ends the process: confluent_kafka asserts that polls are not nested."""
+
+    async def story(bench: Bench) -> None:
+        bench.connection.data_received(
+            b"".join(b"GET /direct%d HTTP/1.1\r\n\r\n" % n for n in (1, 2))
+        )
+        assert bench.direct == ["/direct1"]
+        bench.connection.answer(b"", keep_alive=True)
+        assert bench.direct == ["/direct1"]
+        await asyncio.sleep(0)
+        assert bench.direct == ["/direct1", "/direct2"]
+
+    run(story)
