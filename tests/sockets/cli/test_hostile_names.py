@@ -98,6 +98,8 @@ def walk(folder: Path) -> list[list[str]]:
         ["cluster", "balance"],
         ["cluster", "raise-replication", HOSTILE, "--to", "1"],
         ["cluster", "remove-broker", "7", "--dry-run"],
+        ["cluster", "add-voter", "7", "--at", "localhost:1"],
+        ["cluster", "remove-voter", "7"],
         ["console", "--listen", HOSTILE],
         ["http", "--listen", HOSTILE],
         ["format", "--config", HOSTILE],
