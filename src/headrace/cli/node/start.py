@@ -24,6 +24,7 @@ from headrace.cli.failure import Failure
 from headrace.cli.options.key_values import key_values
 from headrace.cli.options.local_folder import local_folder
 from headrace.node.process import main as server_main
+from headrace.node.process.folders.joined_node import has_joined
 from headrace.node.process.folders.real_disk import RealDisk
 from headrace.node.process.local_cluster.plan import lives_in, read_plan
 from headrace.node.process.server import DiskFailed, Server
@@ -76,6 +77,30 @@ def start(
             metavar="HOST:PORT",
             help="Where the first controller listens, those of --brokers on the next ports. With "
             "--insecure, nodes of other machines can join there.",
+        ),
+    ] = None,
+    join: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Join the cluster of this broker, with a new folder; later starts do without.",
+        ),
+    ] = None,
+    node_id: Annotated[
+        int | None,
+        typer.Option(
+            "--node-id",
+            metavar="NUMBER",
+            min=0,
+            help="The number of the node that joins (default: the next one).",
+        ),
+    ] = None,
+    client_config: Annotated[
+        Path | None,
+        typer.Option(
+            "--client-config",
+            metavar="FILE",
+            help="How --join asks a cluster with passwords or TLS, as for other commands.",
         ),
     ] = None,
     set_: Annotated[
@@ -155,8 +180,17 @@ def start(
     overrides = key_values(set_, option="--set")
     named = _named_folders(data, overrides)
     folder = named[0]
+    joins = join is not None or has_joined(folder)
+    if joins:
+        from headrace.cli.node.join import require_alone
+
+        require_alone(brokers=brokers, secure=secure)
+    elif node_id is not None or client_config is not None:
+        from headrace.cli.node.join import require_joining
+
+        require_joining(node_id=node_id, client_config=client_config)
     opens = controller_listen is not None  # a node alone becomes a cluster of one that others join
-    if (brokers or 1) > 1 or opens or (config is None and lives_in(folder)):
+    if not joins and ((brokers or 1) > 1 or opens or (config is None and lives_in(folder))):
         from headrace.cli.node.cluster_start import start_cluster
         from headrace.node.process.local_cluster.cluster import Wanted
 
@@ -194,6 +228,8 @@ def start(
             ready: dict[str, object] = {"address": server.address, "data": folder}
             if folders != [folder]:
                 ready["log_dirs"] = folders
+            if joins:
+                ready["node"] = server.settings.node_id
             ready["pid"] = os.getpid()
             beside = {"console": browse, "http": door}
             _say([json.dumps(ready | {k: v for k, v in beside.items() if v is not None})])
@@ -201,24 +237,45 @@ def start(
             client = security / "admin.properties" if secure else None
             data = ", ".join(dict.fromkeys((folder, *folders)))
             lines = welcome(server.address, data, client, browse, door)
-            _say(lines if server.settings.cluster.may_begin_alone else of_several(lines, server))
+            if joins or not server.settings.cluster.may_begin_alone:
+                lines = of_several(lines, server)
+            _say(lines)
+            if join is not None:
+                _say_how_to_vote(server)
 
     used: str | None = None
     try:
-        settings = load_settings(
-            config_file=config,
-            overrides=overrides,
-            data=data,
-            listen=listen,
-            metrics=metrics,
-            insecure=insecure,
-            secure=security if secure else None,
-        )
+        if joins:
+            from headrace.cli.node.join import Joining, joined_settings
+
+            joining = Joining(
+                folder, join, node_id, listen, controller_listen, overrides, config, client_config
+            )
+            joining.metrics, joining.insecure = metrics, insecure
+            settings = joined_settings(joining)
+        else:
+            settings = load_settings(
+                config_file=config,
+                overrides=overrides,
+                data=data,
+                listen=listen,
+                metrics=metrics,
+                insecure=insecure,
+                secure=security if secure else None,
+            )
         used = settings.log_dir
         server_main.run(settings, show)
     except (CannotStart, DiskFailed) as refusal:
         raise Failure(f"{refusal}{'' if used is None else _how_to_start_all(used)}") from refusal
     _say_stopped(settings.log_dir, as_json=as_json)
+
+
+def _say_how_to_vote(server: Server) -> None:
+    """A controller that joins votes when an operator adds it."""
+    from headrace.cli.node.join import how_to_vote
+
+    if (words := how_to_vote(server.settings)) is not None:
+        output.note(f"Its controller follows the others. To let it vote: `{words}`.")
 
 
 def _say_stopped(folder: str, *, as_json: bool) -> None:
