@@ -107,6 +107,7 @@ class FencedWriter:
         self._never_taken, self._distrusted = never_taken, distrusted
         self._refusals: list[RefusedRecord] = []
         self._trouble: Fault | None = None
+        self._is_open = False  # others of this id are fenced, and it is not spent
         # librdkafka logs what no callback of ours handles.
         failed = self._failed if distrusted else None
         self.calls = TransactionWriter(settings, refused=self._refused, failed=failed)
@@ -121,10 +122,13 @@ class FencedWriter:
         patience = self.patience
         insist(lambda: self.calls.take_over(patience.call_s), float("inf"), stopping=stopping)
         self._trouble = None
-        return read()
+        known = read()
+        self._is_open = True
+        return known
 
     def write(self, records: Records, mark: Mark) -> Outcome:
         """Write the records and the mark in one transaction."""
+        assert self._is_open, "a writer is opened first, and replaced when it is spent"
         calls, patience = self.calls, self.patience
         began = commit_began = monotonic()
         commit_asked = False
@@ -139,7 +143,9 @@ class FencedWriter:
             commit_asked = True
             insist(lambda: calls.commit(patience.call_s), patience.commit_s)
         except Fault as fault:
-            return self._failed_by(fault, began, commit_asked=commit_asked)
+            outcome = self._failed_by(fault, began, commit_asked=commit_asked)
+            self._is_open = not outcome.is_spent
+            return outcome
         ended = monotonic()
         return Committed(ended - began, ended - commit_began)
 

@@ -434,7 +434,9 @@ class Shard:
         batch = record_batch.build_pairs(
             pairs, journal.end_offset, journal.epoch, wall_ms, self.compression, producer
         )
-        return journal.append(batch, wall_ms)
+        end_offset = journal.append(batch, wall_ms)
+        assert end_offset == journal.end_offset, "the machine sees all that is in the log"
+        return end_offset
 
     def _stamp_answered(self) -> None:
         for later in self.answered:

@@ -32,6 +32,8 @@ class FollowerProgress:
         leader_end_offset: int,
         now_ms: int,
     ) -> None:
+        # The read for this fetch has refused an offset behind the end.
+        assert offset <= leader_end_offset, "a follower has no more than its leader"
         # The second case keeps a busy partition in sync: the follower had everything that existed
         # at its previous fetch, so it was caught up then, although new records have been appended
         # since.

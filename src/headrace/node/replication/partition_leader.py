@@ -275,6 +275,7 @@ class LeaderRole:
         )
 
     def propose(self, topic_id: bytes, index: int, isr: tuple[int, ...]) -> IsrProposal:
+        assert self.proposal is None, "one proposal at a time"
         self.proposal = IsrProposal(
             topic_id,
             index,

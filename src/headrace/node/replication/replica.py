@@ -496,6 +496,7 @@ class Replica(Generic[L]):
         # The high watermark never goes back here. UNKNOWN of `LeaderRole.committed` is below every
         # offset, so it changes nothing.
         if high_watermark > self.high_watermark:
+            assert high_watermark <= self.log.end_offset, "only what is in the log is committed"
             self.high_watermark = high_watermark
             self.log.producers.forget_decided(high_watermark)
             self.on_progress(self)

@@ -260,6 +260,7 @@ class LogWriter:
     def _take_counted(self, segment: Segment, batch: BatchHeader, records: memoryview) -> None:
         """Count a batch of `records` that is about to be written to the active segment."""
         log = self.log
+        assert batch.base_offset >= log.end_offset, "an offset is given once"
         if batch.leader_epoch > log.epochs.latest:
             log.epochs.assign(batch.leader_epoch, batch.base_offset)
         segment.add_batch(

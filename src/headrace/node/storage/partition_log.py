@@ -125,6 +125,9 @@ class PartitionLog:
         return log
 
     def _adopt(self, loaded: LoadedLog) -> None:
+        # Whatever the folder holds: recovery makes a log of it, or raises.
+        assert loaded.start_offset <= loaded.end_offset, "a log begins before it ends"
+        assert loaded.recovery_point <= loaded.end_offset, "only what is in the log is flushed"
         self.segments = SegmentList(loaded.segments, loaded.gaps)
         self.active = loaded.segments[-1]
         self.start_offset = loaded.start_offset
@@ -355,6 +358,7 @@ class PartitionLog:
         self.active.truncate(to_offset, self.settings, wall_ms=wall_ms)
         end_offset = self.active.next_offset()
         self.end_offset = to_offset if end_offset is None else end_offset
+        assert self.end_offset <= to_offset, "a truncated log ends where it was cut, or before"
         self._after_truncation()
         self.epochs.truncate_from_end(self.end_offset)
         reload_producers(
@@ -499,6 +503,7 @@ class PartitionLog:
         # `flush.offset` may now name other records, which this flush did not see.
         if flush.generation != self.unflushed.generation:
             return False
+        assert flush.offset <= self.end_offset, "a log that got shorter is of another generation"
         self.recovery_point = max(self.recovery_point, flush.offset)
         return True
 

@@ -98,6 +98,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> tuple[FencedWriter, Scripted]:
         distrusted=codes("_ALL_BROKERS_DOWN"),
     )
     assert isinstance(writer.calls, Scripted)
+    assert writer.open(writer.calls.calls.copy) == ["take_over"], "the mark is read fenced"
     return writer, writer.calls
 
 
@@ -107,7 +108,6 @@ def write(writer: FencedWriter) -> Outcome:
 
 def test_records_then_the_mark_then_the_commit(made: tuple[FencedWriter, Scripted]) -> None:
     writer, script = made
-    assert writer.open(lambda: script.calls.copy()) == ["take_over"], "the mark is read fenced"
     outcome = write(writer)
     assert isinstance(outcome, Committed) and not outcome.is_spent
     assert script.calls == ["take_over", "begin", "send", "mark", "commit"]
@@ -203,10 +203,20 @@ def test_an_opening_goes_on_until_it_is_stopped(made: tuple[FencedWriter, Script
     writer, script = made
     script.scripts["take_over"] = [AGAIN, AGAIN]
     assert writer.open(lambda: 5) == 5
-    assert script.calls == ["take_over"] * 3
+    assert script.calls == ["take_over"] * 4
     script.scripts["take_over"] = [AGAIN]
     with pytest.raises(Fault):
         writer.open(lambda: 5, stopping=lambda: True)
     script.scripts["take_over"] = [FATAL]
     with pytest.raises(Fault):
         writer.open(lambda: 5)
+
+
+def test_a_spent_writer_is_not_used_again(made: tuple[FencedWriter, Scripted]) -> None:
+    writer, script = made
+    script.scripts["commit"] = [MUST_ABORT]
+    assert isinstance(write(writer), NothingWritten)
+    script.scripts["commit"] = [FATAL]
+    assert isinstance(write(writer), Unknown), "an aborted transaction leaves the writer usable"
+    with pytest.raises(AssertionError, match="spent"):
+        write(writer)

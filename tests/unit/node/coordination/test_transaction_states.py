@@ -379,3 +379,13 @@ def test_whatever_happens_a_fenced_producer_stays_fenced(story):
                     ErrorCode.PRODUCER_FENCED,
                     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
                 )
+
+
+def test_the_epoch_of_a_producer_never_falls():
+    before = steps.with_producer(
+        steps.unused("id", 7), producer_id=7, epoch=3, last_epoch=2, timeout_ms=1, wall_ms=1
+    )
+    fields = {"last_epoch": -1, "timeout_ms": 1, "wall_ms": 2}
+    with pytest.raises(AssertionError, match="never falls"):
+        steps.with_producer(before, producer_id=7, epoch=2, **fields)
+    assert steps.with_producer(before, producer_id=8, epoch=0, **fields).epoch == 0

@@ -307,3 +307,11 @@ def test_a_consumer_is_sent_to_the_replica_in_its_rack_that_has_its_offset() -> 
     assert preferred_read_replica(leading, "", 0) is None
     stage.brokers[2] = a_broker(2, rack="b", fenced=True)
     assert preferred_read_replica(leading, "b", 0) == 3
+
+
+def test_nothing_beyond_the_end_of_the_log_is_committed() -> None:
+    stage = Stage()
+    stage.produce(1, b"a")
+    with pytest.raises(AssertionError):
+        stage[1].reach(2)
+    assert stage[1].high_watermark == 0

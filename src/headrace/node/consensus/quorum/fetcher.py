@@ -247,5 +247,6 @@ class Fetcher:
         quorum.voters.begin_with(end, snapshot)
         if has_voted:
             quorum.note_removal()
+        assert end >= quorum.high_watermark, "what is committed stays: seen when the download began"
         quorum.high_watermark = end
         quorum.effects.append(SnapshotInstalled(end))

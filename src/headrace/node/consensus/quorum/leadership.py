@@ -231,6 +231,7 @@ class Leadership:
         point = role.commit_point(quorum.voters.latest, quorum.me, self.flushed_end())
         if not role.may_commit(point) or point <= role.high_watermark:
             return False
+        assert point <= quorum.log.end_offset, "only what is in the leader's log is committed"
         role.high_watermark = point
         if point > quorum.high_watermark:
             quorum.high_watermark = point

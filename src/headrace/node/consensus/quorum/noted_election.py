@@ -10,6 +10,7 @@ a voter that votes twice, and a vote that cannot be written is not given.
 
 from __future__ import annotations
 
+from headrace.node.consensus.quorum.messages import ReplicaKey
 from headrace.node.consensus.quorum.quorum_log import Election, StateFile
 from headrace.node.storage.durability.open_files import is_full
 
@@ -36,6 +37,10 @@ class NotedElection:
         """`promises`: others will rely on it, as on a vote. OSError: nothing has changed."""
         if election == self._noted:
             return
+        if (before := self._noted) is not None:
+            assert election.epoch >= before.epoch, "an epoch never goes back"
+            votes = before.voted, election.voted
+            assert election.epoch > before.epoch or _are_one(*votes), "one vote in an epoch"
         try:
             self._state_file.write(election)
         except OSError as problem:
@@ -65,3 +70,8 @@ class NotedElection:
         self._noted = election
         self.has_no_room = False
         return True
+
+
+def _are_one(first: ReplicaKey | None, second: ReplicaKey | None) -> bool:
+    """None: no vote, or it is not needed any more, as the epoch has a leader."""
+    return first is None or second is None or first.covers(second)

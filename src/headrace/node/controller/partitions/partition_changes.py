@@ -101,6 +101,8 @@ def partition_change(
             wanted.isr = [wanted.leader]
     if wanted.unclean or not elr_enabled:
         wanted.eligible = []
+    is_led_in_sync = wanted.leader in (NO_LEADER, *wanted.isr)
+    assert is_led_in_sync or partition.leader not in partition.isr, "a leader is in sync"
     return _record(image, topic, index, wanted, elr_enabled=elr_enabled)
 
 

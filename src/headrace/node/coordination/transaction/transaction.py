@@ -161,7 +161,11 @@ def completed(before: Transaction, *, wall_ms: int) -> Transaction:
 def _next(before: Transaction, state: TransactionState, **changes: object) -> Transaction:
     assert state in NEXT_STATES[before.state], f"{before.state.title} to {state.title}"
     changed = {"previous_producer_id": before.producer_id, "state": state, **changes}
-    return replace(before, **changed)  # type: ignore[arg-type]
+    after = replace(before, **changed)  # type: ignore[arg-type]
+    # A lower epoch would be fenced by the partitions, or let an older producer write again.
+    is_same_producer = after.producer_id == before.producer_id
+    assert not is_same_producer or after.epoch >= before.epoch, "a producer's epoch never falls"
+    return after
 
 
 # --- records
