@@ -9,7 +9,9 @@ from typing import Annotated
 import typer
 
 from headrace.cli import output
+from headrace.cli.cluster.drain import drain, undrain
 from headrace.cli.cluster.replica_moves import carry_out
+from headrace.cli.cluster.rolling_restart import restart
 from headrace.cli.cluster.voters import add_voter, remove_voter
 from headrace.cli.failure import Failure
 from headrace.cli.options.cluster_options import At, Json, cluster_options
@@ -210,6 +212,8 @@ def _row(node: NodeStatus, leader: int | None) -> tuple[output.Cell, ...]:
     state = "fenced" if node.fenced else "silent" if node.silent else "alive"
     if node.id == leader:
         state += ", active controller"
+    if node.cordoned:
+        state += ", cordoned"
     is_broker = "broker" in node.roles
     return (
         node.id,
@@ -470,3 +474,6 @@ def _empty(
 
 app.command("add-voter")(add_voter)
 app.command("remove-voter")(remove_voter)
+app.command("restart")(restart)
+app.command("drain")(drain)
+app.command("undrain")(undrain)

@@ -67,6 +67,7 @@ class LogFolder:
     failure: str | None = None  # why the broker cannot use it now
     # How many offsets each replica is behind the high watermark, as its broker knows.
     lags: dict[TopicPartition, int] = field(default_factory=dict)
+    cordoned: bool = False  # it gets no new partitions (KIP-1066, Kafka 4.3)
 
     @property
     def is_full(self) -> bool:
@@ -262,6 +263,7 @@ def _folder(broker: int, found: describe_log_dirs.DescribeLogDirsResult) -> LogF
             for partition in topic.partitions
             if not partition.is_future_key
         },
+        bool(found.is_cordoned),
     )
 
 

@@ -40,6 +40,8 @@ class NodeStatus:
     metadata_lag: int | None = None  # records of the metadata log; None: unknown
     # The leader of the quorum does not hear it. Brokers that are registered are fenced instead.
     silent: bool = False
+    # It gets no new partitions (KIP-1066): it is drained, or leaves.
+    cordoned: bool = False
 
 
 @dataclass(slots=True)
@@ -103,6 +105,9 @@ def read_status(connection: ClientSettings) -> ClusterStatus:
         moving = [each.place for each in Reassignments(connection).all()]
     status = judge(described.id, brokers, quorum, partitions, minimums, moving)
     folders = cluster.folders_with(_missing_by_broker(partitions))
+    for node in status.nodes:
+        theirs = [folder for folder in folders if folder.broker == node.id]
+        node.cordoned = bool(theirs) and all(folder.cordoned for folder in theirs)
     status.offline_folders = [folder for folder in folders if folder.failure is not None]
     status.full_folders = [folder for folder in folders if folder.is_full]
     status.out_of_sync = explain_missing(partitions, status.nodes, folders)
