@@ -7,17 +7,28 @@ leader.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, Protocol, TypeVar
 
-from headrace.environment import Address
+from headrace.environment import Address, Peers
+from headrace.node.metadata.image import MetadataImage
 from headrace.wire.protocol.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from headrace.node.broker.broker import Broker
 
 Item = TypeVar("Item")
 CODES: dict[int, ErrorCode] = {int(code): code for code in ErrorCode}
+
+
+class AskingBroker(Protocol):
+    """The parts of a broker that its requests to others need."""
+
+    inter_broker_listener: str
+    image: MetadataImage
+    values: Mapping[str, Any]
+
+    @property
+    def peers(self) -> Peers | None:
+        """None: there are no other nodes."""
+        ...
 
 
 class BrokerRequests(Generic[Item]):
@@ -28,7 +39,7 @@ class BrokerRequests(Generic[Item]):
 
     def __init__(
         self,
-        broker: Broker,
+        broker: AskingBroker,
         lane: str,
         messages: Any,
         request: Callable[[list[Item]], Any],
@@ -88,7 +99,7 @@ def code_of(number: int) -> ErrorCode:
     return CODES.get(number, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
-def address_of(broker: Broker, node_id: int) -> Address | None:
+def address_of(broker: AskingBroker, node_id: int) -> Address | None:
     """Returns the address of its listener for brokers; None: it is fenced or gone, or has no such
     listener."""
     found = broker.image.brokers.get(node_id)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from headrace.node.broker.cluster.broker_requests import address_of
-from headrace.node.broker.coordinators.replies import ask_each
+from headrace.node.broker.cluster.broker_requests import AskingBroker, address_of
+from headrace.node.broker.coordinators.replies import WaitingBroker, ask_each
+from headrace.node.broker.replicas.topics import Topics
 from headrace.node.serving.api import WaitingRequest
 from headrace.node.serving.chain import chain
 from headrace.wire.protocol.errors import KafkaError
@@ -17,16 +18,19 @@ from headrace.wire.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 
-if TYPE_CHECKING:
-    from headrace.node.broker.broker import Broker
-
 Place = tuple[str, int]  # topic and partition
 LANE = "end-offsets"
 LATEST = -1
 NOT_A_REPLICA = -1  # clients send this replica id
 
 
-def end_offsets(broker: Broker, places: Iterable[Place]) -> Any | WaitingRequest:
+class LeadingBroker(AskingBroker, WaitingBroker, Protocol):
+    """A broker that leads some of the partitions, and can ask others."""
+
+    topics: Topics
+
+
+def end_offsets(broker: LeadingBroker, places: Iterable[Place]) -> Any | WaitingRequest:
     """Returns end offsets by topic and partition, now or later; unknown ones are left out."""
     found: dict[Place, int] = {}
     elsewhere: dict[int, list[Place]] = {}

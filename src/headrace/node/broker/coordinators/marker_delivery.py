@@ -10,9 +10,9 @@ Apache Kafka.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from headrace.node.broker.cluster.broker_requests import BrokerRequests, code_of
+from headrace.node.broker.cluster.broker_requests import AskingBroker, BrokerRequests, code_of
 from headrace.node.coordination.transaction.transaction import Partition
 from headrace.wire.protocol.errors import ErrorCode
 from headrace.wire.protocol.messages import write_txn_markers as messages
@@ -22,9 +22,6 @@ from headrace.wire.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-
-if TYPE_CHECKING:
-    from headrace.node.broker.broker import Broker
 
 LANE = "transaction-markers"
 
@@ -42,7 +39,7 @@ class Marker(NamedTuple):
 class MarkerDelivery:
     __slots__ = ("_requests",)
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: AskingBroker) -> None:
         self._requests: BrokerRequests[Marker] = BrokerRequests(
             broker, LANE, messages, request_of, answered
         )

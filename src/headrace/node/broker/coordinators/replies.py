@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from headrace.environment import Now
 from headrace.node.serving.api import WaitingRequest
+from headrace.node.serving.purgatory import Purgatory
+from headrace.node.serving.slices import FairLane
 from headrace.wire.protocol.errors import KafkaError
-
-if TYPE_CHECKING:
-    from headrace.node.broker.broker import Broker
 
 Key = TypeVar("Key")
 Reply = Callable[[Any], None]
 
 ASKED_AT_ONCE = 100  # more are asked between other requests; one takes up to 0.1 ms
+
+
+class WaitingBroker(Protocol):
+    """The parts of a broker that a wait for several replies needs."""
+
+    purgatory: Purgatory
+    chores: FairLane
+    now: Now
+    values: Mapping[str, Any]
 
 
 class Replies:
@@ -35,7 +44,7 @@ class Replies:
 
 
 def ask_each(
-    broker: Broker, keys: Iterable[Key], ask: Callable[[Key, Reply], None]
+    broker: WaitingBroker, keys: Iterable[Key], ask: Callable[[Key, Reply], None]
 ) -> Any | WaitingRequest:
     """Returns the answers by key, now or later; answers that did not come in time are left out."""
     wanted = list(keys)
@@ -85,11 +94,11 @@ def answered_once(answer: Any | WaitingRequest) -> Any | WaitingRequest:
     return answer
 
 
-def go_on_without_client(broker: Broker, answer: Any | WaitingRequest) -> None:
+def go_on_without_client(purgatory: Purgatory, answer: Any | WaitingRequest) -> None:
     """Wait for an answer that no connection asked for; refusals are ignored."""
     if isinstance(answer, WaitingRequest):
         answer.complete = _raise_bugs
-        broker.purgatory.add(answer)
+        purgatory.add(answer)
 
 
 def _raise_bugs(answer: Any) -> None:

@@ -43,7 +43,7 @@ def begin_states(broker: Broker, initialization: Initialization) -> None:
         return broker.groups.ask(group_id, broker.now, initialized, initialization, succeeded)
 
     try:
-        go_on_without_client(broker, chain(broker.purgatory, asked, record))
+        go_on_without_client(broker.purgatory, chain(broker.purgatory, asked, record))
     except KafkaError:
         return  # another broker coordinates the group now, and requests them itself
 
