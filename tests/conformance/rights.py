@@ -101,7 +101,7 @@ REFUSALS = {
 Need = tuple[ResourceType, str, Operation]
 NEW_TOPIC, GROUP, TRANSACTIONAL_ID = "not-there-yet", "readers", "payer"
 SHARE_GROUP = "sharers"
-STREAMS_GROUP = "application"
+STREAMS_GROUP, OTHER_STREAMS_GROUP = "application", "not-there"
 TOPIC_TYPE, BROKER_TYPE, GROUP_TYPE = 2, 4, 32  # of what has settings
 
 
@@ -571,9 +571,11 @@ CASES: tuple[Case, ...] = (
          lambda scene, version: share_group_describe.ShareGroupDescribeRequest([SHARE_GROUP])),
     Case("a member of a streams group", streams_group_heartbeat,
          (on_group(READ, STREAMS_GROUP), on_topic(DESCRIBE)), _streams_heartbeat),
-    Case("describe streams groups", streams_group_describe, (on_group(DESCRIBE, STREAMS_GROUP),),
+    # With members the topics of the topology would have to be described too.
+    Case("describe streams groups", streams_group_describe,
+         (on_group(DESCRIBE, OTHER_STREAMS_GROUP),),
          lambda scene, version: streams_group_describe.StreamsGroupDescribeRequest(
-             [STREAMS_GROUP])),
+             [OTHER_STREAMS_GROUP])),
     Case("describe offsets of share groups", describe_share_group_offsets,
          (on_group(DESCRIBE, SHARE_GROUP), on_topic(DESCRIBE)), _describe_share_offsets),
     # The group comes last: it has a member by now, which is said before a topic is looked at.

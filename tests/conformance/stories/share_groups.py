@@ -308,6 +308,7 @@ def state_of_partitions(stage: Stage) -> None:
     served(stage, group)
     topic = stage.topic(group, partitions=2)
     state = State(stage, group, topic.id)
+    stage.until(lambda: state.is_known(1))
     state.read("before", 0, 3)
     state.write("before", 0, 0, 3, 0, [])
     state.summary("before", 0)
@@ -396,12 +397,22 @@ class State:
             request = api.WriteShareGroupStateRequest(self.group, [topic])
             self.stage.ask(f"write {line} v{version}", api, version, request)
 
+    def is_known(self, index: int) -> bool:
+        """Apache's share coordinator may learn of a new topic later than its broker does."""
+        request = self._asked_for_summary(index)
+        answer: Any = self.stage.connection.ask(read_share_group_state_summary, 0, request)
+        return bool(answer.results[0].partitions[0].error_code == 0)
+
     def summary(self, line: str, index: int) -> None:
         api = read_share_group_state_summary
-        topic = api.ReadStateSummaryData(self.topic_id, [api.PartitionData(index, 0)])
-        request = api.ReadShareGroupStateSummaryRequest(self.group, [topic])
+        request = self._asked_for_summary(index)
         for version in api.VERSIONS:
             self.stage.ask(f"summary {line} v{version}", api, version, request)
+
+    def _asked_for_summary(self, index: int) -> Message:
+        api = read_share_group_state_summary
+        topic = api.ReadStateSummaryData(self.topic_id, [api.PartitionData(index, 0)])
+        return api.ReadShareGroupStateSummaryRequest(self.group, [topic])
 
     def delete(self, line: str, index: int) -> None:
         api = delete_share_group_state
