@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.node.process.local_cluster.plan import free_ports
 from tests.guides.blocks import blocks_of
 from tests.guides.walk import Walk
 from tests.interop.brokers import HeadraceNode, free_port
@@ -46,6 +47,8 @@ ON_ONE_NODE = (
 ON_A_SECURED_NODE = ("docs/guide/security.md", "docs/guide/acls.md")
 # Starts a cluster of its own.
 ON_THREE_BROKERS = ("docs/guide/cluster.md",)
+# One node of its own, which two more join.
+FROM_ONE_TO_THREE = ("docs/guide/growing.md",)
 # `make pipelines` runs Spark's: tests/pipelines/test_guides.py.
 ON_SPARK = (
     "docs/guide/pipelines.md",
@@ -67,7 +70,8 @@ REFERENCE = (
 
 def test_every_guide_is_walked() -> None:
     there = {str(path.relative_to(ROOT)) for path in (ROOT / "docs" / "guide").glob("*.md")}
-    walked = {*ON_ONE_NODE, *ON_A_SECURED_NODE, *ON_THREE_BROKERS, *ON_SPARK}
+    clusters = {*ON_THREE_BROKERS, *FROM_ONE_TO_THREE}
+    walked = {*ON_ONE_NODE, *ON_A_SECURED_NODE, *clusters, *ON_SPARK}
     assert there | {"README.md"} == walked | {*REFERENCE}
 
 
@@ -139,6 +143,17 @@ def test_a_reader_can_run_three_brokers(walk: Walk, tmp_path: Path) -> None:
     cluster.environment["HEADRACE_BOOTSTRAP"] = f"localhost:{ports}"
     (guide,) = ON_THREE_BROKERS
     cluster.read(blocks_of(ROOT / guide, guide))
+
+
+def test_a_reader_can_grow_from_one_node_to_three(walk: Walk, tmp_path: Path) -> None:
+    there = [f"localhost:{9000 + port}" for port in (92, 93, 192, 193, 292, 293)]
+    ours = [f"localhost:{port}" for port in free_ports(len(there))]
+    first = f"headrace start --data one --listen {ours[0]} "
+    replacing = {"headrace start --data one ": first, **dict(zip(there, ours, strict=True))}
+    growing = Walk(tmp_path, node=walk.node, replacing=replacing)
+    growing.environment["HEADRACE_BOOTSTRAP"] = ours[0]
+    (guide,) = FROM_ONE_TO_THREE
+    growing.read(blocks_of(ROOT / guide, guide))
 
 
 def free_ports_in_a_row(count: int) -> int:
