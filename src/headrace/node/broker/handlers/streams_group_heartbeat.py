@@ -12,11 +12,15 @@ from collections.abc import Mapping
 from headrace.node.broker.broker import Broker
 from headrace.node.broker.coordinators.groups import ask_group
 from headrace.node.coordination.group.machine import GroupMachine
-from headrace.node.coordination.group.streams.internal_topics import InternalTopic, StatusCode
+from headrace.node.coordination.group.streams.internal_topics import (
+    InternalTopic,
+    StatusCode,
+    summary,
+)
 from headrace.node.coordination.group.streams.streams import Beat
-from headrace.node.coordination.group.streams.topology import all_names, invalid
+from headrace.node.coordination.group.streams.topology import all_names, invalid, require_small
 from headrace.node.metadata.topic_names import INTERNAL_TOPICS, require_legal
-from headrace.node.serving.api import Api, Call, WaitingRequest, require_few
+from headrace.node.serving.api import Api, Call, WaitingRequest
 from headrace.node.serving.chain import chain
 from headrace.node.serving.rights import GROUP, TOPIC, may, may_on_cluster, require
 from headrace.wire.protocol.acls import Operation
@@ -30,6 +34,9 @@ from headrace.wire.protocol.messages.streams_group_heartbeat import (
 )
 
 MOST_REASONS_SHOWN = 3
+# Of the missing topics a heartbeat creates the first ones; the next heartbeat comes after a second.
+MOST_TOPICS_AT_ONCE = 100
+MOST_PARTITIONS_AT_ONCE = 2_000
 
 
 def handle(
@@ -55,8 +62,8 @@ def handle(
 
 
 def require_usable(broker: Broker, topology: Topology, call: Call) -> None:
+    require_small(topology)
     names = all_names(topology)
-    require_few(messages.NAME, len(names), "topics")
     internal = [name for name in names if name in INTERNAL_TOPICS]
     if internal:
         raise invalid(
@@ -65,7 +72,7 @@ def require_usable(broker: Broker, topology: Topology, call: Call) -> None:
         )
     bad = [name for name in names if not is_legal(name)]
     if bad:
-        raise invalid(f"Topic names {','.join(bad)} are not valid topic names.")
+        raise invalid(f"Topic names {summary(bad)} are not valid topic names.")
     for name in names:
         require(broker, call, Operation.DESCRIBE, TOPIC, name)
 
@@ -88,7 +95,7 @@ def with_topics(
         names = [topic.name for topic in beat.missing]
         denied = [name for name in names if not may(broker, call, Operation.CREATE, TOPIC, name)]
         if denied:
-            return explained(beat, f"Unauthorized to CREATE on topics {', '.join(denied)}.")
+            return explained(beat, f"Unauthorized to CREATE on topics {summary(denied)}.")
 
     def answer(refused: Mapping[str, str]) -> StreamsGroupHeartbeatResponse:
         if not refused:
@@ -103,12 +110,20 @@ def with_topics(
     try:
         made: StreamsGroupHeartbeatResponse | WaitingRequest = (
             broker.controller.create_described_topics(
-                [as_topic(topic) for topic in beat.missing], answer, call.now
+                [as_topic(topic) for topic in first_of(beat.missing)], answer, call.now
             )
         )
     except KafkaError as refusal:
         return explained(beat, f"Creation failed: {refusal.message or refusal.code.description}")
     return made
+
+
+def first_of(missing: tuple[InternalTopic, ...]) -> list[InternalTopic]:
+    """Returns the topics to create now, at least one."""
+    first = list(missing[:MOST_TOPICS_AT_ONCE])
+    while len(first) > 1 and sum(topic.partitions for topic in first) > MOST_PARTITIONS_AT_ONCE:
+        first.pop()
+    return first
 
 
 def explained(beat: Beat, why: str) -> StreamsGroupHeartbeatResponse:

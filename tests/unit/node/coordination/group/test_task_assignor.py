@@ -1,5 +1,8 @@
 """The sticky assignor of tasks: even, sticky, and standbys in other processes."""
 
+import pytest
+
+from headrace.node.coordination.group.streams import task_assignor
 from headrace.node.coordination.group.streams.internal_topics import ConfiguredSubtopology
 from headrace.node.coordination.group.streams.task_assignor import TaskMember, assign_tasks
 from headrace.node.coordination.group.streams.tasks import NOTHING, Tasks, ids_of
@@ -71,3 +74,11 @@ def test_nothing_changes_when_nothing_has_changed() -> None:
 
 def test_a_group_without_members_has_no_targets() -> None:
     assert assign_tasks({}, STATEFUL, 1) == {}
+
+
+def test_fewer_standbys_are_assigned_if_there_would_be_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(task_assignor, "MOST_TASKS", 13)
+    given = assign_tasks(members(a="p", b="q", c="r"), STATEFUL, 2)
+    assert sum(len(list(ids_of(one.standby))) for one in given.values()) == 4

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from headrace.node.coordination.group.streams.topology import (
@@ -21,6 +22,8 @@ from headrace.node.metadata.image import MetadataImage
 from headrace.wire.protocol.messages.streams_group_topology_value import Subtopology, TopicInfo
 
 MOST_NAMES_SHOWN = 3
+# All tasks of a group are assigned at once, so their number is limited.
+MOST_TASKS = 10_000
 AS_CONFIGURED = -1  # the replication factor of the broker's settings
 
 Counts = dict[str, int]
@@ -88,16 +91,21 @@ def _configured(topology: Topology, image: MetadataImage) -> Configured:
     absent = sorted(sources - existing.keys())
     if absent:
         raise _Misfit(
-            StatusCode.MISSING_SOURCE_TOPICS, f"Source topics {_summary(absent)} are missing."
+            StatusCode.MISSING_SOURCE_TOPICS, f"Source topics {summary(absent)} are missing."
         )
     decided = _repartition_counts(topology, existing)
 
     def count_of(name: str) -> int:
         return existing[name] if name in existing else decided[name]
 
+    is_fixed = {
+        topic.name: bool(topic.partitions)
+        for one in topology.subtopologies
+        for topic in one.repartition_source_topics
+    }
     for one in topology.subtopologies:
         for group in _copartition_groups(one):
-            decided.update(_copartitioned(group, topology, count_of))
+            decided.update(_copartitioned(group, is_fixed, count_of))
     internal: dict[str, InternalTopic] = {}
     subtopologies: dict[str, ConfiguredSubtopology] = {}
     for one in sorted(topology.subtopologies, key=lambda each: each.subtopology_id):
@@ -116,10 +124,17 @@ def _configured(topology: Topology, image: MetadataImage) -> Configured:
                 f"Existing topic {name} has different number of partitions: expected "
                 f"{internal[name].partitions}, found {existing[name]}",
             )
+    tasks = sum(one.tasks for one in subtopologies.values())
+    if tasks > MOST_TASKS:
+        raise _Misfit(
+            StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
+            f"The topology has {tasks} tasks, one for each partition of each subtopology; a group "
+            f"can have {MOST_TASKS} at most",
+        )
     missing = tuple(topic for name, topic in sorted(internal.items()) if name not in existing)
     problem = None
     if missing:
-        names = _summary([topic.name for topic in missing])
+        names = summary([topic.name for topic in missing])
         problem = Status(
             StatusCode.MISSING_INTERNAL_TOPICS, f"Internal topics are missing: {names}"
         )
@@ -135,27 +150,37 @@ def _repartition_counts(topology: Topology, existing: Mapping[str, int]) -> Coun
         for topic in one.repartition_source_topics
         if topic.partitions
     }
-    while True:
-        unknown = progress = False
-        for one in topology.subtopologies:
-            new = [name for name in one.repartition_sink_topics if name not in decided]
-            if not new:
-                continue
-            read = [decided[topic.name] for topic in one.repartition_source_topics
-                    if topic.name in decided]  # fmt: skip
-            read += [existing[name] for name in one.source_topics if name in existing]
-            if not read:
-                unknown = True
-                continue
-            decided.update(dict.fromkeys(new, max(read)))
-            progress = True
-        if not unknown:
-            break
-        if not progress:
-            raise invalid(
-                "Failed to compute number of partitions for all repartition topics. There may be "
-                "loops in the topology that cannot be resolved."
-            )
+    readers: dict[str, list[int]] = {}
+    for position, one in enumerate(topology.subtopologies):
+        for topic in one.repartition_source_topics:
+            readers.setdefault(topic.name, []).append(position)
+    # The order is that of rounds over all subtopologies, as in Apache Kafka; but each subtopology
+    # is visited only when it can decide, so a long chain costs no more than a short one per link.
+    visits = [
+        (1, position)
+        for position, one in enumerate(topology.subtopologies)
+        if one.source_topics or any(t.name in decided for t in one.repartition_source_topics)
+    ]
+    seen = {position for _, position in visits}
+    while visits:
+        round_, position = heappop(visits)
+        one = topology.subtopologies[position]
+        new = [name for name in one.repartition_sink_topics if name not in decided]
+        if not new:
+            continue
+        read = [existing[name] for name in one.source_topics]
+        read += [decided[t.name] for t in one.repartition_source_topics if t.name in decided]
+        decided.update(dict.fromkeys(new, max(read)))
+        for reader in (reader for name in new for reader in readers.get(name, ())):
+            if reader not in seen:
+                seen.add(reader)
+                heappush(visits, (round_ + (reader <= position), reader))
+    if any(name not in decided for one in topology.subtopologies
+           for name in one.repartition_sink_topics):  # fmt: skip
+        raise invalid(
+            "Failed to compute number of partitions for all repartition topics. There may be "
+            "loops in the topology that cannot be resolved."
+        )
     for one in topology.subtopologies:
         if any(topic.name not in decided for topic in one.repartition_source_topics):
             raise invalid(
@@ -177,16 +202,11 @@ def _copartition_groups(one: Subtopology) -> Iterable[frozenset[str]]:
 
 
 def _copartitioned(
-    group: frozenset[str], topology: Topology, count_of: Callable[[str], int]
+    group: frozenset[str], is_fixed: Mapping[str, bool], count_of: Callable[[str], int]
 ) -> Counts:
     """Returns the numbers of partitions of the group's repartition topics: that of the topics that
-    users made, else the fixed number of one of them, else the largest."""
-    is_fixed = {
-        topic.name: bool(topic.partitions)
-        for one in topology.subtopologies
-        for topic in one.repartition_source_topics
-        if topic.name in group
-    }
+    users made, else the fixed number of one of them, else the largest. `is_fixed` has all
+    repartition topics of the topology."""
     counts = {name: count_of(name) for name in sorted(group)}
     of_users = {name: count for name, count in counts.items() if name not in is_fixed}
     fixed = {name: count for name, count in counts.items() if is_fixed.get(name)}
@@ -205,7 +225,7 @@ def _copartitioned(
                 f"Number of partitions [{count}] of repartition topic [{name}] doesn't match "
                 f"number of partitions [{wanted}] of the source topic.",
             )
-    return dict.fromkeys(is_fixed, wanted)
+    return {name: wanted for name in group if name in is_fixed}
 
 
 def _internal(topic: TopicInfo, partitions: int) -> InternalTopic:
@@ -215,7 +235,8 @@ def _internal(topic: TopicInfo, partitions: int) -> InternalTopic:
     )
 
 
-def _summary(names: list[str]) -> str:
+def summary(names: list[str]) -> str:
+    """Returns the first names, and how many more there are."""
     shown = ", ".join(names[:MOST_NAMES_SHOWN])
     more = len(names) - MOST_NAMES_SHOWN
     return f"{shown} and {more} additional topics" if more > 0 else shown

@@ -24,6 +24,7 @@ from headrace.node.coordination.group.metadata_hash import metadata_hash
 from headrace.node.coordination.group.settings import GroupSettings
 from headrace.node.coordination.group.streams import streams_records as kept
 from headrace.node.coordination.group.streams.internal_topics import (
+    MOST_TASKS,
     Configured,
     InternalTopic,
     Status,
@@ -68,6 +69,7 @@ STANDBYS = "num.standby.replicas"
 # A member that waits for internal topics or for its first tasks sends its next heartbeat so soon,
 # and not after 5 s as in Apache Kafka: the topics exist after some milliseconds.
 SOON_MS = 1_000
+MOST_TAGS = 100  # Kafka Streams takes 5 from its settings
 
 
 class Beat(NamedTuple):
@@ -393,6 +395,9 @@ def require_sensible(request: StreamsGroupHeartbeatRequest) -> None:
         "If one task-type is non-null, all must be non-null.",
     )
     require(epoch == JOINS or topology is None, "Topology can only be provided when (re-)joining.")
+    reported = sum(1 + len(part.partitions) for one in tasks for part in one or ())
+    require(reported <= 2 * MOST_TASKS, f"More tasks than a group can have ({MOST_TASKS}).")
+    require(len(request.client_tags or ()) <= MOST_TAGS, f"More than {MOST_TAGS} client tags.")
 
 
 def _owned(request: StreamsGroupHeartbeatRequest) -> Tasks | None:

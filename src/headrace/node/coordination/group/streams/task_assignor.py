@@ -13,7 +13,10 @@ from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from headrace.node.coordination.group.streams.internal_topics import ConfiguredSubtopology
+from headrace.node.coordination.group.streams.internal_topics import (
+    MOST_TASKS,
+    ConfiguredSubtopology,
+)
 from headrace.node.coordination.group.streams.tasks import TaskId, Tasks, by_subtopology, ids_of
 
 
@@ -190,9 +193,11 @@ def assign_tasks(
     subtopologies: Mapping[str, ConfiguredSubtopology],
     standbys: int,
 ) -> dict[str, Tasks]:
-    """Returns the target of each member. Standbys that no process is left for are not assigned."""
+    """Returns the target of each member. Standbys that no process is left for are not assigned, nor
+    are those beyond MOST_TASKS."""
     if not members:
         return {}
+    standbys = min(standbys, _affordable(subtopologies))
     state = _Assigning(members, subtopologies, standbys)
     state.assign_active()
     if standbys:
@@ -203,3 +208,10 @@ def assign_tasks(
         )
         for member_id in members
     }
+
+
+def _affordable(subtopologies: Mapping[str, ConfiguredSubtopology]) -> int:
+    """Returns how many standbys each stateful task can have."""
+    tasks = sum(one.tasks for one in subtopologies.values())
+    stateful = sum(one.tasks for one in subtopologies.values() if one.is_stateful)
+    return max(MOST_TASKS - tasks, 0) // max(stateful, 1)

@@ -19,6 +19,12 @@ from headrace.wire.protocol.messages.streams_group_topology_value import (
 )
 
 Topology = StreamsGroupTopologyValue
+# All of a topology is looked at in one step, when a member joins or the group's topics change.
+MOST_SUBTOPOLOGIES = 1_000
+# The ids are repeated in the records of members. A record that is too large for the log would be
+# tried again for ever when an assignment is due, before the deadlines of other groups.
+LONGEST_ID = 249
+MOST_ELEMENTS = 10_000  # names of topics, positions in copartition groups, settings
 
 
 def topology_of(request: asked.Topology) -> Topology:
@@ -33,6 +39,32 @@ def topology_of(request: asked.Topology) -> Topology:
     for subtopology in topology.subtopologies:
         _require_well_formed(subtopology)
     return topology
+
+
+def require_small(request: asked.Topology) -> None:
+    """Refuses a topology that would keep the other groups waiting. Call it before any other check
+    of the topology."""
+    count = len(request.subtopologies)
+    if count > MOST_SUBTOPOLOGIES:
+        raise invalid(f"{count} subtopologies; at most {MOST_SUBTOPOLOGIES} are taken.")
+    if any(len(one.subtopology_id) > LONGEST_ID for one in request.subtopologies):
+        raise invalid(f"A subtopology has an id of more than {LONGEST_ID} characters.")
+    count = sum(map(_elements, request.subtopologies))
+    if count > MOST_ELEMENTS:
+        raise invalid(
+            f"The topology names {count} topics and settings; at most {MOST_ELEMENTS} are taken."
+        )
+
+
+def _elements(one: asked.Subtopology) -> int:
+    topics = (*one.state_changelog_topics, *one.repartition_source_topics)
+    groups = one.copartition_groups
+    return (
+        len(one.source_topics)
+        + len(one.repartition_sink_topics)
+        + sum(1 + len(topic.topic_configs) for topic in topics)
+        + sum(1 + len(g.source_topics) + len(g.repartition_source_topics) for g in groups)
+    )
 
 
 def invalid(why: str) -> KafkaError:
