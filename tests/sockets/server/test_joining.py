@@ -10,6 +10,7 @@ from headrace.cli.node import join
 from headrace.cli.node.join import Joining, joined_settings
 from headrace.client.admin import cluster_members
 from headrace.client.admin.cluster_members import ClusterMembers, ControllerAddress, free_node_id
+from headrace.client.errors import ClientError
 from headrace.node.process.folders.joined_node import FILE_NAME, has_joined
 from headrace.node.process.folders.real_disk import RealDisk
 from headrace.node.process.local_cluster.folders import identity_in
@@ -93,6 +94,36 @@ def test_a_cluster_whose_controllers_have_no_address_is_refused(
     monkeypatch.setattr(cluster_members, "read_members", lambda *_: ClusterMembers(CLUSTER, {1}))
     with pytest.raises(CannotStart, match="names no addresses .* --controller-listen"):
         joined_settings(joining(tmp_path))
+
+
+class Closed:
+    """Connections that a listener with logins closes, since the node has none."""
+
+    def __init__(self, *_: object, **__: object) -> None: ...
+
+    def __enter__(self) -> Closed:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def version_of(self, messages: object) -> int:
+        return 2
+
+    def ask(self, messages: object, request: object) -> None:
+        raise ClientError("The broker closed the connection.")
+
+
+def test_a_node_without_a_login_learns_which_file_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_members, "Wire", Closed)
+    with pytest.raises(CannotStart, match="say how with --client-config FILE"):
+        joined_settings(joining(tmp_path))
+    there = ClusterMembers(CLUSTER, {1}, [ControllerAddress(1, "CTRL", "one", 9095)])
+    monkeypatch.setattr(cluster_members, "read_members", lambda *_: there)
+    with pytest.raises(CannotStart, match="controller at one:9095 .* into a file for --config"):
+        joined_settings(joining(tmp_path))
+    assert not has_joined(str(tmp_path / "data")), "nothing is written"
 
 
 def test_the_number_of_a_node_that_has_left_is_not_given_again() -> None:

@@ -18,6 +18,7 @@ from headrace.wire.protocol.messages import describe_cluster, describe_quorum
 
 OF_CONTROLLERS = 2  # DescribeCluster's endpoint type (KIP-919)
 PATIENCE_WITH_A_CONTROLLER_S = 3.0
+ASKS_FOR_A_LOGIN = "If it asks for a login or TLS, say how with --client-config FILE."
 
 
 @dataclass(slots=True)
@@ -55,8 +56,13 @@ def read_members(connection: ClientSettings, address: tuple[str, int]) -> Cluste
         METADATA_TOPIC, [describe_quorum.RequestPartitionData(0)]
     )
     with Wire(connection, address) as wire:
-        request.include_fenced_brokers = wire.version_of(describe_cluster) >= 2
-        described = wire.ask(describe_cluster, request)
+        try:
+            request.include_fenced_brokers = wire.version_of(describe_cluster) >= 2
+            described = wire.ask(describe_cluster, request)
+        except ClientError as refusal:  # a listener that wants a login or TLS closes it
+            if connection.is_secured:
+                raise
+            raise ClientError(f"{refusal} {ASKS_FOR_A_LOGIN}") from refusal
         if described.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE:
             raise ClientError(
                 f"{address[0]}:{address[1]} is the address of a controller: name that of a broker, "
@@ -93,11 +99,12 @@ def require_controller(connection: ClientSettings, members: ClusterMembers) -> N
             refusals.append(str(refusal))
             continue
         except ClientError as refusal:
-            refusals.append(
-                f"The controller at {controller} does not let this node in ({refusal}) It may ask "
-                "for a login."
-            )
-            continue
+            raise ClientError(
+                f"The controller at {controller} does not talk to this node: {refusal} It may ask "
+                "for a login or TLS: put the settings of the cluster's nodes into a file for "
+                "--config. The controllers of `headrace start --brokers` let other nodes in with "
+                "--controller-listen HOST:PORT --insecure only."
+            ) from refusal
         if found == members.id:
             return
         refusals.append(f"At {controller} is a controller of another cluster, {found}.")
