@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -286,6 +287,10 @@ def test_an_empty_text_and_null_are_never_one_row(spark: SparkSession, tmp_path:
     both = spark.createDataFrame([(1, "", 7), (1, None, 8)], known.schema)
     with pytest.raises(PipelineError, match="empty text in land, by.*out of partition_by="):
         into.write(both, None)
+    # Delta goes on with the partitions of a table when partition_by= is left out later.
+    for now in (replace(sink, partition_by=()), Table("parts")):
+        with pytest.raises(Exception, match="empty text in land, by.*new table"):
+            TableWriter(now, place, print, "begin anew").write(both, None)
     held = [tuple(row) for row in spark.read.format("delta").load(place).collect()]
     assert sorted(held, key=str) == [(1, "at", 6), (1, None, 5)]
 

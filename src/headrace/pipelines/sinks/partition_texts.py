@@ -83,5 +83,5 @@ def _why(table: Table, named: str) -> str:
     return (
         f"A row for {table.name} has an empty text in {named}, by which the table is partitioned, "
         f"and {table.format.capitalize()} keeps that as null: replace the empty text in the "
-        "function, or leave the column out of partition_by=."
+        "function, or write to a new table and leave the column out of partition_by=."
     )

@@ -58,6 +58,7 @@ class TableWriter:
     few: bool = False  # the batch before had few rows
     stream: str = ""  # the one that writes
     deleted: DeletedKeys | None = None  # where rows are taken out of the table
+    parted: tuple[str, ...] | None = None  # the table's partitions, when they are known
 
     def named(self, name: str) -> Table:
         return replace(self.table, name=name)
@@ -200,7 +201,7 @@ class TableWriter:
 
     def _append_to_delta(self, rows: DataFrame, once: Once | None) -> None:
         writer = (
-            partition_texts.checked(rows, self.table)
+            partition_texts.checked(rows, self._as_partitioned(rows.sparkSession))
             .write.format("delta")
             .mode("append")
             .options(**self.table.options)
@@ -210,6 +211,15 @@ class TableWriter:
         if once is not None:
             writer = writer.option("txnAppId", once[0]).option("txnVersion", once[1])
         writer.save(self.location)
+
+    def _as_partitioned(self, spark: SparkSession) -> Table:
+        """The table with the partitions that it has: Delta goes on with them, whatever
+        `partition_by=` says by now."""
+        if self.parted is None:
+            if not is_delta(spark, self.location):
+                return self.table
+            self.parted = delta_partitions(spark, self.location)
+        return replace(self.table, partition_by=self.parted)
 
     def _to_parquet(self, rows: DataFrame, once: Once | None) -> None:
         rows = partition_texts.checked(rows, self.table)
@@ -301,7 +311,7 @@ class TableWriter:
             chosen = self.deleted.without_older(chosen, once[1])
         kept = chosen.persist()
         try:
-            partition_texts.refuse_nulls(kept, self.table)
+            partition_texts.refuse_nulls(kept, self._as_partitioned(kept.sparkSession))
             part = touched(kept, keys, self.table.partition_by)
             self.few = part.text_bytes <= small_upserts.MOST_TEXT_BYTES and (
                 part.looked or not part.rows
@@ -415,16 +425,27 @@ def merge_statement(
 
 def delta_memory(spark: SparkSession, location: str) -> TableMemory:
     """As Delta itself reads its log, wherever it is."""
-    jvm: Any = spark._jvm
-    session: Any = spark._jsparkSession
-    log = jvm.org.apache.spark.sql.delta.DeltaLog
-    snapshot = log.forTableWithSnapshot(session, location)._2()
+    snapshot = _snapshot(spark, location)
     found = TableMemory(str(snapshot.metadata().id()))
     each = snapshot.transactions().iterator()
     while each.hasNext():
         pair = each.next()
         found.streams[str(pair._1())] = int(pair._2())
     return found
+
+
+def delta_partitions(spark: SparkSession, location: str) -> tuple[str, ...]:
+    """The columns by which a table is partitioned, as Delta's log names them."""
+    each, found = _snapshot(spark, location).metadata().partitionColumns().iterator(), []
+    while each.hasNext():
+        found.append(str(each.next()))
+    return tuple(found)
+
+
+def _snapshot(spark: SparkSession, location: str) -> Any:
+    jvm: Any = spark._jvm
+    session: Any = spark._jsparkSession
+    return jvm.org.apache.spark.sql.delta.DeltaLog.forTableWithSnapshot(session, location)._2()
 
 
 def iceberg_memory(spark: SparkSession, name: str) -> TableMemory:
