@@ -24,6 +24,7 @@ from headrace.pipelines.shipped.topic_to_lake import Lake
 from headrace.pipelines.sinks import deleted_keys
 from headrace.pipelines.sinks.latest import ByOffset
 from headrace.pipelines.sinks.table_writer import DELETED, TableWriter
+from headrace.pipelines.stream.folder import Folder
 from headrace.pipelines.stream.runner import Runner
 from tests.pipelines import lakes
 from tests.pipelines.orders import BEGAN_MS, MASTER, QUICK, forget_last_batch, read
@@ -277,6 +278,35 @@ def test_a_stream_remembers_what_it_deleted(
         fill(lake)
     found = lake_tables.rows_of(spark, str(tmp_path / "tables" / topic))
     assert [n for (n,) in rows(found, "n")] == [4, 5]
+
+
+def test_offsets_of_two_topics_are_not_compared(
+    spark: SparkSession, connection: ClientSettings, fill: Fill, tmp_path: Path
+) -> None:
+    """One that was created again begins at 0: its values would be older than all that are there."""
+    topic, other = "created-again", "beside-it"
+    lake = Lake(topic=topic, upsert=True)
+    for name in (topic, other):
+        Topics(connection).create(name, partitions=1)
+    put(connection, topic, *({"n": n} for n in range(3)), keys=["a", "a", "b"])
+    fill(lake)
+    put(connection, other, {"n": 7}, keys=["a"])
+    with pytest.raises(PipelineError, match="has rows of another topic.*--table NAME"):
+        fill(Lake(topic=other, table=topic, upsert=True))
+    folder = Folder(tmp_path, lake.pipeline().name)
+    folder.reset(table=False)
+    fill(lake)  # the same topic from its beginning
+    Topics(connection).delete(topic)
+    Topics(connection).create(topic, partitions=1)
+    put(connection, topic, {"n": 8}, None, keys=["a", "b"])
+    folder.reset(table=False)
+    with pytest.raises(PipelineError, match=f"or of {topic} before.*reset {folder.name} --table"):
+        fill(lake)
+    place = str(tmp_path / "tables" / topic)
+    assert rows(lake_tables.rows_of(spark, place), "n") == [(1,), (2,)]
+    folder.reset(table=True)
+    fill(lake)
+    assert rows(lake_tables.rows_of(spark, place), "n") == [(8,)]
 
 
 def test_types_can_be_pinned_before_the_first_value_comes(

@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.pipelines.declaration import Table
 from headrace.pipelines.failure import PipelineError
-from headrace.pipelines.sinks import delta_log, partition_texts, small_upserts, table_columns
+from headrace.pipelines.sinks import (
+    delta_log,
+    partition_texts,
+    small_upserts,
+    table_columns,
+    topic_of_offsets,
+)
 from headrace.pipelines.sinks.console_lines import Once, Say
 from headrace.pipelines.sinks.deleted_keys import DeletedKeys
 from headrace.pipelines.sinks.latest import Latest
@@ -25,6 +31,7 @@ from headrace.pipelines.sinks.table_memory import TableMemory
 from headrace.pipelines.sinks.table_versions import last_version
 from headrace.pipelines.sinks.tables import iceberg_name, is_delta, is_there, quoted
 from headrace.pipelines.sinks.touched import Touched, touched, touched_by
+from headrace.pipelines.spark.session import settings_for_now
 
 if TYPE_CHECKING:
     import pyarrow
@@ -58,6 +65,7 @@ class TableWriter:
     few: bool = False  # the batch before had few rows
     stream: str = ""  # the one that writes
     deleted: DeletedKeys | None = None  # where rows are taken out of the table
+    mark: str | None = None  # see `topic_of_offsets`; None if the table has it
     parted: tuple[str, ...] | None = None  # the table's partitions, when they are known
 
     def named(self, name: str) -> Table:
@@ -371,7 +379,10 @@ class TableWriter:
             deletes=deletes,
             within=part.condition,
         )
-        rows.sparkSession.sql(statement)
+        spark = rows.sparkSession
+        with settings_for_now(spark, topic_of_offsets.settings(self.mark)):
+            spark.sql(statement)
+        self.mark = None
 
     def _refuse_twice(self, rows: DataFrame, part: Touched) -> None:
         """Refuses keys that come twice. MERGE would refuse them too, but not for keys that

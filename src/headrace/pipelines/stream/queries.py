@@ -22,7 +22,7 @@ from headrace.pipelines.compaction import Compaction
 from headrace.pipelines.declaration import Console, Pipeline, Table, Topic
 from headrace.pipelines.failure import PipelineError
 from headrace.pipelines.rows import ahead, failing_records, record_place, record_rows
-from headrace.pipelines.sinks import tables
+from headrace.pipelines.sinks import tables, topic_of_offsets
 from headrace.pipelines.sinks.console_lines import Once, Say
 from headrace.pipelines.sinks.deleted_keys import DeletedKeys
 from headrace.pipelines.sinks.latest import ByColumns, ByOffset, Latest
@@ -99,6 +99,7 @@ class Streaming:
         if self.growth is not None:
             if isinstance(latest := self.growth.latest, ByOffset):
                 table = self.writer.table
+                table.mark = self._mark_to_leave()
                 table.deleted = DeletedKeys(
                     self.folder.deleted_keys, latest, table.table.keys, DELETED
                 )
@@ -127,6 +128,15 @@ class Streaming:
         writer = self._into_sink(self._streamed(rows), latest)
         into_sink = self._begin(writer, self.folder.checkpoint, once=once)
         return [into_sink, self._start_dead_letters(into_sink, once=once)]
+
+    def _mark_to_leave(self) -> str | None:
+        id_ = self.topic_ids.known.get(self.pipeline.source.name)
+        if id_ is None:  # a broker that gives topics no ids
+            return None
+        mark = topic_of_offsets.mark_of(id_)
+        return topic_of_offsets.to_leave(
+            self.pipeline, self.writer.location, mark, self.sink.identifiers
+        )
 
     def _start_dead_letters(self, into_sink: StreamingQuery, *, once: bool) -> StreamingQuery:
         dead, _ = self._rows(self._same_start(into_sink), clock=None)

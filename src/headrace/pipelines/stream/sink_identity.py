@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,7 @@ class SinkIdentity:
     spark: SparkSession
     known: bool = False  # the table has been seen, and has an id
     version: int = -1  # of the table, as far as it is known
+    identifiers: set[str] = field(default_factory=set)  # what the table had when the run began
     log: tuple[int, int] | None = None  # the device and the number of the log's folder
 
     def begin(self) -> None:
@@ -50,6 +51,7 @@ class SinkIdentity:
             return
         must_belong(self.pipeline, self.folder, self.writer, memory)
         if memory is not None:
+            self.identifiers = set(memory.streams)
             self._keep(memory)
 
     def refuse_partial(self, stateful: str | None, gone: Callable[[], str | None]) -> None:
