@@ -33,10 +33,6 @@ from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
 from headrace.client.records import TopicPartition
 from headrace.node.process.folders.lock_holder import lock_holder
-from headrace.node.process.folders.real_disk import RealDisk
-from headrace.node.process.local_cluster.cluster import LOCK
-from headrace.node.process.local_cluster.plan import folder_of, read_plan
-from headrace.node.process.settings.settings import CannotStart
 from headrace.private_files import write_private
 
 DEFAULT_DATA = "headrace-data"
@@ -51,6 +47,11 @@ class LocalNodes:
     cluster_id: str
     parent: int
     folders: dict[int, str]
+    lock: str  # of the parent, in the folder of broker 1
+
+    @property
+    def parent_runs(self) -> bool:
+        return lock_holder(self.folders[min(self.folders)], self.lock) == self.parent
 
     def process_of(self, node: int) -> int | None:
         return lock_holder(self.folders[node])
@@ -131,6 +132,12 @@ def restart(
 
 
 def find_nodes(data: str) -> LocalNodes:
+    # Half of a node: the other commands of `headrace cluster` need none of it.
+    from headrace.node.process.folders.real_disk import RealDisk
+    from headrace.node.process.local_cluster.cluster import LOCK
+    from headrace.node.process.local_cluster.plan import folder_of, read_plan
+    from headrace.node.process.settings.settings import CannotStart
+
     try:
         plan = read_plan(RealDisk(), data)
     except CannotStart as refusal:
@@ -150,7 +157,7 @@ def find_nodes(data: str) -> LocalNodes:
             "where `headrace start --brokers` runs."
         )
     folders = {node.id: folder_of(data, node.id) for node in plan.nodes}
-    return LocalNodes(plan.cluster_id, parent, folders)
+    return LocalNodes(plan.cluster_id, parent, folders, LOCK)
 
 
 def order_of(begun: Restart, active: int | None) -> list[int]:
@@ -270,7 +277,7 @@ def _replace(nodes: LocalNodes, begun: Restart, node: int) -> None:
             raise Failure(f"Broker {node} runs as another user: run this command as it.") from None
     since = time.monotonic()
     while (now := nodes.process_of(node)) in (None, before):
-        if lock_holder(nodes.folders[min(nodes.folders)], LOCK) != nodes.parent:
+        if not nodes.parent_runs:
             raise Failure("`headrace start --brokers` has ended, so no broker is started again.")
         if time.monotonic() - since > SAY_WHY_AFTER_S:
             since = time.monotonic()
