@@ -208,13 +208,14 @@ def renewed_and_limited(stage: Stage) -> None:
 
 
 def sessions_that_begin_again(stage: Stage) -> None:
-    topic = stage.topic("shared-again", partitions=2)
+    # Of one partition: Apache names an idle one only until it has read its state.
+    topic = stage.topic("shared-again")
     stage.produce(topic, build(R(b"a")), build(R(b"b")))
     one = Member(stage, "share-again", "one", 2)
     one.join(topic)
     one.first("first", topic, max_records=1)
     one.epoch = 0
-    one.fetch("again", topic, partitions=(0, 1), max_wait_ms=100)
+    one.fetch("again", topic, max_wait_ms=100)
     one.acknowledge("what the first one had", topic, (0, 0, [ACCEPT]))
     one.fetch("empty", max_wait_ms=100)
     one.fetch("end", epoch=-1)
