@@ -14,7 +14,7 @@ from headrace.client.admin.topics import Topics
 from headrace.client.connection import ClientSettings
 from headrace.client.errors import NoSuchTopic
 from headrace.client.lookup.record_pages import Bounds, Browser, Seen
-from headrace.services.redrive.letters import DeadLetter, Selection, dead_letter
+from headrace.services.redrive.letters import DeadLetter, Selection, dead_letter, without_copies
 from headrace.services.redrive.service import DeadLetters, Step
 from headrace.services.redrive.settled import Settled
 from headrace.services.redrive.settled_letters import settled_within
@@ -97,7 +97,9 @@ def letters_of(
             want=LETTERS_ON_ONE_PAGE,
             accepts=accepts,
         )
-    letters = [dead_letter(seen.record) for seen in page.found]
+    # Newest first: of copies, which are close together, the oldest is shown, as by the command.
+    letters = list(without_copies(dead_letter(seen.record) for seen in reversed(page.found)))
+    letters.reverse()
     return LetterPage(
         [(each, settled.of(each)) for each in letters],
         page.next,

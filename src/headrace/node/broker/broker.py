@@ -28,6 +28,7 @@ from headrace.node.broker.replicas.replica_fetching import ReplicaFetching, inte
 from headrace.node.broker.replicas.start_offsets import StartOffsets
 from headrace.node.broker.replicas.topics import Topic, Topics
 from headrace.node.broker.share.led_partitions import LedSharePartitions
+from headrace.node.broker.share.letter_store import LetterStore
 from headrace.node.metadata import configs
 from headrace.node.metadata.config_definitions.cluster import RACK_AWARE
 from headrace.node.metadata.image import (
@@ -110,6 +111,7 @@ class Broker:
         "refusing_folders",
         "confirmed_reads",
         "shared",
+        "letter_store",
     )
 
     def __init__(
@@ -192,7 +194,10 @@ class Broker:
         self.transactions = TransactionCoordinator(self)
         self.share_states = ShareStateAccess(self)
         settings_of = self.groups.share_settings
-        self.shared = LedSharePartitions(self.share_states, settings_of, purgatory, now)
+        self.letter_store = LetterStore(self)
+        self.shared = LedSharePartitions(
+            self.share_states, settings_of, purgatory, now, self.letter_store
+        )
         # by FindCoordinator's key types
         self.coordinators: dict[int, Coordinator] = {
             GROUP_KEY: self.groups,
@@ -297,6 +302,7 @@ class Broker:
         for coordinator in self.coordinators.values():
             coordinator.tick(self.now)
         self.share_states.tick(self.now)
+        self.letter_store.tick()
 
     def image_changed(self, image: MetadataImage) -> None:
         """The controller has committed changes. Their effects on files are done in slices, in the

@@ -7,7 +7,7 @@ cannot be sent again because its group is unknown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from headrace.app import headers as names
@@ -42,6 +42,11 @@ class DeadLetter:
         return (self.partition, self.offset)
 
     @property
+    def is_one_of(self) -> str | None:
+        """Letters for which this is equal are copies of one; None: there are no copies."""
+        return self.header(names.DEAD_ID)
+
+    @property
     def name(self) -> str:
         """How it is called in commands and in the record of what was done."""
         return f"{self.topic}/{self.partition}/{self.offset}"
@@ -56,6 +61,18 @@ class DeadLetter:
     def header(self, name: str) -> str | None:
         found = next((value for key, value in reversed(self.headers) if key == name), None)
         return None if found is None else found.decode(errors="replace")
+
+
+def without_copies(letters: Iterable[DeadLetter]) -> Iterator[DeadLetter]:
+    """Yields the first copy of each letter. A broker that is killed while it writes the letter of a
+    share group writes it again."""
+    seen: set[str] = set()
+    for letter in letters:
+        one = letter.is_one_of
+        if one is None or one not in seen:
+            yield letter
+        if one is not None:
+            seen.add(one)
 
 
 def dead_letter(record: Record) -> DeadLetter:

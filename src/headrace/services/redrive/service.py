@@ -20,7 +20,12 @@ from headrace.client.errors import ClientError, NoSuchTopic
 from headrace.client.lookup.record_reader import RecordReader
 from headrace.client.producer.producer import Producer
 from headrace.client.records import Outgoing
-from headrace.services.redrive.letters import DeadLetter, Selection, dead_letter
+from headrace.services.redrive.letters import (
+    DeadLetter,
+    Selection,
+    dead_letter,
+    without_copies,
+)
 from headrace.services.redrive.redriven_letter import MOST_REDRIVES, NotRedrivable, again
 from headrace.services.redrive.settled import (
     DISCARDED,
@@ -127,8 +132,7 @@ class DeadLetters:
 
     def _all(self, topic: str) -> Iterator[DeadLetter]:
         with closing(RecordReader(self._connection, topic)) as reader:
-            for record in reader.records():
-                yield dead_letter(record)
+            yield from without_copies(dead_letter(record) for record in reader.records())
 
     # ---- doing
 
@@ -232,7 +236,8 @@ def _require_room(record: Outgoing[bytes, bytes], partitions: dict[str, int]) ->
     if record.topic not in partitions:
         raise NotRedrivable(
             f"There is no topic {record.topic}, from which the group reads what is sent again; "
-            "its app makes it when it starts."
+            "its app makes it when it starts; a share group without an app needs it with as many "
+            "partitions as the topic of the records, and reads it like that."
         )
     if record.partition is None or record.partition >= partitions[record.topic]:
         raise NotRedrivable(f"Topic {record.topic} has no partition {record.partition}.")

@@ -74,6 +74,9 @@ DEAD_TOPIC = "headrace-dead-topic"  # where it was first read
 DEAD_PARTITION = "headrace-dead-partition"
 DEAD_OFFSET = "headrace-dead-offset"
 DEAD_GROUP = "headrace-dead-group"
+# On a letter that a broker wrote: letters with the same value are one. A broker that is killed
+# while it writes a letter writes it again.
+DEAD_ID = "headrace-dead-id"
 # On a letter that did not fit into the topic and was cut: the record's own size and hash, as JSON.
 DEAD_CUT = "headrace-dead-cut"
 

@@ -149,7 +149,7 @@ def test_a_groups_settings() -> None:
     ]
     alone = shown["share.auto.offset.reset"]
     assert synonyms(alone) == [("share.auto.offset.reset", "latest", 5)]
-    assert len(shown) == 19
+    assert len(shown) == 20
 
 
 def test_client_metrics() -> None:

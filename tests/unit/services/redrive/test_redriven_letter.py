@@ -7,9 +7,9 @@ import pytest
 from headrace.app.names import dead_topic, retry_topic, wide_topic
 from headrace.app.retries.dead_letters import why_headers
 from headrace.client.records import Record
-from headrace.services.redrive.letters import DeadLetter, dead_letter
+from headrace.services.redrive.letters import DeadLetter, dead_letter, without_copies
 from headrace.services.redrive.redriven_letter import NotRedrivable, again
-from headrace.wire.contract.headers import DEAD_CUT
+from headrace.wire.contract.headers import DEAD_CUT, DEAD_ID
 
 
 def letter(lies_in: str, *, topic: str, group: str) -> DeadLetter:
@@ -47,3 +47,18 @@ def test_a_letter_that_holds_a_part_of_a_record_is_sent_with_a_new_value_only() 
     with pytest.raises(NotRedrivable, match="the record is orders/0/5"):
         again(cut, value=cut.value)
     assert again(cut, value=b"mended").value == b"mended"
+
+
+def test_of_copies_of_a_letter_the_first_counts() -> None:
+    """A broker that is killed after it wrote a letter of a share group writes it again."""
+    made = [letter(dead_topic("orders", "app"), topic="orders", group="app") for _ in range(4)]
+    for number, dead_id in ((0, b"a"), (1, b"b"), (2, b"a")):
+        made[number].headers.append((DEAD_ID, dead_id))
+        made[number].offset = number
+    assert [each.offset for each in without_copies(made)] == [0, 1, 7]
+
+
+def test_a_letter_that_a_broker_wrote_is_sent_again_without_its_reason() -> None:
+    sent = letter(dead_topic("orders", "app"), topic="orders", group="app")
+    sent.headers.append((DEAD_ID, b"a"))
+    assert not [name for name, _ in again(sent, value=b"v").headers if "-dead-" in name]

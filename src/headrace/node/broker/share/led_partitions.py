@@ -10,16 +10,24 @@ that were waiting after a release.
 
 An acknowledgement is answered when the coordinator has its state. Locks expire and waits end at
 their deadline, by an alarm in the purgatory.
+
+With a dead-letter topic (`errors.deadletterqueue.topic.name` of the group) a record that is given
+up is archived in three steps: its state is written, then its letter, then its state again. A letter
+that cannot be written is tried again, with pauses; its record is not delivered meanwhile. A new
+leader finds the first state and writes the letter again, with the same `headrace-dead-id`. A share
+partition with letters to write stays open without sessions.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from headrace.environment import Now
 from headrace.node.broker.replicas.topics import Topics
+from headrace.node.broker.share.letter_batch import LETTERS_AT_ONCE, LetterBatch, letters_of
 from headrace.node.broker.share.sessions import ShareSession, ShareSessions
 from headrace.node.coordination.deadlines import Deadlines
 from headrace.node.coordination.share.runs import DeliveryState
@@ -39,6 +47,8 @@ from headrace.wire.protocol.messages import read_share_group_state, write_share_
 
 log = logging.getLogger(__name__)
 
+# Pauses after a refused letter.
+FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 500, 30_000
 NOT_DECIDED = -1  # the start offset of a group that has not begun
 # After these errors the state here is out of date.
 FENCING = frozenset(
@@ -98,6 +108,31 @@ class GroupSettings(Protocol):
     def offset_reset(self) -> str: ...
     @property
     def offset_reset_ms(self) -> int: ...
+    @property
+    def dead_letter_topic(self) -> str: ...
+
+
+class Letters(Protocol):
+    """The way to the dead-letter topics; the reply comes once, maybe at once."""
+
+    def write(
+        self,
+        topic: str,
+        like: tuple[str, int],
+        batch: bytes,
+        reply: Callable[[KafkaError | None], None],
+    ) -> None: ...
+
+
+@dataclass(slots=True)
+class LettersUnderWay:
+    """The dead letters of one share partition that are being written."""
+
+    is_writing: bool = False
+    at_once: int = LETTERS_AT_ONCE
+    after: int = -1  # the last offset that was tried: letters that are refused hold up no others
+    pause_ms: int = 0  # after a refusal
+    again_ms: int | None = None  # time of the next attempt; None: none is planned
 
 
 class LedSharePartition:
@@ -113,6 +148,7 @@ class LedSharePartition:
         "refused",
         "is_closed",
         "waiting",
+        "letters",
     )
 
     def __init__(self, key: SharePartitionKey, leader: PartitionLeader) -> None:
@@ -125,6 +161,7 @@ class LedSharePartition:
         self.refused: KafkaError | None = None  # why it could not be opened
         self.is_closed = False
         self.waiting: dict[WaitingRequest, None] = {}
+        self.letters = LettersUnderWay()
 
     @property
     def is_led(self) -> bool:
@@ -136,8 +173,11 @@ class LedSharePartitions:
         "sessions",
         "_states",
         "_settings_of",
+        "_letters",
         "_purgatory",
         "_now",
+        "letters_written",
+        "letters_refused",
         "_open",
         "_deadlines",
         "_alarm",
@@ -149,7 +189,10 @@ class LedSharePartitions:
         settings_of: Callable[[str], GroupSettings],
         purgatory: Purgatory,
         now: Now,
+        letters: Letters,
     ) -> None:
+        self.letters_written = self.letters_refused = 0
+        self._letters = letters
         self.sessions = ShareSessions(self._session_ended)
         self._states = states
         self._settings_of = settings_of
@@ -218,6 +261,8 @@ class LedSharePartitions:
         part.machine = SharePartition(start_offset, self._limits(part), kept)
         if is_new:
             self._write(part, StateUpdate([], start_offset, 0, waits=False), _ignored)
+        elif part.machine.letters_due:
+            self._write_letters_soon(part)
 
     def _first_offset(self, part: LedSharePartition) -> int:
         """Returns the offset at which a group begins that has read nothing yet."""
@@ -246,6 +291,8 @@ class LedSharePartitions:
             settings.max_record_locks,
             settings.backoff_ms,
             settings.backoff_max_ms,
+            # The records of a dead-letter topic are letters already.
+            settings.dead_letter_topic not in ("", part.leader.topic),
         )
 
     def close(self, part: LedSharePartition) -> None:
@@ -305,7 +352,7 @@ class LedSharePartitions:
             if part.machine is not None:
                 self._taken_back(part, part.machine.release_all(session.member))
             if is_last:
-                self.close(part)
+                self._close_if_done(part)
 
     def _taken_back(self, part: LedSharePartition, update: StateUpdate | None) -> None:
         if update is not None:
@@ -345,6 +392,10 @@ class LedSharePartitions:
         if code in FENCING:
             self.close(part)
         elif not part.is_closed:
+            if machine.letters_due:
+                self._write_letters_soon(part)
+            elif not self.sessions.has_any(part.key.group_id):
+                self._close_if_done(part)
             self._set_deadline(part)
             # Most acknowledgements accept records, which makes nothing available to waiting
             # fetches.
@@ -354,11 +405,99 @@ class LedSharePartitions:
                 self._purgatory.wake(part)
         answered(TOLD_INSTEAD.get(code, code))
 
+    # --- dead letters
+
+    @property
+    def letters_due(self) -> int:
+        """Returns how many records are given up and have no stored letter."""
+        return sum(
+            last - first + 1
+            for part in self._open.values()
+            if part.machine is not None
+            for first, last, _ in part.machine.letters_due
+        )
+
+    def _close_if_done(self, part: LedSharePartition) -> None:
+        """Close the share partition of a group without sessions here, unless letters are left."""
+        machine = part.machine
+        if machine is None or not machine.is_archiving:
+            self.close(part)
+
+    def _write_letters_soon(self, part: LedSharePartition) -> None:
+        """In a later turn, so that many letters do not hold up requests."""
+        letters = part.letters
+        if letters.again_ms is None and not letters.is_writing:
+            letters.again_ms = self._now.monotonic_ms
+            self._set_deadline(part)
+
+    def _write_letters(self, part: LedSharePartition) -> None:
+        machine, letters = part.machine, part.letters
+        assert machine is not None
+        letters.again_ms = None
+        due = machine.letters_due
+        if letters.is_writing or not due:
+            return
+        due = [each for each in due if each.first > letters.after] or due
+        topic = self._settings_of(part.key.group_id).dead_letter_topic
+        if topic in ("", part.leader.topic):  # the setting was removed meanwhile
+            log.info("share partition %s has no dead-letter topic any more", part.key.text)
+            self._archive(part, [(first, last) for first, last, _ in due])
+            return
+        letters.is_writing = True
+        try:
+            found = letters_of(part, due, letters.at_once, self._now.wall_ms)
+            letters.after = found.ranges[-1][1]
+            if found.batch is None:
+                self._letters_answered(part, found, None)
+                return
+            self._letters.write(
+                topic,
+                (part.leader.topic, part.key.partition),
+                found.batch,
+                lambda refusal: self._letters_answered(part, found, refusal),
+            )
+        except KafkaError as refusal:
+            self._letters_answered(part, None, refusal)
+
+    def _letters_answered(
+        self, part: LedSharePartition, found: LetterBatch | None, refusal: KafkaError | None
+    ) -> None:
+        letters = part.letters
+        letters.is_writing = False
+        if part.is_closed:
+            return
+        if refusal is None and found is not None:
+            letters.pause_ms = 0
+            self.letters_written += found.count
+            self._archive(part, found.ranges)
+            return
+        assert refusal is not None
+        self.letters_refused += 1
+        if refusal.code == ErrorCode.MESSAGE_TOO_LARGE:
+            letters.at_once = 1
+        if not letters.pause_ms:
+            log.warning(
+                "dead letters of share partition %s cannot be written, and are tried again; their "
+                "records are not archived: %s",
+                part.key.text,
+                refusal,
+            )
+        letters.pause_ms = min(max(2 * letters.pause_ms, FIRST_PAUSE_MS), LONGEST_PAUSE_MS)
+        letters.again_ms = self._now.monotonic_ms + letters.pause_ms
+        self._set_deadline(part)
+
+    def _archive(self, part: LedSharePartition, ranges: Sequence[tuple[int, int]]) -> None:
+        assert part.machine is not None
+        self._taken_back(part, part.machine.letters_stored(ranges))
+        if part.machine.letters_due:
+            self._write_letters_soon(part)
+
     # --- locks that expire, waits that end
 
     def _set_deadline(self, part: LedSharePartition) -> None:
-        at_ms = None if part.machine is None or part.is_closed else part.machine.next_expiry_ms
-        if at_ms is None:
+        due = [] if part.machine is None else [part.machine.next_expiry_ms, part.letters.again_ms]
+        at_ms = min((each for each in due if each is not None), default=None)
+        if at_ms is None or part.is_closed:
             self._deadlines.drop(part)
             return
         self._deadlines.set(part, at_ms)
@@ -383,7 +522,11 @@ class LedSharePartitions:
         while isinstance(part := self._deadlines.reached(now_ms), LedSharePartition):
             self._deadlines.drop(part)
             if part.machine is not None and not part.is_closed:
+                self._taken_back(part, part.machine.give_up_expired(now_ms))
                 self._taken_back(part, part.machine.expire(now_ms))
+                if part.letters.again_ms is not None and part.letters.again_ms <= now_ms:
+                    self._write_letters(part)
+                    self._set_deadline(part)
                 if part.machine.next_fetch_offset < part.machine.end_offset:
                     self._purgatory.wake(part)
         next_ms = self._deadlines.next_ms
@@ -398,7 +541,8 @@ def _told(code: ErrorCode, message: str | None) -> KafkaError:
 def _kept_state(number: int) -> DeliveryState:
     """A record that was acquired when its state was written is available to the next leader."""
     state = DeliveryState(number)
-    return state if state.is_final else DeliveryState.AVAILABLE
+    is_kept = state.is_final or state is DeliveryState.ARCHIVING
+    return state if is_kept else DeliveryState.AVAILABLE
 
 
 def _ignored(code: Any) -> None:

@@ -61,6 +61,9 @@ class ShareSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def has_any(self, group: str) -> bool:
+        return group in self._of_group
+
     def begin(
         self, group: str, member: str, peer: Peer, wanted: Iterable[TopicPartition], most: int
     ) -> ShareSession:

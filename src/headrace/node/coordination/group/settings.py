@@ -71,6 +71,7 @@ class ShareGroupSettings:
     renews: bool = True  # a member may ask for more time with a record
     backoff_ms: int = 0  # wait of a released record, doubled with each delivery; 0: none
     backoff_max_ms: int = 60_000
+    dead_letter_topic: str = ""  # empty: records that are given up are not kept
 
     @classmethod
     def from_values(cls, group: Mapping[str, Any], broker: Mapping[str, Any]) -> ShareGroupSettings:
@@ -87,6 +88,7 @@ class ShareGroupSettings:
             renews=group["share.renew.acknowledge.enable"],
             backoff_ms=group["headrace.share.release.backoff.ms"],
             backoff_max_ms=group["headrace.share.release.backoff.max.ms"],
+            dead_letter_topic=group["errors.deadletterqueue.topic.name"],
             **bounded,
         )
 

@@ -2,7 +2,7 @@
 
 A window over the log goes from the start offset (everything before is done) to the end (nothing
 after it was acquired yet). In it each record is available, acquired by a member until its lock
-expires, acknowledged, or archived. The rules:
+expires, acknowledged, or archived; and with dead letters it is archiving first. The rules:
 
 - A record has at most one holder. Only the holder may acknowledge it, and only before its lock
   expires.
@@ -15,13 +15,16 @@ expires, acknowledged, or archived. The rules:
 - An acknowledgement counts when its `StateUpdate` is written: until `written` is called its records
   stay with the member, and no other gets them. Lock expiry counts at once; its update is written
   so that a new leader knows the delivery counts.
+- With `ShareLimits.keeps_letters` a record that is rejected or used up its deliveries is archiving
+  until the caller has stored its dead letter (`letters_due`, `letters_stored`). The letter must not
+  be written before that state is: a new leader could deliver the record again, and one record would
+  be both accepted and a dead letter.
 - Offsets that have no record (compacted, control records, aborted transactions) are archived when a
   read passes them.
 
 Pure: the caller reads the log, writes the updates in their order, and calls `expire` when
 `next_expiry_ms` is reached. A change takes time in the number of runs: an acknowledgement 0.8 ms of
-processor time where 2,000 records alternate between two states, the worst case (2026-11-18). Not
-done: dead letters.
+processor time where 2,000 records alternate between two states, the worst case (2026-11-18).
 """
 
 from __future__ import annotations
@@ -43,7 +46,8 @@ from headrace.node.coordination.share.runs import (
 from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 AVAILABLE, ACQUIRED = DeliveryState.AVAILABLE, DeliveryState.ACQUIRED
-ACKNOWLEDGED, ARCHIVED = DeliveryState.ACKNOWLEDGED, DeliveryState.ARCHIVED
+ACKNOWLEDGED = DeliveryState.ACKNOWLEDGED
+ARCHIVING, ARCHIVED = DeliveryState.ARCHIVING, DeliveryState.ARCHIVED
 
 # Instead of a start offset: the stored state has a later one, or will have.
 UNCHANGED = -1
@@ -66,6 +70,7 @@ class ShareLimits:
     in_flight: int = 2_000  # records of the window that are not acknowledged or archived
     backoff_ms: int = 0  # wait after the first delivery, doubled with each further one; 0: none
     backoff_max_ms: int = 60_000
+    keeps_letters: bool = False  # a record is archived when its dead letter is stored
 
     @property
     def careful_from(self) -> int:
@@ -96,6 +101,14 @@ class LogBatch(NamedTuple):
 
 
 class AcquiredRange(NamedTuple):
+    first: int
+    last: int
+    deliveries: int
+
+
+class LetterDue(NamedTuple):
+    """Records to be written as dead letters; both offsets inclusive."""
+
     first: int
     last: int
     deliveries: int
@@ -185,6 +198,21 @@ class SharePartition:
         return sum(
             run.size for run in self._window.runs if run.waits_until_ms and run.state is AVAILABLE
         )
+
+    @property
+    def is_archiving(self) -> bool:
+        """Returns whether records are given up and not archived yet, or will be."""
+        return any(ARCHIVING in (run.state, run.becomes) for run in self._window.runs)
+
+    @property
+    def letters_due(self) -> list[LetterDue]:
+        """Returns the records whose dead letters are to be written: that they are given up is
+        stored."""
+        return [
+            LetterDue(run.first, run.last, run.deliveries)
+            for run in self._window.runs
+            if run.state is ARCHIVING and run.becomes is None
+        ]
 
     def runs(self) -> list[DeliveryRun]:
         """The runs; read them, do not change them."""
@@ -317,10 +345,15 @@ class SharePartition:
             return ACKNOWLEDGED
         if kind is AcknowledgeType.RELEASE:
             return self._state_of_returned(run)
-        return ARCHIVED
+        # There is no record in a gap, so nothing to write.
+        return ARCHIVED if kind is AcknowledgeType.GAP else self._state_of_given_up
 
     def _state_of_returned(self, run: DeliveryRun) -> DeliveryState:
-        return ARCHIVED if run.deliveries >= self.limits.deliveries else AVAILABLE
+        return self._state_of_given_up if run.deliveries >= self.limits.deliveries else AVAILABLE
+
+    @property
+    def _state_of_given_up(self) -> DeliveryState:
+        return ARCHIVING if self.limits.keeps_letters else ARCHIVED
 
     def _wait_end(self, run: DeliveryRun, now_ms: int) -> int:
         """Returns 0 if records of the group do not wait."""
@@ -343,8 +376,43 @@ class SharePartition:
                         self._wake_at(run.waits_until_ms)
                 else:
                     run.waits_until_ms = 0
-                    self._lock_until(run, run.lock_until_ms)  # the lock may have expired meanwhile
+                    if run.state is ACQUIRED:  # the lock may have expired meanwhile
+                        self._lock_until(run, run.lock_until_ms)
         self._tidy()
+
+    def give_up_expired(self, now_ms: int) -> StateUpdate | None:
+        """Begin to archive the records whose last lock has expired; returns None if there are none.
+        Call before `expire`, which leaves them out if their dead letters are kept."""
+        used_up = [
+            run for run in self._expired(now_ms) if self._state_of_returned(run) is ARCHIVING
+        ]
+        for run in used_up:
+            run.becomes = ARCHIVING
+        update = self._update_of(used_up, waits=True)
+        self._tidy()
+        return update
+
+    def letters_stored(self, ranges: Iterable[tuple[int, int]]) -> StateUpdate | None:
+        """Archive records of `letters_due`. Returns None if they were deleted from the log
+        meanwhile."""
+        stored = [
+            run
+            for first, last in ranges
+            for run in self._window.between(first, last)
+            if run.state is ARCHIVING and run.becomes is None
+        ]
+        for run in stored:
+            run.becomes = ARCHIVED
+        update = self._update_of(stored, waits=True)
+        self._tidy()
+        return update
+
+    def _expired(self, now_ms: int) -> list[DeliveryRun]:
+        return [
+            run
+            for run in self._window.runs
+            if run.state is ACQUIRED and run.becomes is None and run.lock_until_ms <= now_ms
+        ]
 
     def expire(self, now_ms: int) -> StateUpdate | None:
         """Take back the records whose locks have expired; returns None if there are none. Makes
@@ -352,9 +420,7 @@ class SharePartition:
         while self._deadlines and self._deadlines[0] <= now_ms:
             heappop(self._deadlines)
         expired = [
-            run
-            for run in self._window.runs
-            if run.state is ACQUIRED and run.becomes is None and run.lock_until_ms <= now_ms
+            run for run in self._expired(now_ms) if self._state_of_returned(run) is not ARCHIVING
         ]
         for run in self._window.runs:
             if run.waits_until_ms <= now_ms and run.state is AVAILABLE:

@@ -20,10 +20,14 @@ from headrace.node.metadata.config_definitions.rows import (
     string,
     without_effect,
 )
+from headrace.node.metadata.topic_names import require_legal
+from headrace.wire.contract.companions import DEAD_SUFFIX
+from headrace.wire.protocol.errors import KafkaError
 
 # The wait of released records, which Kafka does not have.
 SHARE_BACKOFF = "headrace.share.release.backoff.ms"
 SHARE_BACKOFF_MAX = "headrace.share.release.backoff.max.ms"
+DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"  # KIP-1191, which Kafka 4.3 does not have
 
 _DURATION = re.compile(r"P(?=.)([0-9]+D)?(T(?=.)([0-9]+H)?([0-9]+M)?([0-9]+(\.[0-9]+)?S)?)?")
 
@@ -35,6 +39,21 @@ def _offset_reset(value: str) -> str | None:
     if start == "by_duration" and _DURATION.fullmatch(duration):
         return None
     return "must be latest, earliest or by_duration:<ISO 8601 duration such as PT1H>"
+
+
+def _dead_letter_topic(value: str) -> str | None:
+    if not value:
+        return None
+    if not value.endswith(DEAD_SUFFIX):
+        return (
+            f"must end in {DEAD_SUFFIX}, such as <topic>.<group>{DEAD_SUFFIX}: brokers write there "
+            "without the rights of a client"
+        )
+    try:
+        require_legal(value)
+    except KafkaError as refusal:
+        return f"must be the name of a topic: {refusal.message}"
+    return None
 
 
 # fmt: off
@@ -68,6 +87,9 @@ _SHARE = (
         "Whether a member may ask for more time with a record."),
     integer("share.assignment.interval.ms", 1_000, at_least(0),
         "Least time between two new assignments of the share group."),
+    string(DEAD_LETTER_TOPIC, "", _dead_letter_topic,
+        "Topic for records that the share group rejects or cannot handle; empty: they are given "
+        "up. The name ends in .dead."),
     integer(SHARE_BACKOFF, 0, between(0, 3_600_000),
         "How long a record waits that was released or whose lock ran out; doubled with each "
         "delivery, up to a fifth shorter; 0: not at all."),
@@ -103,6 +125,7 @@ _WITHOUT_SYNONYM = {
     "share.renew.acknowledge.enable",
     SHARE_BACKOFF,
     SHARE_BACKOFF_MAX,
+    DEAD_LETTER_TOPIC,
 }
 
 GROUP_SETTINGS: dict[str, Definition] = {

@@ -99,7 +99,11 @@ class ShareRig(Rig):
         self.states = states or StatesInMemory()
         broker = self.node.broker
         broker.shared = LedSharePartitions(
-            self.states, lambda _: self.settings, broker.purgatory, self.now
+            self.states,
+            lambda _: self.settings,
+            broker.purgatory,
+            self.now,
+            broker.letter_store,
         )
 
     def set(self, **settings):

@@ -3,8 +3,9 @@
 Members acquire, acknowledge, let locks expire and leave in an order that a seed decides; writes
 succeed, fail, and overtake each other. After each event every offset is compared, and what is kept
 (the updates that were written) must never make a new leader forget a record or deliver again one
-whose acknowledgement was answered. In half of the stories released records wait. Each broken rule
-below has to be caught.
+whose acknowledgement was answered. In half of the stories released records wait, and in half dead
+letters are kept: then a record has a letter or was accepted, never both, and no letter is missing
+when it is archived. Each broken rule below has to be caught.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from headrace.wire.protocol.errors import KafkaError
 from tests.effort import examples
 
 AVAILABLE, ACQUIRED = DeliveryState.AVAILABLE, DeliveryState.ACQUIRED
-ACKNOWLEDGED, ARCHIVED = DeliveryState.ACKNOWLEDGED, DeliveryState.ARCHIVED
+ACKNOWLEDGED = DeliveryState.ACKNOWLEDGED
+ARCHIVING, ARCHIVED = DeliveryState.ARCHIVING, DeliveryState.ARCHIVED
 MEMBERS = ("a", "b", "c")
 LOCK_MS = 100
 BACKOFF_MS, BACKOFF_MAX_MS = 80, 200
@@ -49,6 +51,7 @@ class Plain:
     written_soon: DeliveryState | None = None
     kept_state: DeliveryState | None = None  # the last that was written
     answered: bool = False  # a member knows that its acknowledgement counts
+    has_letter: bool = False  # its dead letter is stored
 
     @property
     def is_final(self) -> bool:
@@ -64,6 +67,7 @@ class Story:
             self.random.choice((5, 15, 80)),
             self.random.choice((0, BACKOFF_MS)),
             BACKOFF_MAX_MS,
+            self.random.random() < 0.5,
         )
         self.part = kind(0, self.limits)
         self.kind = kind
@@ -94,6 +98,7 @@ class Story:
             (6, self.settle),
             (3, self.time_passes),
             (1, self.leave),
+            (3, self.bury),
         ]
         weights = [weight for weight, _ in events]
         for _ in range(EVENTS):
@@ -195,10 +200,16 @@ class Story:
             elif kind is AcknowledgeType.RELEASE and one.deliveries < self.limits.deliveries:
                 one.written_soon = AVAILABLE
                 one.released_at_ms = self.now_ms
-            else:
+            elif kind is AcknowledgeType.GAP:
                 one.written_soon = ARCHIVED
+            else:
+                one.written_soon = self.given_up
         if update is not None:
             self.under_way.append(update)
+
+    @property
+    def given_up(self) -> DeliveryState:
+        return ARCHIVING if self.limits.keeps_letters else ARCHIVED
 
     def is_held(self, offset: int, member: str) -> bool:
         one = self.records[offset]
@@ -222,7 +233,7 @@ class Story:
                 one.written_soon = None
                 if succeeded:
                     one.state = batch.state
-                    one.answered = one.is_final
+                    one.answered = one.is_final or one.state is ARCHIVING
                     if one.state is AVAILABLE:
                         self.begin_wait(offset, one.released_at_ms)
         if succeeded:
@@ -255,17 +266,40 @@ class Story:
         assert not (late or over) or (due_ms is not None and due_ms <= self.now_ms), (
             "the node would not wake for it"
         )
+        given_up = self.part.give_up_expired(self.now_ms)
         update = self.part.expire(self.now_ms)
         for one in over:
             one.waits_until_ms = 0
         for offset, one in self.records.items():
             if any(one is each for each in late):
                 is_last = one.deliveries >= self.limits.deliveries
+                if is_last and self.limits.keeps_letters:
+                    one.written_soon = ARCHIVING  # it waits for the write, the rest does not
+                    continue
                 one.state = ARCHIVED if is_last else AVAILABLE
                 if not is_last:
                     self.begin_wait(offset, self.now_ms)
+        if given_up is not None:
+            self.under_way.append(given_up)
         if update is not None:
             self.keep(update)
+
+    def bury(self) -> None:
+        """One of the letters that are due is stored; then its records may be archived."""
+        due = self.part.letters_due
+        if not due:
+            return
+        first, last, deliveries = self.random.choice(due)
+        last = self.random.randint(first, last)
+        for offset in range(first, last + 1):
+            one = self.records[offset]
+            assert one.kept_state is ARCHIVING, "a new leader would deliver it again"
+            assert one.deliveries == deliveries
+            one.has_letter = True
+            one.written_soon = ARCHIVED
+        update = self.part.letters_stored([(first, last)])
+        assert update is not None
+        self.under_way.append(update)
 
     def begin_wait(self, offset: int, since_ms: int) -> None:
         """The share partition decides how long, within a fifth; from then on it must not change."""
@@ -311,6 +345,8 @@ class Story:
                     assert (run.member, run.lock_until_ms) == (one.member, one.lock_until_ms)
                 if one.state is AVAILABLE:
                     assert run.waits_until_ms == one.waits_until_ms, offset
+                if one.state is ACKNOWLEDGED:
+                    assert not one.has_letter, f"{offset} was accepted and has a letter"
         assert position == part.end_offset
 
     def compare_with_a_new_leader(self) -> None:
@@ -324,10 +360,13 @@ class Story:
         delivered: set[int] = set()
         while found := leader.acquire("new", self.batches, self.log_end - 1, 1_000, 0):
             delivered.update(*(range(first, last + 1) for first, last, _ in found))
+        due = {offset for first, last, _ in leader.letters_due for offset in range(first, last + 1)}
         for offset, one in self.records.items():
-            if one.answered:
+            if one.answered or one.has_letter:
                 assert offset not in delivered, f"{offset} was acknowledged"
-            if not one.is_final:
+            if one.state is ARCHIVING:
+                assert offset in due, f"the letter of {offset} is forgotten"
+            elif not one.is_final:
                 assert offset in delivered, f"{offset} is lost"
 
 
@@ -387,6 +426,31 @@ class WaitsForever(SharePartition):
             self._deadlines = deadlines
 
 
+class ArchivesBeforeTheLetter(SharePartition):
+    def written(self, update, *, succeeded):
+        super().written(update, succeeded=succeeded)
+        for run in self.runs():
+            if run.state is ARCHIVING and run.becomes is None:
+                run.state = ARCHIVED
+
+
+class WritesTheLetterTooSoon(SharePartition):
+    """Before it is stored that the record is given up."""
+
+    def give_up_expired(self, now_ms):
+        update = super().give_up_expired(now_ms)
+        if update is not None:
+            self.written(update, succeeded=True)
+
+
+class ForgetsALetter(SharePartition):
+    """A new leader takes a record that is archiving for an archived one."""
+
+    def __init__(self, start_offset, limits, batches=()):
+        known = [b._replace(state=ARCHIVED) if b.state is ARCHIVING else b for b in batches]
+        super().__init__(start_offset, limits, known)
+
+
 @pytest.mark.parametrize(
     "broken",
     [
@@ -397,6 +461,9 @@ class WaitsForever(SharePartition):
         MovesTheKeptStart,
         ForgetsAWait,
         WaitsForever,
+        ArchivesBeforeTheLetter,
+        WritesTheLetterTooSoon,
+        ForgetsALetter,
     ],
 )
 def test_a_broken_rule_is_caught(broken):
