@@ -4,6 +4,8 @@ What must hold, by what the workers wrote down: a record whose acceptance or rej
 is not delivered again; a record is accepted at most once; a delivery count never forgets an
 answered release and never passes the limit; and a queue that says that it has no lag has given up
 no record without a reason: each was accepted, was rejected, or was delivered as often as it may be.
+With dead letters, which Apache Kafka 4.3 does not have: each record was accepted or has one letter,
+not both.
 """
 
 from __future__ import annotations
@@ -14,11 +16,17 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from headrace.client import Admin, ClientError, Producer, ShareConsumer
+from headrace.client.connection import addresses, connected
+from headrace.client.lookup.record_reader import RecordReader
+from headrace.client.wire import wire_to_any
+from headrace.services.redrive.letters import dead_letter, without_copies
+from headrace.wire.protocol.messages import incremental_alter_configs as alter
 from tests.interop.brokers import Node
 from tests.patience import until
 from tests.soak.queue_worker import (
@@ -34,6 +42,8 @@ from tests.soak.queue_worker import (
 )
 
 TOPIC, GROUP = "jobs", "workers"
+DEAD, DEAD_LETTER_TOPIC = "jobs.workers.dead", "errors.deadletterqueue.topic.name"
+GROUP_RESOURCE, SET = 32, 0
 PARTITIONS = 6
 DELIVERIES = 5
 DRAINED_WITHIN_S = 600.0
@@ -70,6 +80,8 @@ class Worked:
     rejected: int = 0
     used_up: int = 0  # given up after the last delivery
     unnoticed: int = 0  # of these: no worker noticed the last delivery
+    letters: int = 0
+    copies: int = 0  # of letters, which a reader does not count
     anomalies: list[str] = field(default_factory=list)
 
 
@@ -105,11 +117,20 @@ class Workers:
 
 
 def run_queue(
-    nodes: Sequence[Node], bootstrap: str, folder: Path, *, records: int, kills: int, seed: int
+    nodes: Sequence[Node],
+    bootstrap: str,
+    folder: Path,
+    *,
+    records: int,
+    kills: int,
+    seed: int,
+    with_letters: bool,
 ) -> Worked:
     """`nodes` are running, and run at the end."""
     moments, last_kill_s = random.Random(seed), 0.0
     values = put(bootstrap, records, len(nodes))
+    if with_letters:
+        keep_letters(bootstrap, len(nodes))
     worked = Worked(seed, records)
     workers = Workers(bootstrap, folder, moments.randint(3, 6), seed)
     try:
@@ -140,6 +161,8 @@ def run_queue(
         for event in of_record
     )
     judge(worked, events, values)
+    if with_letters:
+        judge_letters(worked, bootstrap, events, values)
     return worked
 
 
@@ -151,6 +174,49 @@ def put(bootstrap: str, records: int, replicas: int) -> dict[Place, int]:
         for number in range(records):
             producer.send_one_way(TOPIC, b"%d" % number, partition=number % PARTITIONS)
     return {(number % PARTITIONS, number // PARTITIONS): number for number in range(records)}
+
+
+def keep_letters(bootstrap: str, replicas: int) -> None:
+    Admin(bootstrap).topics.create(DEAD, partitions=PARTITIONS, replication=replicas)
+    config = alter.AlterableConfig(DEAD_LETTER_TOPIC, SET, DEAD)
+    request = alter.IncrementalAlterConfigsRequest(
+        [alter.AlterConfigsResource(GROUP_RESOURCE, GROUP, [config])]
+    )
+    settings = connected(bootstrap, None)
+    with wire_to_any(settings, addresses(settings.bootstrap)) as wire:
+        [answer] = wire.ask(alter, request).responses
+    assert not answer.error_code, answer.error_message
+
+
+def judge_letters(
+    worked: Worked, bootstrap: str, events: dict[Place, list[Event]], values: dict[Place, int]
+) -> None:
+    settings = connected(bootstrap, None)
+    with closing(RecordReader(settings, DEAD)) as reader:
+        copies = [dead_letter(record) for record in reader.records()]
+    letters = list(without_copies(copies))
+    worked.letters, worked.copies = len(letters), len(copies) - len(letters)
+    found = Counter((each.origin_partition or 0, each.origin_offset or 0) for each in letters)
+    for place, times in found.items():
+        if times > 1:
+            worked.anomalies.append(f"{place} has {times} letters")
+    for letter in letters:
+        place = letter.origin_partition or 0, letter.origin_offset or 0
+        if letter.value != b"%d" % values[place]:
+            worked.anomalies.append(f"the letter of {place} has the value of another record")
+        of_record = events.get(place, [])
+        if not most_deliveries(of_record) <= letter.attempts <= DELIVERIES:
+            worked.anomalies.append(
+                f"the letter of {place} counts {letter.attempts} deliveries, a worker got "
+                f"{most_deliveries(of_record)}"
+            )
+    for place in values:
+        answered = {e.wish for e in events.get(place, []) if e.what == DONE}
+        wished = {e.wish for e in events.get(place, []) if e.what == WANTS}
+        if place in found and ACCEPTS in answered:
+            worked.anomalies.append(f"{place} was accepted and has a letter")
+        if place not in found and ACCEPTS not in wished:
+            worked.anomalies.append(f"{place} was not accepted and has no letter")
 
 
 def _is_drained(bootstrap: str, workers: Workers) -> bool:

@@ -18,6 +18,7 @@ from tests.soak.report import write_row
 from tests.soak.three_nodes import ThreeNodes
 
 RECORDS = int(os.environ.get("RECORDS", "20000"))
+LETTERS = TARGET == "headrace"
 KILLS = int(os.environ.get("KILLS", "10"))
 SEED = int(os.environ.get("SEED") or random.SystemRandom().randrange(2**31))
 
@@ -27,7 +28,13 @@ def test_a_queue_on_one_node(tmp_path: Path) -> None:
     began = time.monotonic()
     with make_node(TARGET, tmp_path / "node", SETTINGS) as node:
         worked = run_queue(
-            [node], node.bootstrap, tmp_path, records=RECORDS, kills=KILLS, seed=SEED
+            [node],
+            node.bootstrap,
+            tmp_path,
+            records=RECORDS,
+            kills=KILLS,
+            seed=SEED,
+            with_letters=LETTERS,
         )
     tell(worked, "one node", tmp_path, time.monotonic() - began)
 
@@ -37,7 +44,13 @@ def test_a_queue_on_three_nodes(tmp_path: Path) -> None:
     began = time.monotonic()
     with ThreeNodes(TARGET, tmp_path, SETTINGS) as cluster:
         worked = run_queue(
-            cluster.members, cluster.bootstrap, tmp_path, records=RECORDS, kills=KILLS, seed=SEED
+            cluster.members,
+            cluster.bootstrap,
+            tmp_path,
+            records=RECORDS,
+            kills=KILLS,
+            seed=SEED,
+            with_letters=LETTERS,
         )
     tell(worked, "three nodes", tmp_path, time.monotonic() - began)
 
@@ -59,6 +72,7 @@ def tell(worked: Worked, where: str, folder: Path, took_s: float) -> None:
         f"and reject: {worked.accepted:,} records accepted once, {worked.rejected:,} rejected, "
         f"{worked.used_up:,} given up after their last delivery ({worked.unnoticed:,} of these "
         f"deliveries reached no worker), {worked.accepted_after_kills:,} accepted after the last "
-        "kill; none lost, no count forgotten, none delivered again after "
-        f"an answer; {took_s:.0f} s in all",
+        f"kill; {worked.letters:,} dead letters, {worked.copies:,} of them written again after a "
+        "kill; none lost, no count forgotten, none delivered again after an answer; "
+        f"{took_s:.0f} s in all",
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from headrace.app import headers as names
 from headrace.client.records import HeaderList, Record
+from headrace.wire.contract.headers import DEAD_ID
 
 LetterId = tuple[int, int]  # partition and offset within the dead-letter topic
 
@@ -44,7 +45,7 @@ class DeadLetter:
     @property
     def is_one_of(self) -> str | None:
         """Letters for which this is equal are copies of one; None: there are no copies."""
-        return self.header(names.DEAD_ID)
+        return self.header(DEAD_ID)
 
     @property
     def name(self) -> str:
