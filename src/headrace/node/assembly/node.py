@@ -173,6 +173,7 @@ class Node:
                 peers, settings, now, self.purgatory, self.member, self.partitions, jitter=jitter
             )
         self.broker = self._open_broker()
+        self.broker.is_left_behind = self.member.log.host.quorum.is_left_behind
         self.durability.unwritten.on_refusal = self.broker.append_refused
         unique = partial(unique_digits, randomness)
         self.broker.folder_moves = FolderMoves(self.broker, self.durability.log_flushes, unique)

@@ -42,6 +42,7 @@ from headrace.node.metadata.image import (
 from headrace.node.replication.leadership_handover import decline, unfit_to_lead
 from headrace.node.replication.replica import PartitionLeader, PartitionReplica
 from headrace.node.replication.this_broker import ThisBroker, replication_settings
+from headrace.node.serving.api import ClosesConnection
 from headrace.node.serving.authorization import Authorizer
 from headrace.node.serving.purgatory import Purgatory
 from headrace.node.serving.slices import FairLane, Lane
@@ -89,6 +90,7 @@ class Broker:
         "bytes_out",
         "disk_refusals",
         "disk_refused_ms",
+        "is_left_behind",
         "changes",
         "loads",
         "chores",
@@ -176,6 +178,8 @@ class Broker:
         self.bytes_out = 0
         self.disk_refusals = 0
         self.disk_refused_ms = 0  # time of the last refusal
+        # Returns whether the disk refuses the cluster's metadata, so that the image is out of date.
+        self.is_left_behind: Callable[[], bool] = lambda: False
         self._quiet_until_ms = 0
         self.changes = Lane()  # what the image changes in files, done in slices
         self.loads = Lane()  # loading of the coordinators' state
@@ -256,6 +260,16 @@ class Broker:
         """The disk has refused a write to the log in `folder`."""
         self.disk_refused(f"{folder}: {problem.strerror or problem}")
         self.refusing_folders.refused(folder, problem)
+
+    def require_current_image(self) -> None:
+        """Send the client to another broker if this one does not learn of new leaders. A client
+        that gets its answers here would ask for ever: some ask the broker that they have a
+        connection to."""
+        if self.is_left_behind():
+            raise ClosesConnection(
+                "a question about leaders: the disk refuses the cluster's metadata, so what this "
+                "broker knows is out of date"
+            )
 
     def disk_is_quiet(self) -> bool:
         """Returns whether nothing was refused for some time: writes may be deferred again."""

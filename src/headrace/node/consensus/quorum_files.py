@@ -32,7 +32,8 @@ from headrace.node.consensus.snapshots import (
     read_last_contained_ms,
     read_snapshot,
 )
-from headrace.wire.protocol.errors import MalformedMessage
+from headrace.node.storage.durability.open_files import is_shortage
+from headrace.wire.protocol.errors import KafkaError, MalformedMessage
 from headrace.wire.protocol.record_batch import headers_in
 
 READ_SIZE = 1 << 20
@@ -102,9 +103,17 @@ class QuorumFiles:
         return self.snapshots[-1] if self.snapshots else None
 
     def append(self, batches: bytes | bytearray, *, wall_ms: int) -> None:
-        self._log.writer.append_as_is(memoryview(batches), wall_ms=wall_ms)
-        # At once, not at the end of the turn: what the disk refuses must not reach the image.
-        self._log.write_at_once()
+        try:
+            self._log.writer.append_as_is(memoryview(batches), wall_ms=wall_ms)
+            # At once, not at the end of the turn: what the disk refuses must not reach the image.
+            self._log.write_at_once()
+        except KafkaError as refusal:
+            cause = refusal.__cause__
+            if self._log.is_unreadable and isinstance(cause, OSError) and not is_shortage(cause):
+                # Not a full disk but a broken one. A member that went on could neither append nor
+                # confirm what it has, and would not hear of new leaders.
+                raise OSError(cause.errno, f"the metadata log cannot be read: {refusal}") from cause
+            raise
         self.bytes_since_snapshot += len(batches)
 
     def truncate(self, to_offset: int, *, wall_ms: int) -> None:

@@ -123,6 +123,9 @@ class QuorumHost:
         if there are others."""
         try:
             self.quorum.append(batches, self._now())
+        except OSError as failure:
+            self._end(failure)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)) from failure
         except KafkaError as refusal:
             if self.quorum.other_voters():
                 log.error("this node resigns as the active controller: %s", refusal)
@@ -208,13 +211,14 @@ class QuorumHost:
             if isinstance(failure, OSError) and is_full(failure) and self.quorum.other_voters():
                 self._wait_for_room(failure)
                 return
-            if self._on_failure is None:
-                raise
-            self._is_over = True
-            log.critical("this node must not take part in the quorum any more: %s", failure)
-            if not isinstance(failure, OSError):
-                failure = OSError(0, str(failure))
-            self._on_failure(failure)
+            self._end(failure)
+
+    def _end(self, failure: Exception) -> None:
+        if self._on_failure is None:
+            raise failure
+        self._is_over = True
+        log.critical("this node must not take part in the quorum any more: %s", failure)
+        self._on_failure(failure if isinstance(failure, OSError) else OSError(0, str(failure)))
 
     def _wait_for_room(self, problem: OSError) -> None:
         """The disk has no room for what an event needs: the event counts as lost in the network,

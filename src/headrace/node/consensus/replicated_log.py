@@ -39,8 +39,14 @@ class ReplicatedLog(Protocol):
     @property
     def epochs(self) -> Epochs: ...
 
+    @property
+    def is_unreadable(self) -> bool:
+        """Returns whether the disk refused a write, and then to be read."""
+        ...
+
     def write_at_once(self) -> None:
-        """Appended batches go to the file; after a KafkaError the log is what the file has."""
+        """Appended batches go to the file; after a KafkaError the log is what the file has, unless
+        it is unreadable."""
         ...
 
     def read(

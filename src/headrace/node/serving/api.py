@@ -24,7 +24,8 @@ MOST_NAMED = 50_000
 
 
 class ClosesConnection(Exception):
-    """An invalid request ends the connection; the text is the reason, for the log."""
+    """The connection ends without an answer, mostly for an invalid request; the text is the reason,
+    for the log."""
 
 
 def require_few(request: str, count: int, things: str) -> None:

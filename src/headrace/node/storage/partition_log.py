@@ -210,6 +210,12 @@ class PartitionLog:
             raise self.refused(again) from again
         raise self.refused(problem) from problem
 
+    @property
+    def is_unreadable(self) -> bool:
+        """Returns whether the disk refused a write, and then to be read: what the log knows is
+        neither what it has been given nor what the disk has."""
+        return self._must_reload
+
     def reload(self) -> None:
         """Discard the state in memory and load the log from the disk."""
         for segment in self.segments.items:

@@ -21,7 +21,7 @@ from headrace.node.storage.durability.open_files import OpenFiles
 from headrace.node.storage.durability.unwritten import Unwritten
 from headrace.node.storage.log_settings import LogSettings
 from headrace.node.storage.partition_log import PartitionLog
-from headrace.wire.protocol.errors import MalformedMessage
+from headrace.wire.protocol.errors import KafkaError, MalformedMessage
 from headrace.wire.protocol.messages.no_op_record import NoOpRecord
 
 FOLDER = "__cluster_metadata-0"
@@ -270,3 +270,23 @@ def test_a_removal_survives_a_power_cut_and_can_be_forgotten() -> None:
         for seed in range(5):
             later = disk.power_cut(Random(seed), NOW)
             assert QuorumStateFile(later, FOLDER).read_removal() == removed
+
+
+def test_a_full_disk_refuses_records_and_an_unreadable_one_ends_the_member(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With a log that it can neither write nor read it would fetch no more, and name the leaders
+    of before for ever."""
+    here = new()
+    here.append(1)
+    here.disk.is_full = True
+    with pytest.raises(KafkaError):
+        here.append(1)
+    here.disk.is_full = False
+    here.append(1)
+    assert here.files.end_offset == 2
+    here.disk.broken.add(FOLDER)
+    # As when a part of it was written: what is left has to be read from the file.
+    monkeypatch.setattr(PartitionLog, "take_back", lambda log, pieces: False)
+    with pytest.raises(OSError, match="the metadata log cannot be read"):
+        here.append(1)

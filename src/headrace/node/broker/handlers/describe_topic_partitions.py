@@ -56,6 +56,7 @@ def is_long(broker: Broker, request: DescribeTopicPartitionsRequest) -> bool:
 
 
 def handle_large(broker: Broker, request: DescribeTopicPartitionsRequest, call: Call) -> Steps:
+    broker.require_current_image()
     require_few(messages.NAME, len(request.topics), "topics")
     asked = {topic.name for topic in request.topics}
     first_topic, first_partition = "", 0

@@ -53,6 +53,7 @@ RESOURCE_OF = {GROUP_KEY: GROUP, TRANSACTION_KEY: TRANSACTIONAL_ID}
 def handle(
     broker: Broker, request: FindCoordinatorRequest, call: Call
 ) -> FindCoordinatorResponse | WaitingRequest:
+    broker.require_current_image()
     many = call.version >= FIRST_VERSION_WITH_MANY
     if request.key_type == SHARE_KEY and call.version < FIRST_VERSION_WITH_SHARE:
         request.key_type = NO_TYPE
@@ -73,6 +74,7 @@ def handle_large(broker: Broker, request: FindCoordinatorRequest, call: Call) ->
     """Answers many keys in steps, also if the coordinator's topic has to be created first."""
     if call.version < FIRST_VERSION_WITH_MANY:
         return handle(broker, request, call)
+    broker.require_current_image()
     keys = request.coordinator_keys
 
     def answer() -> Steps:

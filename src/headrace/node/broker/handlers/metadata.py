@@ -51,6 +51,7 @@ MANY_PARTITIONS = 2_000
 def handle(
     broker: Broker, request: MetadataRequest, call: Call
 ) -> MetadataResponse | bytes | WaitingRequest | Steps:
+    broker.require_current_image()
     version, listener = call.version, call.session.listener
     if is_everybodys(broker, request, version):
         known = broker.encoded_metadata.get((version, listener))
@@ -91,6 +92,7 @@ def handle(
 def handle_large(broker: Broker, request: MetadataRequest, call: Call) -> Steps:
     """Answers a request with many names; topics that have to be created are described
     afterwards."""
+    broker.require_current_image()
     wanted = yield from each_once(request.topics or ())
     by_id = call.version in ONLY_NAMES_DESPITE_IDS and any(map(names_an_id, wanted))
     if by_id or not wanted:

@@ -311,6 +311,15 @@ class Quorum:
         is_perhaps_undone = self.voters.latest_offset >= self.high_watermark
         return is_perhaps_undone and find(self.voters.previous, self.me) is not None
 
+    def is_left_behind(self) -> bool:
+        """Returns whether more is committed than this member knows, and its disk refuses to take
+        it: what the member knows of the cluster becomes wrong."""
+        return (
+            self.noted.has_no_room
+            and isinstance(self.role, Follower)
+            and self.leader_high_watermark > self.high_watermark
+        )
+
     def _note_removal(self) -> None:
         """A voter that was removed keeps that on its disk, and forgets it if it is added again.
         Only committed records of voters count: others may be undone."""

@@ -6,12 +6,14 @@ from typing import Any
 import pytest
 
 from headrace.node.process.folders.real_disk import RealDisk, RealFile
+from headrace.node.serving.api import ClosesConnection
 from headrace.node.storage.durability.flush import FlushOfEverything
 from headrace.wire.protocol.errors import ErrorCode
 from headrace.wire.protocol.messages import (
     alter_user_scram_credentials,
     create_partitions,
     delete_topics,
+    describe_topic_partitions,
     fetch,
     find_coordinator,
     join_group,
@@ -494,3 +496,26 @@ def test_what_cannot_be_noted_in_the_metadata_is_refused_and_nobody_is_misled(tm
     room.refuses = lambda path: False
     [found] = rig.ask(find_coordinator, request).coordinators
     assert found.error_code == NONE
+
+
+@pytest.mark.parametrize(
+    ("api", "version", "request_"),
+    [
+        (metadata, 12, metadata.MetadataRequest(None)),
+        (metadata, 12, metadata.MetadataRequest([metadata.MetadataRequestTopic(name="other")])),
+        (find_coordinator, 6, find_coordinator.FindCoordinatorRequest("", 0, ["readers"])),
+        (
+            describe_topic_partitions,
+            0,
+            describe_topic_partitions.DescribeTopicPartitionsRequest([], 100, None),
+        ),
+    ],
+)
+def test_a_broker_that_cannot_keep_the_metadata_sends_clients_to_another(
+    rig, api, version, request_
+):
+    """It would name the leaders of before, and a client could ask it for ever."""
+    rig.ask(api, request_, version=version)
+    rig.node.broker.is_left_behind = lambda: True
+    with pytest.raises(ClosesConnection, match="what this broker knows is out of date"):
+        rig.ask(api, request_, version=version)

@@ -37,7 +37,7 @@ from headrace.node.simulator.memory_log import MemoryState
 from headrace.node.simulator.quorum_cluster import QuorumCluster
 from headrace.node.simulator.quorum_member import Member
 from headrace.node.simulator.world import World
-from headrace.wire.protocol.errors import ErrorCode
+from headrace.wire.protocol.errors import ErrorCode, KafkaError
 
 STRANGER = ReplicaKey(9, b"s" * 16)
 
@@ -405,3 +405,24 @@ def test_an_observer_that_has_lost_its_quorum_state_deposes_no_leader() -> None:
     led.world.run(10_000)
     assert led.cluster.leader() is led.leader
     assert observer.quorum.epoch == led.quorum.epoch
+
+
+def test_a_follower_whose_disk_takes_no_metadata_is_left_behind_until_it_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    led = Led()
+    follower = led.followers[0].quorum
+    assert follower is not None
+
+    def refuse(records: bytes, *, wall_ms: int) -> None:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "Input/output error")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(follower.log, "append", refuse)
+        assert not follower.is_left_behind(), "nothing was refused yet"
+        led.cluster.append_at(led.leader)
+        led.world.run(5_000)
+        assert follower.is_left_behind()
+        assert not led.quorum.is_left_behind()
+    led.world.run(5_000)
+    assert follower.high_watermark == led.quorum.high_watermark and not follower.is_left_behind()
