@@ -29,7 +29,7 @@ from headrace.services.http.request_head import END, LONGEST_HEAD, RequestHead, 
 # Takes a request, or leaves it without any effect.
 Offer = Callable[["HttpConnection", RequestHead, bytes], bool]
 
-# Of requests sent behind one that is under way. Then their sender has to wait.
+# Bytes of requests behind the one under way; a sender of more has to wait.
 MOST_HELD = 65_536
 # aiohttp's own timer does not know of direct requests, and must not end a connection that has them.
 NEVER_S = 1e9

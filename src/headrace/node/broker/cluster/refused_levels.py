@@ -1,8 +1,8 @@
 """Finds why a controller refused this broker with UNSUPPORTED_VERSION: levels above what it serves.
 
 The refusal has no text, so the sentence comes from the metadata. A broker that was registered at
-such a level before may go on: folders of early releases have finalized streams.version 1, and
-nobody could lower it if none of their brokers came up.
+such a level before may go on: folders of early releases have finalized streams.version 1, which
+could not be lowered if none of their brokers came up.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from headrace.wire.protocol.messages.streams_group_heartbeat import (
 )
 
 MOST_REASONS_SHOWN = 3
-# Of the missing topics a heartbeat creates the first ones; the next heartbeat comes after a second.
+# A heartbeat creates so many of the missing topics; the next heartbeat comes after a second.
 MOST_TOPICS_AT_ONCE = 100
 MOST_PARTITIONS_AT_ONCE = 2_000
 

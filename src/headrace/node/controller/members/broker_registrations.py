@@ -173,7 +173,7 @@ def unregister(image: MetadataImage, broker_id: int, min_in_sync_replicas: int) 
         if record is not None:
             records.append(record)
     if CORDON in image.config(BROKER_RESOURCE, str(broker_id)):
-        # Another broker that gets this id later would hold nothing, and nobody would know why.
+        # Another broker that gets this id later would hold nothing, for no visible reason.
         records.append(ConfigRecord(BROKER_RESOURCE, str(broker_id), CORDON, None))
     records.append(UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.epoch))
     return records
