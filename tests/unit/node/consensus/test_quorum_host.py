@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from errno import EIO
 from typing import Any
 
 import pytest
@@ -202,6 +203,27 @@ def test_metadata_that_cannot_be_read_ends_the_node() -> None:
     here.reads_no_metadata = True
     here.host.flushed(here.host.flush_target())
     assert len(ended) == 1 and "checksum" in str(ended[0])
+
+
+def test_a_leader_whose_log_is_lost_ends_and_tells_who_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ended: list[OSError] = []
+    here = Host(1, on_failure=ended.append)
+    here.host.start()
+    assert here.host.leads
+    committed_before = [each for each in here.heard if each[0] == "committed"]
+
+    def lose(batches: bytes, *, wall_ms: int) -> None:
+        raise OSError(EIO, "the metadata log cannot be read")
+
+    monkeypatch.setattr(here.quorum.log, "append", lose)
+    with pytest.raises(KafkaError) as refused:
+        here.host.append(b"")
+    assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert [failure.errno for failure in ended] == [EIO]
+    here.host.tick()
+    assert [each for each in here.heard if each[0] == "committed"] == committed_before
 
 
 def test_a_controller_of_another_cluster_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
